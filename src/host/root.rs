@@ -1,0 +1,45 @@
+//! Where the host's /proc, /sys, /dev, /run, /etc and /var are found: `/`, a DaemonSet's mount, or a recorded tree.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::model::path::HostPath;
+
+/// The host's root directory. All reading of host files goes through it, so that tests can give it a recorded tree.
+#[derive(Clone, Debug)]
+pub struct HostRoot {
+    dir: PathBuf,
+    recorded: bool,
+}
+
+impl HostRoot {
+    /// A tree with a folder `exec` and without `/proc/1/ns` is a recording: workers answer from `exec/` instead of asking a kernel,
+    /// and there are no events. No live host has both.
+    pub fn new(dir: impl Into<PathBuf>) -> HostRoot {
+        let dir = dir.into();
+        let recorded = dir.join("exec").is_dir() && !dir.join("proc/1/ns").exists();
+        HostRoot { dir, recorded }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn is_recorded(&self) -> bool {
+        self.recorded
+    }
+
+    /// Where `path`, absolute as the host names it, is found here.
+    pub fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.dir.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    pub fn at_host_path(&self, path: &HostPath) -> PathBuf {
+        self.at(path.as_path())
+    }
+
+    pub fn read(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+        std::fs::read(self.at(path))
+    }
+}

@@ -1,0 +1,22 @@
+//! diskvitals: one daemon per node that knows how the node's drives, filesystems and volumes are, why, and since when.
+//!
+//! Data flows one way:
+//!
+//! ```text
+//! sources ──Report──> state (one owner task) ──watch<Arc<Snapshot>>──> api ──gRPC──> CLI, shim
+//!    ^                   │    assess(facts, policy, now): pure
+//!    └────── Request ────┘    store: SQLite, written for the owner only
+//! ```
+//!
+//! Modules in reading order: [`model`] (what things are, and when one is bad), [`host`] (the only door to the operating system), [`source`]
+//! (one module per external thing), [`state`] (the owner and its history), [`api`] (the wire), [`cli`] (for people), [`config`], [`logging`], [`app`].
+
+pub mod api;
+pub mod app;
+pub mod cli;
+pub mod config;
+pub mod host;
+pub mod logging;
+pub mod model;
+pub mod source;
+pub mod state;

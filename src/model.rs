@@ -1,0 +1,23 @@
+//! Plain data and pure judgement: what a drive, a block device, a mount, a volume and a finding are, and when one is bad.
+//!
+//! Comes in: values that sources report. Goes out: findings and verdicts.
+//! May not enter: clocks, I/O, channels, logging, wire types. Time is always an argument.
+
+pub mod assess;
+pub mod block;
+pub mod dev;
+pub mod drive;
+pub mod facts;
+pub mod finding;
+pub mod graph;
+pub mod ids;
+pub mod kubelet;
+pub mod mount;
+pub mod observation;
+pub mod path;
+pub mod policy;
+pub mod probe;
+pub mod reason;
+pub mod report;
+pub mod snapshot;
+pub mod volume;

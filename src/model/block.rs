@@ -1,0 +1,172 @@
+//! The graph between drives and filesystems: every block device of the node, what it stands on, and what is known of the layers that can degrade.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::dev::DevNo;
+use crate::model::drive::DriveFacts;
+use crate::model::ids::DriveId;
+
+/// One scan of /sys/class/block (and /sys/class/nvme) joined with udev's database. Whole each time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inventory {
+    pub drives: Vec<DriveFacts>,
+    /// By kernel name.
+    pub devices: BTreeMap<String, BlockDevice>,
+    /// Mounted btrfs filesystems, from /sys/fs/btrfs.
+    pub btrfs: Vec<BtrfsFs>,
+    /// Things that could not be read or made no sense, each naming its file. They raise no finding.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockDevice {
+    pub name: String,
+    pub dev: DevNo,
+    pub size_bytes: u64,
+    pub read_only: bool,
+    pub layer: Layer,
+    /// Kernel names of what it stands on: the whole disk of a partition, `slaves/` of md, dm and bcache. Sorted.
+    pub below: Vec<String>,
+    /// The drive this device is (not the drive it stands on).
+    pub drive: Option<DriveId>,
+    /// `/dev/…` links from udev.
+    pub links: Vec<String>,
+    /// udev's ID_FS_TYPE, ID_FS_UUID, ID_FS_LABEL: what blkid found on it.
+    pub fs_type: Option<String>,
+    pub fs_uuid: Option<String>,
+    pub fs_label: Option<String>,
+    /// False where `queue/iostats` is 0: then /proc/diskstats says nothing of it.
+    pub iostats: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    Disk,
+    Partition {
+        number: u32,
+        start_bytes: u64,
+    },
+    /// `level` as md's sysfs says it: `raid1`, `raid5`, `linear`, `container`…
+    Md {
+        level: Option<String>,
+    },
+    Dm {
+        /// The name below /dev/mapper.
+        name: String,
+        /// `LVM-…`, `CRYPT-…`, `mpath-…`, `part1-mpath-…`; None for tables made without one.
+        uuid: Option<String>,
+        /// LVM's names, from udev (DM_VG_NAME, DM_LV_NAME) or taken apart from `name` with LVM's doubling of hyphens.
+        volume_group: Option<String>,
+        logical_volume: Option<String>,
+    },
+    Bcache,
+    Loop {
+        backing_file: Option<String>,
+    },
+    /// ram, zram, sr, fd, nbd without size, mtdblock…: not a drive and nothing to judge.
+    Other,
+}
+
+impl BlockDevice {
+    pub fn is_multipath(&self) -> bool {
+        matches!(&self.layer, Layer::Dm { uuid: Some(uuid), .. } if uuid.starts_with("mpath-"))
+    }
+}
+
+/// A mounted btrfs: its member devices and the profiles of its chunks (directory names below allocation/{data,metadata}:
+/// `single`, `dup`, `raid0`, `raid1`, `raid1c3`, `raid10`, `raid5`…).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BtrfsFs {
+    pub uuid: String,
+    pub label: Option<String>,
+    /// Kernel names, sorted.
+    pub devices: Vec<String>,
+    /// Members that the superblock counts and that are not there (devinfo/*/missing = 1).
+    pub missing_devices: u32,
+    pub data_profiles: Vec<String>,
+    pub metadata_profiles: Vec<String>,
+}
+
+/// State of a layer whose reading may block (md attributes, dm status), asked of a worker one device at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LayerState {
+    Md(MdState),
+    Thin(ThinPool),
+    Multipath(Multipath),
+    /// dm-raid (LVM's RAID): `health` is one character a leg: A alive and in sync, a alive, D dead, - missing (dm-raid.rst).
+    DmRaid {
+        level: String,
+        health: String,
+        sync_action: Option<String>,
+        status_line: String,
+    },
+    /// Any other dm table: nothing to judge.
+    Plain,
+}
+
+/// From /sys/block/mdN/md (Documentation/admin-guide/md.rst).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MdState {
+    pub level: String,
+    pub raid_disks: u32,
+    /// Number of devices by which the array is short; 0 when whole.
+    pub degraded: u32,
+    pub array_state: String,
+    pub sync_action: Option<String>,
+    /// Sectors done and to do while it rebuilds or checks.
+    pub sync_completed: Option<(u64, u64)>,
+    pub members: Vec<MdMember>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MdMember {
+    /// Kernel name of the member (`sda1`).
+    pub device: String,
+    /// `in_sync`, `faulty`, `spare`, `write_mostly`…, comma-separated.
+    pub state: String,
+    pub slot: Option<u32>,
+    pub errors: u64,
+}
+
+/// dm-thin's pool status (Documentation/admin-guide/device-mapper/thin-provisioning.rst), in blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThinPool {
+    pub metadata_used: u64,
+    pub metadata_total: u64,
+    pub data_used: u64,
+    pub data_total: u64,
+    /// `rw`, `ro`, `out_of_data_space`, `Fail`.
+    pub mode: String,
+    pub needs_check: bool,
+    pub status_line: String,
+}
+
+/// dm-multipath's status: each path and whether the kernel uses it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Multipath {
+    pub paths: Vec<MultipathPath>,
+    pub status_line: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MultipathPath {
+    pub dev: DevNo,
+    pub active: bool,
+    pub fail_count: u64,
+}
+
+/// One line of /proc/diskstats, the fields judged here (Documentation/admin-guide/iostats.rst).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskStat {
+    pub dev: DevNo,
+    pub name: String,
+    /// Reads + writes + discards + flushes completed since boot.
+    pub completed: u64,
+    pub in_flight: u64,
+    /// The line itself, for evidence.
+    pub line: String,
+}

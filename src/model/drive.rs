@@ -1,0 +1,121 @@
+//! A drive: a physical or virtual disk, known by an identity that survives reboots, re-plugging and renaming, never by `sdX`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::dev::DevNo;
+use crate::model::ids::DriveId;
+
+/// What a scan of the hardware says of one drive. An NVMe controller is a drive (its namespaces are `devices`), a SCSI logical unit is a drive
+/// (its multipath paths are `devices`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveFacts {
+    pub id: DriveId,
+    /// False when the id is made of the place the drive sits in, because it has no identity of its own (virtio without serial, some USB bridges).
+    pub id_stable: bool,
+    /// Kernel name of the first device (`sda`, `nvme0n1`): an attribute that may change. For an NVMe controller without namespaces, `nvme0`.
+    pub name: String,
+    /// Block devices that are this drive: one, or several namespaces or paths. Sorted by name.
+    pub devices: Vec<DriveDevice>,
+    /// `/dev/disk/by-…` links from udev, sorted.
+    pub links: Vec<String>,
+    pub vendor: Option<String>,
+    pub model: Option<String>,
+    pub serial: Option<String>,
+    pub firmware: Option<String>,
+    /// `naa.…`, `eui.…`, `nguid.…` or `uuid.…` as sysfs and udev say it, lower case, without `0x`.
+    pub wwn: Option<String>,
+    pub kind: DriveKind,
+    pub transport: Transport,
+    /// Sum over namespaces; one path's size for multipath.
+    pub size_bytes: u64,
+    pub logical_block_size: u32,
+    pub physical_block_size: u32,
+    pub rotational: Option<bool>,
+    pub removable: bool,
+    pub write_cache: Option<WriteCache>,
+    pub location: Location,
+    /// What the kernel says of the device: SCSI `device/state` (`running`, `offline`, `blocked`, `transport-offline`…; scsi_sysfs.c),
+    /// NVMe controller `state` (`live`, `resetting`, `connecting`, `deleting`, `dead`; nvme core.c). The worst of several paths is not taken here:
+    /// each device has its own below.
+    pub state: Option<String>,
+    /// True while the device is runtime-suspended (`power/runtime_status`), so that nobody wakes it to ask.
+    pub asleep: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveDevice {
+    pub name: String,
+    pub dev: DevNo,
+    pub size_bytes: u64,
+    /// `state` of the SCSI device or NVMe path behind this block device.
+    pub state: Option<String>,
+    /// SCSI host:channel:target:lun, where it is one.
+    pub hctl: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DriveKind {
+    Hdd,
+    Ssd,
+    Nvme,
+    Emmc,
+    Usb,
+    /// virtio, Xen, Hyper-V, a cloud's NVMe, a hypervisor's SCSI disk, an admitted loop device.
+    Virtual,
+    /// iSCSI, Fibre Channel, NVMe over fabrics, nbd, rbd: the kernel reaches it over a network.
+    Remote,
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    Sata,
+    Sas,
+    /// Parallel or unspecified SCSI.
+    Scsi,
+    Nvme,
+    Usb,
+    Mmc,
+    Virtio,
+    Xen,
+    HyperV,
+    Iscsi,
+    FibreChannel,
+    /// NVMe over TCP, RDMA or Fibre Channel.
+    NvmeFabrics,
+    Nbd,
+    Loop,
+    /// A logical disk of a RAID controller.
+    Raid,
+    Unknown,
+}
+
+impl Transport {
+    /// A path over a network: losing it says nothing of the medium.
+    pub fn is_remote(self) -> bool {
+        matches!(self, Transport::Iscsi | Transport::FibreChannel | Transport::NvmeFabrics | Transport::Nbd)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WriteCache {
+    WriteBack,
+    WriteThrough,
+}
+
+/// Where the drive sits, as far as sysfs and udev know.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Location {
+    /// Address of the nearest PCI device above it: `0000:03:00.0`.
+    pub pci: Option<String>,
+    pub sas_address: Option<String>,
+    pub hctl: Option<String>,
+    /// udev's ID_PATH.
+    pub path: Option<String>,
+    /// Enclosure's id (its logical id or name) and the slot's name or number, from the SES driver's links.
+    pub enclosure: Option<String>,
+    pub slot: Option<String>,
+}

@@ -1,0 +1,144 @@
+//! A finding: one thing that is wrong (or worth knowing), with the evidence for it, since when, and what would clear it.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::model::ids::{DriveId, FindingId, VolumeId};
+use crate::model::reason::Reason;
+
+/// What a finding is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "id", rename_all = "snake_case")]
+pub enum Subject {
+    Drive(DriveId),
+    Volume(VolumeId),
+    /// A block device above the drives that carries no volume of its own (an md array under LVM, a thin pool). Kernel name.
+    Device(String),
+}
+
+impl std::fmt::Display for Subject {
+    /// Unique over the kinds: drive and volume ids cannot start with `dev:`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Subject::Drive(id) => write!(f, "{id}"),
+            Subject::Volume(id) => write!(f, "{id}"),
+            Subject::Device(name) => write!(f, "dev:{name}"),
+        }
+    }
+}
+
+/// How bad it is for people. Ordered: the later the worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    Info,
+    Suspect,
+    Bad,
+}
+
+/// What it means for the data, in CSI 1.13's words. Ordered: the later the worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Information,
+    Degraded,
+    Inaccessible,
+    /// Only with proof.
+    DataLoss,
+}
+
+/// A record that supports a finding, verbatim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// Where it was read: `/proc/1/mountinfo`, `statfs /data`, `/sys/block/md0/md/degraded`.
+    pub source: String,
+    pub time: Timestamp,
+    pub text: String,
+}
+
+/// What `assess` says of one subject and reason, now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    pub subject: Subject,
+    pub reason: Reason,
+    pub verdict: Verdict,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is so.
+    Raised(Raised),
+    /// Seen to be over: clears an active finding.
+    Clear,
+    /// Cannot be told now: an active finding stays as it is, and nothing new is raised.
+    Unknown { why: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Raised {
+    pub severity: Severity,
+    pub status: Status,
+    /// One sentence with the numbers, at most 1,024 bytes.
+    pub message: String,
+    pub evidence: Vec<Evidence>,
+    pub clears_when: String,
+    /// When it began, where the evidence says so; else the moment it was first raised.
+    pub since: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    pub id: FindingId,
+    pub subject: Subject,
+    pub reason: Reason,
+    pub severity: Severity,
+    pub status: Status,
+    pub message: String,
+    pub since: Timestamp,
+    pub last_seen: Timestamp,
+    /// How often it was seen anew: transitions and worsenings, not polls.
+    pub count: u64,
+    /// The first record and the latest ones, at most `MAX_EVIDENCE`.
+    pub evidence: Vec<Evidence>,
+    pub clears_when: String,
+    pub acknowledged: Option<Acknowledgement>,
+    pub cleared: Option<Cleared>,
+}
+
+pub const MAX_EVIDENCE: usize = 8;
+
+impl Finding {
+    pub fn is_active(&self) -> bool {
+        self.cleared.is_none()
+    }
+
+    /// Counts in `status` and in alerts: active, adverse and not acknowledged.
+    pub fn counts(&self) -> bool {
+        self.is_active() && self.acknowledged.is_none() && self.severity > Severity::Info
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acknowledgement {
+    /// `uid 0 (root)`.
+    pub by: String,
+    pub time: Timestamp,
+    pub note: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cleared {
+    pub time: Timestamp,
+    pub why: String,
+}
+
+/// Health of a drive or a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    Good,
+    Suspect,
+    Bad,
+    /// A source that applies should have answered and did not.
+    Unknown,
+}

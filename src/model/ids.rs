@@ -1,0 +1,124 @@
+//! Names that stay: of drives, volumes and findings. They are metric labels and file-safe, hence the small alphabet [A-Za-z0-9._:/-].
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Longest id we make. Longer inputs are cut and closed with a hash, so that they stay distinct.
+pub const MAX_ID: usize = 160;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// An id that was made before (read from the store, or named by a caller).
+            pub fn known(text: impl Into<String>) -> Self {
+                $name(text.into())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+id! {
+    /// `nguid.…`, `eui.…`, `naa.…`, `MODEL_SERIAL`, or `path:…` (unstable). Never a kernel name.
+    DriveId
+}
+id! {
+    /// `csi:DRIVER/HANDLE`, `fs:UUID` or `mnt:PATH`.
+    VolumeId
+}
+id! {
+    /// Stable per subject and reason from the moment a finding appears until it clears.
+    FindingId
+}
+
+impl DriveId {
+    /// From an identity string of any bytes, escaped.
+    pub fn new(identity: impl AsRef<[u8]>) -> Self {
+        DriveId(bounded(&escape(identity.as_ref())))
+    }
+}
+
+impl VolumeId {
+    pub fn csi(driver: &str, handle: &str) -> Self {
+        VolumeId(bounded(&format!("csi:{}/{}", escape(driver.as_bytes()), escape(handle.as_bytes()))))
+    }
+
+    pub fn filesystem(uuid: &str) -> Self {
+        VolumeId(bounded(&format!("fs:{}", escape(uuid.as_bytes()))))
+    }
+
+    pub fn mount(path: &crate::model::path::HostPath) -> Self {
+        VolumeId(bounded(&format!("mnt:{}", escape(path.as_bytes()))))
+    }
+}
+
+impl FindingId {
+    /// Twelve hexadecimal digits over subject, reason and the moment it appeared.
+    pub fn new(subject: &str, reason: &str, since: Timestamp) -> Self {
+        let hash = fnv1a(format!("{subject}\0{reason}\0{}", since.as_microsecond()).as_bytes());
+        FindingId(format!("{:012x}", hash & 0xffff_ffff_ffff))
+    }
+}
+
+/// Keeps [A-Za-z0-9._:/-]; any other byte becomes `_xHH`. `_` itself is kept unless it starts what would read as such an escape,
+/// so two inputs never share an output.
+pub fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'.' | b':' | b'/' | b'-' => text.push(char::from(*byte)),
+            b'_' if bytes.get(at + 1) != Some(&b'x') => text.push('_'),
+            _ => text.push_str(&format!("_x{byte:02x}")),
+        }
+    }
+    text
+}
+
+fn bounded(text: &str) -> String {
+    if text.len() <= MAX_ID {
+        return text.to_owned();
+    }
+    format!("{}-{:016x}", &text[..MAX_ID - 17], fnv1a(text.as_bytes()))
+}
+
+/// FNV-1a, 64 bits (draft-eastlake-fnv): stable over releases, which the standard library's hasher does not promise.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn different_inputs_have_different_ids(a in proptest::collection::vec(any::<u8>(), 0..300), b in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert_eq!(a == b, DriveId::new(&a) == DriveId::new(&b));
+        }
+
+        #[test]
+        fn an_id_is_short_and_of_the_alphabet(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let id = DriveId::new(&bytes);
+            prop_assert!(id.as_str().len() <= MAX_ID);
+            prop_assert!(id.as_str().bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/-".contains(&b)));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Unknown is a value: what a source has to say of a thing, also when it has nothing to say.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// What a source knows. `Unavailable`: the source does not apply here or has not answered yet; it judges nothing and raises nothing.
+/// `Failed`: it applies and should have answered; the thing is unknown, never healthy and never empty, and no finding is cleared by it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Observation<T> {
+    Unavailable,
+    Failed { at: Timestamp, error: String },
+    Ok { at: Timestamp, value: T },
+}
+
+// Not derived: a derive would ask for `T: Default`.
+#[allow(clippy::derivable_impls)]
+impl<T> Default for Observation<T> {
+    fn default() -> Self {
+        Observation::Unavailable
+    }
+}
+
+impl<T> Observation<T> {
+    pub fn ok(at: Timestamp, value: T) -> Self {
+        Observation::Ok { at, value }
+    }
+
+    pub fn failed(at: Timestamp, error: impl std::fmt::Display) -> Self {
+        Observation::Failed { at, error: error.to_string() }
+    }
+
+    pub fn value(&self) -> Option<&T> {
+        match self {
+            Observation::Ok { value, .. } => Some(value),
+            _ => None,
+        }
+    }
+
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Observation::Failed { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+
+    pub fn at(&self) -> Option<Timestamp> {
+        match self {
+            Observation::Ok { at, .. } | Observation::Failed { at, .. } => Some(*at),
+            Observation::Unavailable => None,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Paths as the kernel has them: bytes, not text. Written (JSON, logs, ids) with the octal escapes of proc_pid_mountinfo(5), so nothing is lost.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// An absolute path (or a mount's source) as the host names it, never with the host root in front.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostPath(Vec<u8>);
+
+impl HostPath {
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        HostPath(bytes.into())
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub fn as_path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.0))
+    }
+
+    /// The path below this one, without a leading slash; `None` when it is not below (or equal: then empty).
+    pub fn strip_prefix(&self, base: &HostPath) -> Option<&[u8]> {
+        if base.0 == b"/" {
+            return self.0.strip_prefix(b"/");
+        }
+        match self.0.strip_prefix(base.0.as_slice())? {
+            [] => Some(&[]),
+            [b'/', rest @ ..] => Some(rest),
+            _ => None,
+        }
+    }
+
+    pub fn join(&self, below: impl AsRef<[u8]>) -> HostPath {
+        let mut bytes = self.0.clone();
+        if bytes.last() != Some(&b'/') {
+            bytes.push(b'/');
+        }
+        bytes.extend_from_slice(below.as_ref());
+        HostPath(bytes)
+    }
+
+    /// Undoes `\ooo`; a backslash that starts no such escape stands for itself.
+    pub fn unescape(text: &[u8]) -> HostPath {
+        let mut bytes = Vec::with_capacity(text.len());
+        let mut rest = text;
+        while let [first, tail @ ..] = rest {
+            match rest {
+                [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
+                    bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                    rest = after;
+                }
+                _ => {
+                    bytes.push(*first);
+                    rest = tail;
+                }
+            }
+        }
+        HostPath(bytes)
+    }
+}
+
+/// Printable text as it is; control characters, backslash and bytes that are no UTF-8 as `\ooo`. Spaces stay (people read this).
+impl fmt::Display for HostPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                if c == '\\' || c.is_control() {
+                    let mut utf8 = [0; 4];
+                    for byte in c.encode_utf8(&mut utf8).bytes() {
+                        write!(f, "\\{byte:03o}")?;
+                    }
+                } else {
+                    write!(f, "{c}")?;
+                }
+            }
+            for byte in chunk.invalid() {
+                write!(f, "\\{byte:03o}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for HostPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+impl From<&str> for HostPath {
+    fn from(text: &str) -> Self {
+        HostPath(text.as_bytes().to_vec())
+    }
+}
+
+impl From<&Path> for HostPath {
+    fn from(path: &Path) -> Self {
+        HostPath(path.as_os_str().as_bytes().to_vec())
+    }
+}
+
+impl Serialize for HostPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for HostPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(HostPath::unescape(String::deserialize(deserializer)?.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_survive_writing_and_reading(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let path = HostPath::new(bytes);
+            prop_assert_eq!(HostPath::unescape(path.to_string().as_bytes()), path);
+        }
+    }
+
+    #[test]
+    fn a_prefix_ends_at_a_slash() {
+        let base = HostPath::from("/var/lib");
+        assert_eq!(HostPath::from("/var/lib/kubelet").strip_prefix(&base), Some(&b"kubelet"[..]));
+        assert_eq!(HostPath::from("/var/library").strip_prefix(&base), None);
+        assert_eq!(HostPath::from("/var").strip_prefix(&HostPath::from("/")), Some(&b"var"[..]));
+    }
+}

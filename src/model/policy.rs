@@ -1,0 +1,102 @@
+//! The thresholds of judgement, all of them, with their defaults. The configuration file sets them; `assess` is given them.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    pub space: SpacePolicy,
+    pub thin_pool: ThinPoolPolicy,
+    /// I/O in flight and not one completion for this long is a stall. Longer than a disk's own error recovery and a controller reset
+    /// (SCSI's default command time-out is 30 s; drivers/scsi/sd.h, SD_TIMEOUT).
+    #[serde(with = "seconds")]
+    pub io_stalled_after: Duration,
+    /// A drive that has been missing this long with nothing standing on it is forgotten.
+    #[serde(with = "seconds")]
+    pub forget_missing_after: Duration,
+    /// A drive must have been in a bad kernel state (blocked, resetting, connecting) this long before it is called offline:
+    /// error recovery passes through these states.
+    #[serde(with = "seconds")]
+    pub offline_after: Duration,
+    /// Kernel names or drive ids whose findings are shown and do not count.
+    pub maintenance: Vec<String>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy {
+            space: SpacePolicy::default(),
+            thin_pool: ThinPoolPolicy::default(),
+            io_stalled_after: Duration::from_secs(60),
+            forget_missing_after: Duration::from_secs(30 * 24 * 3600),
+            offline_after: Duration::from_secs(60),
+            maintenance: Vec::new(),
+        }
+    }
+}
+
+/// Raised below both limits (1 % of 20 TB is not "full"), cleared above `clear_percent` or twice `raise_bytes`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SpacePolicy {
+    /// Available space in percent of the whole.
+    pub raise_percent: u8,
+    pub raise_bytes: u64,
+    pub clear_percent: u8,
+    /// Available inodes in percent of all; filesystems without a fixed number are not judged.
+    pub raise_inodes_percent: u8,
+    pub clear_inodes_percent: u8,
+}
+
+impl Default for SpacePolicy {
+    fn default() -> Self {
+        SpacePolicy { raise_percent: 2, raise_bytes: 1 << 30, clear_percent: 4, raise_inodes_percent: 2, clear_inodes_percent: 4 }
+    }
+}
+
+/// Used blocks in percent of a thin pool's data or metadata. `bad` is when writes are about to fail for every volume of the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ThinPoolPolicy {
+    pub suspect_percent: u8,
+    pub bad_percent: u8,
+    pub clear_percent: u8,
+}
+
+impl Default for ThinPoolPolicy {
+    fn default() -> Self {
+        ThinPoolPolicy { suspect_percent: 90, bad_percent: 98, clear_percent: 85 }
+    }
+}
+
+/// Durations as whole seconds or as text (`90s`, `10min`, `1h`), in jiff's friendly format.
+pub mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Seconds(u64),
+        Text(String),
+    }
+
+    pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}s", duration.as_secs()))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        match Form::deserialize(deserializer)? {
+            Form::Seconds(seconds) => Ok(Duration::from_secs(seconds)),
+            Form::Text(text) => {
+                let duration: jiff::SignedDuration = text.parse().map_err(|_| {
+                    serde::de::Error::custom(format!("`{text}` is not a duration: write 90s, 10min or 1h"))
+                })?;
+                Duration::try_from(duration).map_err(|_| serde::de::Error::custom(format!("`{text}` is negative")))
+            }
+        }
+    }
+}

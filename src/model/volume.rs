@@ -1,0 +1,183 @@
+//! A volume: what Kubernetes or the host's mount table uses. Where it is, on which drives, who uses it, and how it is.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::ids::{DriveId, VolumeId};
+use crate::model::kubelet::PodName;
+use crate::model::path::HostPath;
+
+/// What the mount table, the kubelet's records and the graph say of one volume, before any judgement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeFacts {
+    pub id: VolumeId,
+    /// CSI driver and handle; None for a filesystem of the host.
+    pub driver: Option<String>,
+    pub handle: Option<String>,
+    pub pv: Option<String>,
+    pub block: bool,
+    pub ephemeral: bool,
+    /// Kernel name of the block device it stands on; None for network filesystems, and where it cannot be told.
+    pub device: Option<String>,
+    /// mountinfo's source (`/dev/mapper/vg-data`, `server:/export`).
+    pub source: Option<HostPath>,
+    pub fs_type: Option<String>,
+    pub fs_uuid: Option<String>,
+    pub fs_label: Option<String>,
+    /// What is mounted, in the host's mount namespace. Roles as the records say.
+    pub mounts: Vec<VolumeMount>,
+    /// What the records say should be mounted and is not.
+    pub missing_mounts: Vec<ExpectedMount>,
+    pub pods: Vec<PodUse>,
+    /// All drives beneath it, sorted.
+    pub drive_ids: Vec<DriveId>,
+    /// How it stands on them.
+    pub stack: Stack,
+    /// Every block device between the volume and its drives, drives' devices included; top first. Kernel names.
+    pub devices: Vec<String>,
+    /// True when the mount's block device is no longer in the inventory.
+    pub device_gone: bool,
+    /// Reached over a network: no drive of this node is beneath it.
+    pub remote: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeMount {
+    pub path: HostPath,
+    pub role: MountRole,
+    pub options: Vec<String>,
+    pub super_options: Vec<String>,
+    /// The path within the filesystem (`/` or a bind mount's or subvolume's).
+    pub root: HostPath,
+    pub pod_uid: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MountRole {
+    /// Mounted by the host itself.
+    Host,
+    /// The kubelet's global mount.
+    Staging,
+    /// A pod's mount.
+    Pod,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpectedMount {
+    pub path: HostPath,
+    pub role: MountRole,
+    pub pod_uid: Option<String>,
+    /// The record that says so.
+    pub record: Option<HostPath>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodUse {
+    pub uid: String,
+    /// Unknown when the pod has no log folder.
+    pub name: Option<PodName>,
+    /// The volume's name in the pod's folder: the PV's name, or the pod spec's.
+    pub volume_name: String,
+    pub path: HostPath,
+}
+
+/// How a volume depends on drives: enough to say whether losing some of them loses it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stack {
+    /// Nothing local beneath it, or it cannot be told.
+    #[default]
+    Nothing,
+    Drive(DriveId),
+    /// Lost when any part is lost (partition, linear, striped, LVM over several drives).
+    All(Vec<Stack>),
+    /// Survives the loss of `tolerates` parts. `level` names the redundancy (`raid1 md0`).
+    Redundant { level: String, tolerates: usize, parts: Vec<Stack> },
+}
+
+/// What the loss or failure of some drives does to a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Impact {
+    /// None of them is beneath it.
+    None,
+    /// Redundancy still covers it.
+    Covered,
+    /// It stands on what is failing.
+    Exposed,
+}
+
+impl Stack {
+    pub fn drives(&self) -> Vec<&DriveId> {
+        let mut drives = Vec::new();
+        self.collect(&mut drives);
+        drives.sort();
+        drives.dedup();
+        drives
+    }
+
+    fn collect<'a>(&'a self, into: &mut Vec<&'a DriveId>) {
+        match self {
+            Stack::Nothing => {}
+            Stack::Drive(id) => into.push(id),
+            Stack::All(parts) | Stack::Redundant { parts, .. } => parts.iter().for_each(|part| part.collect(into)),
+        }
+    }
+
+    /// What it means for this stack that the drives for which `fails` holds are failing.
+    pub fn impact(&self, fails: &dyn Fn(&DriveId) -> bool) -> Impact {
+        match self {
+            Stack::Nothing => Impact::None,
+            Stack::Drive(id) if fails(id) => Impact::Exposed,
+            Stack::Drive(_) => Impact::None,
+            Stack::All(parts) => parts.iter().map(|part| part.impact(fails)).max().unwrap_or(Impact::None),
+            Stack::Redundant { tolerates, parts, .. } => {
+                let impacts: Vec<Impact> = parts.iter().map(|part| part.impact(fails)).collect();
+                let exposed = impacts.iter().filter(|impact| **impact == Impact::Exposed).count();
+                if exposed > *tolerates {
+                    Impact::Exposed
+                } else if impacts.iter().any(|impact| *impact != Impact::None) {
+                    Impact::Covered
+                } else {
+                    Impact::None
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CsiStatus {
+    Published,
+    Staged,
+    Created,
+    Failed,
+    Removed,
+    /// Not a CSI volume.
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OperationalStatus {
+    Operative,
+    Inoperative,
+    Missing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UsageStatus {
+    InUse,
+    Idle,
+    Released,
+    Failed,
+}
+
+/// CSI's old VolumeCondition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    pub abnormal: bool,
+    /// Names all that is wrong, worst first; at most 1,024 bytes.
+    pub message: String,
+}

@@ -1,0 +1,35 @@
+//! The questions that are asked in worker processes, because their answer may never come: everything that reads a device, a mount, a folder on
+//! a disk, or a sysfs attribute whose reading takes a lock that I/O can hold.
+//!
+//! Both sides of the pipe use these types: the daemon asks, the same binary in worker mode performs.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::block::{Inventory, Layer, LayerState};
+use crate::model::kubelet::KubeletRecords;
+use crate::model::path::HostPath;
+use crate::model::probe::MountProbe;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "job", rename_all = "snake_case")]
+pub enum Job {
+    /// Scan /sys/class/block, /sys/class/nvme, /sys/fs/btrfs and udev's database.
+    Inventory { admit: Vec<String>, ignore: Vec<String> },
+    /// Read the state of one md or dm device.
+    Layer { device: String, layer: Layer },
+    /// Read the kubelet's records and the names of the pod log folders.
+    Kubelet { kubelet_root: HostPath },
+    /// statfs and readdir of a mounted volume, in the host's mount namespace.
+    ProbeMount { path: HostPath },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum Answer {
+    Inventory(Inventory),
+    Layer(LayerState),
+    Kubelet(KubeletRecords),
+    ProbeMount(MountProbe),
+    /// The job could not be done; the text names what was being read.
+    Failed { error: String },
+}
