@@ -3,4 +3,5 @@
 //! Comes in: paths as the host names them. Goes out: bytes, errors, exit statuses.
 //! May not enter: judgement, wire types, state.
 
+pub mod clock;
 pub mod root;

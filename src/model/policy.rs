@@ -92,9 +92,8 @@ pub mod seconds {
         match Form::deserialize(deserializer)? {
             Form::Seconds(seconds) => Ok(Duration::from_secs(seconds)),
             Form::Text(text) => {
-                let duration: jiff::SignedDuration = text.parse().map_err(|_| {
-                    serde::de::Error::custom(format!("`{text}` is not a duration: write 90s, 10min or 1h"))
-                })?;
+                let duration: jiff::SignedDuration =
+                    text.parse().map_err(|_| serde::de::Error::custom(format!("`{text}` is not a duration: write 90s, 10min or 1h")))?;
                 Duration::try_from(duration).map_err(|_| serde::de::Error::custom(format!("`{text}` is negative")))
             }
         }

@@ -13,17 +13,33 @@ use crate::model::probe::{MountProbe, Stuck};
 pub enum Report {
     Inventory(Observation<Inventory>),
     /// State of one md or dm device, by kernel name.
-    Layer { device: String, state: Observation<LayerState> },
+    Layer {
+        device: String,
+        state: Observation<LayerState>,
+    },
     /// A worker that reads `device`'s state has not come back in its time.
-    LayerStuck { device: String, stuck: Stuck },
+    LayerStuck {
+        device: String,
+        stuck: Stuck,
+    },
     Mounts(Observation<MountTable>),
     Kubelet(Observation<KubeletRecords>),
     /// The answer for one path. `Failed` means that the probe could not be made, not that the volume said no.
-    Probe { path: HostPath, result: Observation<MountProbe>, took: Duration },
-    ProbeStuck { path: HostPath, stuck: Stuck },
+    Probe {
+        path: HostPath,
+        result: Observation<MountProbe>,
+        took: Duration,
+    },
+    ProbeStuck {
+        path: HostPath,
+        stuck: Stuck,
+    },
     DiskStats(Observation<Vec<DiskStat>>),
     /// How a source itself is.
-    Source { source: Source, status: SourceStatus },
+    Source {
+        source: Source,
+        status: SourceStatus,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

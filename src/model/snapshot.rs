@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::model::block::Inventory;
 use crate::model::drive::DriveFacts;
 use crate::model::finding::{Finding, Health};
 use crate::model::ids::{DriveId, FindingId, VolumeId};
@@ -25,6 +26,8 @@ pub struct Snapshot {
     pub volumes: BTreeMap<VolumeId, Arc<Volume>>,
     /// Active ones.
     pub findings: BTreeMap<FindingId, Arc<Finding>>,
+    /// The last good scan of the block graph.
+    pub inventory: Arc<Inventory>,
     /// Cleared ones, newest first, bounded by the configuration.
     pub history: Arc<Vec<Arc<Finding>>>,
 }

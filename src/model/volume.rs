@@ -92,7 +92,11 @@ pub enum Stack {
     /// Lost when any part is lost (partition, linear, striped, LVM over several drives).
     All(Vec<Stack>),
     /// Survives the loss of `tolerates` parts. `level` names the redundancy (`raid1 md0`).
-    Redundant { level: String, tolerates: usize, parts: Vec<Stack> },
+    Redundant {
+        level: String,
+        tolerates: usize,
+        parts: Vec<Stack>,
+    },
 }
 
 /// What the loss or failure of some drives does to a stack.

@@ -31,5 +31,7 @@ pub enum Answer {
     Kubelet(KubeletRecords),
     ProbeMount(MountProbe),
     /// The job could not be done; the text names what was being read.
-    Failed { error: String },
+    Failed {
+        error: String,
+    },
 }

@@ -1,0 +1,133 @@
+//! What everyone else holds of the state: the newest snapshot, a stream of changes, and a few commands to the owner.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+
+use crate::model::finding::Finding;
+use crate::model::ids::FindingId;
+use crate::model::report::Request;
+use crate::model::snapshot::{Drive, Snapshot, Volume};
+
+/// One change of the published picture, in the order of revisions.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub revision: u64,
+    pub time: Timestamp,
+    pub kind: ChangeKind,
+    /// The thing as it is now; for `Removed`, as it was last.
+    pub item: Item,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    Added,
+    Modified,
+    Removed,
+}
+
+#[derive(Clone, Debug)]
+pub enum Item {
+    Drive(Arc<Drive>),
+    Volume(Arc<Volume>),
+    Finding(Arc<Finding>),
+}
+
+/// Where a watcher begins: no change is missed or repeated between `start` and `changes`.
+#[derive(Debug)]
+pub struct Subscription {
+    pub start: Start,
+    /// Bounded: a watcher that lags is told so (`RecvError::Lagged`) and subscribes anew.
+    pub changes: broadcast::Receiver<Arc<Change>>,
+}
+
+#[derive(Debug)]
+pub enum Start {
+    /// All there is; the changes after its revision follow.
+    Snapshot(Arc<Snapshot>),
+    /// The changes after the asked revision, all of them.
+    Resume(Vec<Arc<Change>>),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    #[error("no active finding has the id `{0}`")]
+    NoSuchFinding(FindingId),
+    #[error("finding `{0}` is not acknowledged")]
+    NotAcknowledged(FindingId),
+    #[error("the acknowledgement could not be stored: {0}")]
+    NotStored(String),
+    #[error("the daemon is shutting down")]
+    Stopping,
+}
+
+/// Commands that the owner answers.
+#[derive(Debug)]
+pub enum Command {
+    /// Answered after the store has it on disk (or, without a store, at once).
+    Acknowledge {
+        finding: FindingId,
+        by: String,
+        note: String,
+        reply: oneshot::Sender<Result<Arc<Finding>, CommandError>>,
+    },
+    Unacknowledge {
+        finding: FindingId,
+        reply: oneshot::Sender<Result<Arc<Finding>, CommandError>>,
+    },
+    Subscribe {
+        resume: Option<u64>,
+        reply: oneshot::Sender<Subscription>,
+    },
+    /// Passed on to the sources.
+    Refresh(Request),
+}
+
+#[derive(Clone, Debug)]
+pub struct Handle {
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    commands: mpsc::Sender<Command>,
+}
+
+impl Handle {
+    pub fn new(snapshots: watch::Receiver<Arc<Snapshot>>, commands: mpsc::Sender<Command>) -> Handle {
+        Handle { snapshots, commands }
+    }
+
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshots.borrow().clone()
+    }
+
+    /// To wait for a newer one.
+    pub fn snapshots(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.snapshots.clone()
+    }
+
+    pub async fn acknowledge(&self, finding: FindingId, by: String, note: String) -> Result<Arc<Finding>, CommandError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Acknowledge { finding, by, note, reply }).await?;
+        answer.await.map_err(|_| CommandError::Stopping)?
+    }
+
+    pub async fn unacknowledge(&self, finding: FindingId) -> Result<Arc<Finding>, CommandError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Unacknowledge { finding, reply }).await?;
+        answer.await.map_err(|_| CommandError::Stopping)?
+    }
+
+    /// From after `resume`, where the owner still has all changes since; else from a full snapshot.
+    pub async fn subscribe(&self, resume: Option<u64>) -> Result<Subscription, CommandError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Subscribe { resume, reply }).await?;
+        answer.await.map_err(|_| CommandError::Stopping)
+    }
+
+    pub async fn refresh(&self, request: Request) -> Result<(), CommandError> {
+        self.send(Command::Refresh(request)).await
+    }
+
+    async fn send(&self, command: Command) -> Result<(), CommandError> {
+        self.commands.send(command).await.map_err(|_| CommandError::Stopping)
+    }
+}
