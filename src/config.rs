@@ -1,1 +1,300 @@
-//! config
+//! Configuration: one TOML file, read whole, checked whole. Unknown keys are errors that name file, line and key.
+//!
+//! Comes in: the file's text. Goes out: `Config`, plain values with their defaults. Binds nothing, starts nothing.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::policy::{Policy, SpacePolicy, ThinPoolPolicy, seconds};
+
+/// The file that is read when none is named; it may be missing.
+pub const DEFAULT_FILE: &str = "/etc/diskvitals/diskvitals.toml";
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    pub log: Log,
+    pub drives: Drives,
+    pub volumes: Volumes,
+    pub probes: Probes,
+    pub io: Io,
+    pub space: SpacePolicy,
+    pub thin_pool: ThinPoolPolicy,
+    pub history: History,
+    pub notify: Notify,
+    pub csi: Csi,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    pub level: Level,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Log { level: Level::Info }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Drives {
+    /// Kernel names (`*` and `?` allowed) that count as drives although they usually do not.
+    pub admit: Vec<String>,
+    /// Kernel names that are not looked at.
+    pub ignore: Vec<String>,
+    /// Drive ids or kernel names whose findings are shown and not counted.
+    pub maintenance: Vec<String>,
+    #[serde(with = "seconds")]
+    pub forget_missing_after: Duration,
+    #[serde(with = "seconds")]
+    pub offline_after: Duration,
+    /// How often all of sysfs is read anew, behind the events.
+    #[serde(with = "seconds")]
+    pub reconcile_interval: Duration,
+}
+
+impl Default for Drives {
+    fn default() -> Self {
+        let policy = Policy::default();
+        Drives {
+            admit: Vec::new(),
+            ignore: Vec::new(),
+            maintenance: Vec::new(),
+            forget_missing_after: policy.forget_missing_after,
+            offline_after: policy.offline_after,
+            reconcile_interval: Duration::from_secs(300),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Volumes {
+    /// Mount points (`*` and `?` allowed) that are no volumes.
+    pub ignore_mounts: Vec<String>,
+    /// Filesystem types that are no volumes, besides the pseudo filesystems.
+    pub ignore_types: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Probes {
+    #[serde(with = "seconds")]
+    pub interval: Duration,
+    #[serde(with = "seconds")]
+    pub timeout: Duration,
+    /// Worker processes that may be stuck at a time; further targets are not asked until one returns.
+    pub max_stuck: u32,
+}
+
+impl Default for Probes {
+    fn default() -> Self {
+        Probes { interval: Duration::from_secs(60), timeout: Duration::from_secs(10), max_stuck: 32 }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Io {
+    #[serde(with = "seconds")]
+    pub stalled_after: Duration,
+    #[serde(with = "seconds")]
+    pub interval: Duration,
+}
+
+impl Default for Io {
+    fn default() -> Self {
+        Io { stalled_after: Policy::default().io_stalled_after, interval: Duration::from_secs(10) }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct History {
+    #[serde(with = "seconds")]
+    pub keep: Duration,
+    pub max_findings: u32,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        History { keep: Duration::from_secs(90 * 24 * 3600), max_findings: 5000 }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Notify {
+    /// Run on each transition of severity, with the finding as JSON on standard input.
+    pub exec: Option<PathBuf>,
+    #[serde(with = "seconds")]
+    pub timeout: Duration,
+}
+
+impl Default for Notify {
+    fn default() -> Self {
+        Notify { exec: None, timeout: Duration::from_secs(30) }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Csi {
+    /// Who may call on the agent socket, besides uid 0.
+    pub allow_uids: Vec<u32>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("reading {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// The text of toml's error shows the line, the column and the key.
+    #[error("{}: {error}", path.display())]
+    Parse { path: PathBuf, error: Box<toml::de::Error> },
+    #[error("{}: {key}: {problem}", path.display())]
+    Value { path: PathBuf, key: &'static str, problem: String },
+}
+
+/// Reads and checks `path`. A missing file is an error unless it is the default one, which then means the defaults.
+pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
+    let (path, optional) = path.map_or((Path::new(DEFAULT_FILE), true), |path| (path, false));
+    match std::fs::read_to_string(path) {
+        Ok(text) => parse(path, &text),
+        Err(error) if optional && error.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
+        Err(source) => Err(ConfigError::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// `path` is for the messages.
+pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+    let config: Config = toml::from_str(text).map_err(|error| ConfigError::Parse { path: path.to_owned(), error: Box::new(error) })?;
+    check(&config).map_err(|(key, problem)| ConfigError::Value { path: path.to_owned(), key, problem })?;
+    Ok(config)
+}
+
+fn check(config: &Config) -> Result<(), (&'static str, String)> {
+    let at_least = |key, value: Duration, least: u64| {
+        if value < Duration::from_secs(least) {
+            return Err((key, format!("{}s is too short: at least {least}s", value.as_secs())));
+        }
+        Ok(())
+    };
+    at_least("drives.reconcile_interval", config.drives.reconcile_interval, 10)?;
+    at_least("probes.interval", config.probes.interval, 1)?;
+    at_least("probes.timeout", config.probes.timeout, 1)?;
+    at_least("io.interval", config.io.interval, 1)?;
+    at_least("io.stalled_after", config.io.stalled_after, 1)?;
+    at_least("notify.timeout", config.notify.timeout, 1)?;
+    if !(1..=512).contains(&config.probes.max_stuck) {
+        return Err(("probes.max_stuck", format!("{} is not between 1 and 512", config.probes.max_stuck)));
+    }
+    let percents = [
+        ("space.raise_percent", config.space.raise_percent),
+        ("space.clear_percent", config.space.clear_percent),
+        ("space.raise_inodes_percent", config.space.raise_inodes_percent),
+        ("space.clear_inodes_percent", config.space.clear_inodes_percent),
+        ("thin_pool.suspect_percent", config.thin_pool.suspect_percent),
+        ("thin_pool.bad_percent", config.thin_pool.bad_percent),
+        ("thin_pool.clear_percent", config.thin_pool.clear_percent),
+    ];
+    if let Some((key, value)) = percents.into_iter().find(|(_, value)| *value > 100) {
+        return Err((key, format!("{value} is more than 100 %")));
+    }
+    if config.space.clear_percent < config.space.raise_percent {
+        return Err(("space.clear_percent", "must not be below space.raise_percent: the finding would come and go".into()));
+    }
+    if config.space.clear_inodes_percent < config.space.raise_inodes_percent {
+        return Err(("space.clear_inodes_percent", "must not be below space.raise_inodes_percent: the finding would come and go".into()));
+    }
+    let pool = &config.thin_pool;
+    if pool.clear_percent > pool.suspect_percent || pool.suspect_percent > pool.bad_percent {
+        return Err(("thin_pool", "must be ordered: clear_percent <= suspect_percent <= bad_percent".into()));
+    }
+    if let Some(exec) = &config.notify.exec
+        && !exec.is_absolute()
+    {
+        return Err(("notify.exec", format!("`{}` is not an absolute path", exec.display())));
+    }
+    Ok(())
+}
+
+impl Config {
+    /// The part that judgement needs.
+    pub fn policy(&self) -> Policy {
+        Policy {
+            space: self.space.clone(),
+            thin_pool: self.thin_pool.clone(),
+            io_stalled_after: self.io.stalled_after,
+            forget_missing_after: self.drives.forget_missing_after,
+            offline_after: self.drives.offline_after,
+            maintenance: self.drives.maintenance.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        parse(Path::new("/etc/x.toml"), text).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_file_line_and_key() {
+        let message = error("[drives]\nadmit = []\nadmitt = [\"loop*\"]\n");
+        assert!(message.contains("/etc/x.toml") && message.contains("line 3") && message.contains("admitt"), "{message}");
+    }
+
+    #[test]
+    fn durations_are_written_as_people_write_them() {
+        let config = parse(Path::new("x"), "[probes]\ninterval = \"2min\"\ntimeout = 5\n").expect("good");
+        assert_eq!((config.probes.interval, config.probes.timeout), (Duration::from_secs(120), Duration::from_secs(5)));
+        assert!(error("[probes]\ninterval = \"soon\"\n").contains("`soon` is not a duration"));
+    }
+
+    #[test]
+    fn values_that_contradict_each_other_are_refused() {
+        assert!(error("[space]\nraise_percent = 10\nclear_percent = 5\n").contains("space.clear_percent"));
+        assert!(error("[thin_pool]\nbad_percent = 50\n").contains("thin_pool"));
+        assert!(error("[notify]\nexec = \"mail\"\n").contains("absolute"));
+        assert!(error("[space]\nraise_percent = 101\nclear_percent = 102\n").contains("more than 100"));
+    }
+
+    #[test]
+    fn the_commented_example_holds_every_key_with_its_default() {
+        let example = include_str!("../systemd/diskvitals.toml");
+        let uncommented: String = example.lines().filter_map(|line| line.strip_prefix("#: ").or((!line.starts_with('#')).then_some(line))).fold(String::new(), |text, line| text + line + "\n");
+        let config = parse(Path::new("systemd/diskvitals.toml"), &uncommented).expect("the example is valid");
+        let mut expected = Config::default();
+        expected.notify.exec = config.notify.exec.clone(); // Has no default to show.
+        assert_eq!(config, expected);
+        for line in toml::to_string(&Config::default()).expect("serialises").lines().filter_map(|line| line.split_once(" = ")) {
+            assert!(example.contains(&format!("#: {} = ", line.0)), "{} is not in the example", line.0);
+        }
+    }
+
+    #[test]
+    fn effective_settings_read_back_as_themselves() {
+        let text = toml::to_string(&Config::default()).expect("serialises");
+        assert_eq!(parse(Path::new("x"), &text).expect("reads back"), Config::default());
+    }
+}

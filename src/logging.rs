@@ -1,1 +1,284 @@
-//! logging
+//! Logs: text on a terminal, journald's fields under systemd, JSON on request; never in the way of the daemon's work.
+//!
+//! An event is copied and put into a bounded queue; a thread of its own writes it. Where the sink hangs (journald on a dead disk, a pipe that
+//! nobody reads), events are dropped and counted, and the count is logged when the sink is back.
+
+use std::fmt;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use tracing::field::{Field, Visit};
+use tracing::{Dispatch, Event, Metadata, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry, reload};
+
+/// Events that wait for the sink. A few hundred bytes each.
+const QUEUE: usize = 1024;
+/// More fields than any event of ours has; further ones are left out.
+const MAX_FIELDS: usize = 12;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// journald when standard error is connected to it, else text.
+    #[default]
+    Auto,
+    Text,
+    Json,
+    Journald,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error("connecting to journald at /run/systemd/journal/socket")]
+    Journald(#[source] std::io::Error),
+    #[error("starting the log thread")]
+    Thread(#[source] std::io::Error),
+    #[error("a log subscriber is already installed")]
+    Installed(#[from] tracing_subscriber::util::TryInitError),
+}
+
+/// Kept by `main`: changes the level, and flushes at the end.
+pub struct Logging {
+    queue: SyncSender<Message>,
+    level: reload::Handle<LevelFilter, Registry>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Logging {
+    pub fn set_level(&self, level: LevelFilter) {
+        // It fails only when the subscriber is gone, and then there is nothing to filter.
+        let _ = self.level.modify(|current| *current = level);
+    }
+
+    /// Events that were dropped because the sink did not keep up.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Gives the sink half a second to write what is queued.
+    pub fn flush(&self) {
+        let (done, wait) = sync_channel(1);
+        if self.queue.try_send(Message::Flush(done)).is_ok() {
+            // A sink that hangs must not hold up the end of the daemon.
+            let _ = wait.recv_timeout(Duration::from_millis(500));
+        }
+    }
+}
+
+/// Installs the process-wide subscriber.
+pub fn init(format: LogFormat, level: LevelFilter) -> Result<Logging, LogError> {
+    let sink = sink(format)?;
+    let (queue, events) = sync_channel(QUEUE);
+    let dropped = Arc::new(AtomicU64::new(0));
+    let lost = dropped.clone();
+    std::thread::Builder::new()
+        .name("log".into())
+        .stack_size(128 * 1024)
+        .spawn(move || write_all(&events, &sink, &lost))
+        .map_err(LogError::Thread)?;
+    let (filter, handle) = reload::Layer::new(level);
+    tracing_subscriber::registry().with(Front { queue: queue.clone(), dropped: dropped.clone() }.with_filter(filter)).try_init()?;
+    Ok(Logging { queue, level: handle, dropped })
+}
+
+fn sink(format: LogFormat) -> Result<Dispatch, LogError> {
+    let text = || {
+        let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Dispatch::new(Registry::default().with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours).with_target(false)))
+    };
+    let journald = || tracing_journald::layer().map(|layer| Dispatch::new(Registry::default().with(layer.with_field_prefix(Some("DISKVITALS".into())))));
+    match format {
+        LogFormat::Text => Ok(text()),
+        LogFormat::Json => {
+            Ok(Dispatch::new(Registry::default().with(tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr))))
+        }
+        LogFormat::Journald => journald().map_err(LogError::Journald),
+        LogFormat::Auto if stderr_is_journald() => Ok(journald().unwrap_or_else(|_| text())),
+        LogFormat::Auto => Ok(text()),
+    }
+}
+
+/// systemd sets JOURNAL_STREAM to device:inode of the socket it gave us (systemd.exec(5)); it is inherited by shells, hence the comparison.
+fn stderr_is_journald() -> bool {
+    let Some(stream) = std::env::var("JOURNAL_STREAM").ok() else { return false };
+    nix::sys::stat::fstat(std::io::stderr()).is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+enum Message {
+    Event(Record),
+    Flush(SyncSender<()>),
+}
+
+/// An event that owns its values.
+struct Record {
+    metadata: &'static Metadata<'static>,
+    values: Vec<(Field, Owned)>,
+}
+
+enum Owned {
+    Text(String),
+    Shown(String),
+    Signed(i64),
+    Unsigned(u64),
+    Float(f64),
+    Bool(bool),
+}
+
+struct Front {
+    queue: SyncSender<Message>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl<S: Subscriber> Layer<S> for Front {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut values = Collect(Vec::with_capacity(4));
+        event.record(&mut values);
+        match self.queue.try_send(Message::Event(Record { metadata: event.metadata(), values: values.0 })) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+struct Collect(Vec<(Field, Owned)>);
+
+impl Collect {
+    fn push(&mut self, field: &Field, value: Owned) {
+        if self.0.len() < MAX_FIELDS {
+            self.0.push((field.clone(), value));
+        }
+    }
+}
+
+impl Visit for Collect {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.push(field, Owned::Shown(format!("{value:?}")));
+    }
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.push(field, Owned::Text(value.to_owned()));
+    }
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.push(field, Owned::Signed(value));
+    }
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.push(field, Owned::Unsigned(value));
+    }
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.push(field, Owned::Float(value));
+    }
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.push(field, Owned::Bool(value));
+    }
+}
+
+fn write_all(events: &Receiver<Message>, sink: &Dispatch, dropped: &AtomicU64) {
+    let mut told = 0;
+    tracing::dispatcher::with_default(sink, || {
+        loop {
+            match events.recv_timeout(Duration::from_secs(3600)) {
+                Ok(Message::Event(record)) => record.dispatch(),
+                Ok(Message::Flush(done)) => {
+                    // Whoever waited may have given up.
+                    let _ = done.send(());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let lost = dropped.load(Ordering::Relaxed);
+            if lost > told {
+                tracing::warn!(lost = lost - told, "log events were dropped because the log sink did not keep up");
+                told = lost;
+            }
+        }
+    });
+}
+
+impl Record {
+    /// Makes the event again, on this thread's subscriber: its metadata is static, only the values were copied.
+    fn dispatch(self) {
+        let shown: Vec<Box<dyn tracing::Value>> = self.values.iter().map(|(_, value)| value.as_value()).collect();
+        let fields = self.metadata.fields();
+        let Some(any) = fields.iter().next() else { return };
+        let values: [(&Field, Option<&dyn tracing::Value>); MAX_FIELDS] = std::array::from_fn(|at| match (self.values.get(at), shown.get(at)) {
+            (Some((field, _)), Some(value)) => (field, Some(&**value)),
+            _ => (&any, None),
+        });
+        Event::dispatch(self.metadata, &fields.value_set(&values));
+    }
+}
+
+impl Owned {
+    fn as_value(&self) -> Box<dyn tracing::Value + '_> {
+        match self {
+            Owned::Text(text) => Box::new(text.as_str()),
+            Owned::Shown(text) => Box::new(tracing::field::display(text)),
+            Owned::Signed(number) => Box::new(*number),
+            Owned::Unsigned(number) => Box::new(*number),
+            Owned::Float(number) => Box::new(*number),
+            Owned::Bool(flag) => Box::new(*flag),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic while writing").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn json_sink() -> (Dispatch, Buffer) {
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
+        let layer = tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(move || writer.clone());
+        (Dispatch::new(Registry::default().with(layer)), buffer)
+    }
+
+    #[test]
+    fn an_event_reaches_the_sink_with_its_message_and_fields() {
+        let (sink, buffer) = json_sink();
+        let (queue, events) = sync_channel(8);
+        let front = Dispatch::new(Registry::default().with(Front { queue, dropped: Arc::default() }));
+        tracing::dispatcher::with_default(&front, || tracing::warn!(drive = "eui.1", count = 3_u64, ok = false, path = %"/a b", "a drive went"));
+        drop(front);
+        write_all(&events, &sink, &AtomicU64::new(0));
+        let line: serde_json::Value = serde_json::from_slice(&buffer.0.lock().expect("unpoisoned")).expect("one JSON line");
+        assert_eq!(line["message"], "a drive went");
+        assert_eq!((&line["drive"], &line["count"], &line["ok"], &line["path"]), (&"eui.1".into(), &3.into(), &false.into(), &"/a b".into()));
+        assert_eq!(line["level"], "WARN");
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_counts_and_never_waits() {
+        let (queue, events) = sync_channel(1);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let front = Dispatch::new(Registry::default().with(Front { queue, dropped: dropped.clone() }));
+        tracing::dispatcher::with_default(&front, || (0..5).for_each(|n| tracing::info!(n, "event")));
+        drop(front);
+        assert_eq!(dropped.load(Ordering::Relaxed), 4);
+        let (sink, buffer) = json_sink();
+        write_all(&events, &sink, &dropped);
+        let text = String::from_utf8(buffer.0.lock().expect("unpoisoned").clone()).expect("text");
+        assert!(text.contains("log events were dropped") && text.contains("\"lost\":4"), "{text}");
+    }
+}

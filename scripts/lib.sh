@@ -1,0 +1,32 @@
+# Shared by the scripts beside it: where things are, and installing what is missing (named first). Sourced, never run.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+TOOLS=${DISKVITALS_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/diskvitals-tools}
+PATH="$HOME/.cargo/bin:$TOOLS/bin:$PATH:/usr/sbin:/sbin"
+
+say() { printf '== %s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+is_root() { [ "$(id -u)" = 0 ]; }
+
+# need_packages PACKAGE...: installs the Debian packages that are missing, by name; without root it says which and goes on only if none is.
+need_packages() {
+    local missing=() package
+    for package in "$@"; do
+        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    say "installing Debian packages: ${missing[*]}"
+    is_root || die "as root: apt-get install ${missing[*]}"
+    apt-get update -qq || say "apt-get update had errors; going on with the lists that are there"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || die "apt-get install ${missing[*]}"
+}
+
+need_build_packages() { need_packages gcc libc6-dev pkg-config libudev-dev; command -v cargo >/dev/null || die "cargo is missing: install Rust (rustup), then run this again"; }
+
+# need_cargo_tool CRATE VERSION: builds it once.
+need_cargo_tool() {
+    cargo "${1#cargo-}" --version 2>/dev/null | grep -qF "$2" && return 0
+    say "installing the cargo tool $1 $2 (a few minutes, once)"
+    cargo install --quiet --locked "$1" --version "$2"
+}
