@@ -90,8 +90,13 @@ impl Client {
 
     /// A status without a source is the daemon's; one with a source was made here, of a transport that failed.
     pub fn error(&self, status: Status) -> ClientError {
-        let transport = std::error::Error::source(&status).is_some() && matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled);
-        if transport { ClientError::Broken { path: self.path.clone(), status: Box::new(status) } } else { ClientError::Refused(Box::new(status)) }
+        let transport = std::error::Error::source(&status).is_some()
+            && matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled);
+        if transport {
+            ClientError::Broken { path: self.path.clone(), status: Box::new(status) }
+        } else {
+            ClientError::Refused(Box::new(status))
+        }
     }
 
     pub async fn node(&self) -> Result<wire::Node, ClientError> {

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use crate::api::{API_REVISION, wire};
 use crate::api::server::NodeFacts;
+use crate::api::{API_REVISION, wire};
 use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use crate::model::finding::{Finding, Health, Severity, Status, Subject};
 use crate::model::ids::FindingId;
@@ -16,7 +16,11 @@ use crate::state::handle::{Change, ChangeKind, Item};
 pub fn time(at: Timestamp) -> prost_types::Timestamp {
     // The wire wants nanoseconds that count forward, also before 1970.
     let (seconds, nanos) = (at.as_second(), at.subsec_nanosecond());
-    if nanos < 0 { prost_types::Timestamp { seconds: seconds - 1, nanos: nanos + 1_000_000_000 } } else { prost_types::Timestamp { seconds, nanos } }
+    if nanos < 0 {
+        prost_types::Timestamp { seconds: seconds - 1, nanos: nanos + 1_000_000_000 }
+    } else {
+        prost_types::Timestamp { seconds, nanos }
+    }
 }
 
 fn text(value: &Option<String>) -> String {
@@ -324,13 +328,18 @@ pub fn finding(finding: &Finding) -> wire::Finding {
         evidence: finding
             .evidence
             .iter()
-            .map(|evidence| wire::Evidence { source: evidence.source.clone(), time: Some(time(evidence.time)), text: evidence.text.clone() })
+            .map(|evidence| wire::Evidence {
+                source: evidence.source.clone(),
+                time: Some(time(evidence.time)),
+                text: evidence.text.clone(),
+            })
             .collect(),
         clears_when: finding.clears_when.clone(),
-        acknowledged: finding
-            .acknowledged
-            .as_ref()
-            .map(|ack| wire::Acknowledgement { by: ack.by.clone(), time: Some(time(ack.time)), note: ack.note.clone() }),
+        acknowledged: finding.acknowledged.as_ref().map(|ack| wire::Acknowledgement {
+            by: ack.by.clone(),
+            time: Some(time(ack.time)),
+            note: ack.note.clone(),
+        }),
         cleared: finding.cleared.as_ref().map(|cleared| wire::Cleared { time: Some(time(cleared.time)), why: cleared.why.clone() }),
     }
 }
@@ -343,7 +352,12 @@ pub fn change(snapshot: &Snapshot, change: &Change) -> wire::WatchEvent {
         ChangeKind::Modified => Kind::Modified,
         ChangeKind::Removed => Kind::Removed,
     };
-    wire::WatchEvent { revision: change.revision, time: Some(time(change.time)), change: kind.into(), item: Some(item(snapshot, &change.item)) }
+    wire::WatchEvent {
+        revision: change.revision,
+        time: Some(time(change.time)),
+        change: kind.into(),
+        item: Some(item(snapshot, &change.item)),
+    }
 }
 
 pub fn item(snapshot: &Snapshot, of: &Item) -> wire::watch_event::Item {

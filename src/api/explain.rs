@@ -27,8 +27,20 @@ pub fn explain(snapshot: &Snapshot, named: &Named) -> wire::Explanation {
     wire::Explanation {
         subject: subjects.first().map(convert::subject),
         chain: chain(snapshot, &around),
-        drives: around.drives.iter().filter_map(|id| snapshot.drives.get(id)).take(MAX_WHOLE).map(|drive| convert::drive(snapshot, drive)).collect(),
-        volumes: around.volumes.iter().filter_map(|id| snapshot.volumes.get(id)).take(MAX_WHOLE).map(|it| convert::volume(snapshot, it)).collect(),
+        drives: around
+            .drives
+            .iter()
+            .filter_map(|id| snapshot.drives.get(id))
+            .take(MAX_WHOLE)
+            .map(|drive| convert::drive(snapshot, drive))
+            .collect(),
+        volumes: around
+            .volumes
+            .iter()
+            .filter_map(|id| snapshot.volumes.get(id))
+            .take(MAX_WHOLE)
+            .map(|it| convert::volume(snapshot, it))
+            .collect(),
         findings,
     }
 }
@@ -188,7 +200,8 @@ fn device_node_id(snapshot: &Snapshot, around: &Around, name: &str) -> String {
         Some(device) => device.drive.as_ref(),
         None => around.drives.iter().find(|id| {
             snapshot.drives.get(*id).is_some_and(|drive| {
-                drive.presence != Presence::Present && (drive.facts.name == name || drive.facts.devices.iter().any(|device| device.name == name))
+                drive.presence != Presence::Present
+                    && (drive.facts.name == name || drive.facts.devices.iter().any(|device| device.name == name))
             })
         }),
     };
@@ -294,7 +307,14 @@ fn filesystem(snapshot: &Snapshot, volume: &Volume, ids: &BTreeMap<&str, String>
     if facts.remote || on.is_empty() {
         detail.extend(facts.source.iter().map(|source| format!("from {source}")));
     }
-    nodes.push(wire::ChainNode { id: id.clone(), kind: "filesystem".to_owned(), name: kind.clone(), detail: detail.join(", "), stands_on: on, health: 0 });
+    nodes.push(wire::ChainNode {
+        id: id.clone(),
+        kind: "filesystem".to_owned(),
+        name: kind.clone(),
+        detail: detail.join(", "),
+        stands_on: on,
+        health: 0,
+    });
     vec![id]
 }
 

@@ -55,8 +55,11 @@ pub fn resolve(snapshot: &Snapshot, query: &str) -> Result<Named, ResolveError> 
     let mut found = BTreeSet::new();
     found.extend(drives_called(snapshot, query).map(Subject::Drive));
     found.extend(devices_called(snapshot, query));
-    found.extend(snapshot.volumes.values().filter(|volume| volume_is_called(volume, query)).map(|volume| Subject::Volume(volume.facts.id.clone())));
-    let pod: Vec<VolumeId> = snapshot.volumes.values().filter(|volume| pod_is_called(volume, query)).map(|volume| volume.facts.id.clone()).collect();
+    found.extend(
+        snapshot.volumes.values().filter(|volume| volume_is_called(volume, query)).map(|volume| Subject::Volume(volume.facts.id.clone())),
+    );
+    let pod: Vec<VolumeId> =
+        snapshot.volumes.values().filter(|volume| pod_is_called(volume, query)).map(|volume| volume.facts.id.clone()).collect();
     let mut found: Vec<Subject> = found.into_iter().collect();
     match (found.len(), pod.len()) {
         (0, 0) => Err(unknown(query)),
@@ -80,7 +83,9 @@ pub fn resolve_drive<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Driv
         match subject {
             Subject::Drive(id) => drop(found.insert(id)),
             Subject::Device(name) => found.extend(drives_below(snapshot, &name)),
-            Subject::Volume(id) => found.extend(snapshot.volumes.get(&id).into_iter().flat_map(|volume| volume.facts.drive_ids.iter().cloned())),
+            Subject::Volume(id) => {
+                found.extend(snapshot.volumes.get(&id).into_iter().flat_map(|volume| volume.facts.drive_ids.iter().cloned()))
+            }
         }
     }
     let subjects: Vec<Subject> = found.iter().cloned().map(Subject::Drive).collect();
@@ -129,7 +134,9 @@ pub fn drives_below(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId> {
 
 /// Volumes with a block device somewhere beneath them.
 pub fn volumes_above(snapshot: &Snapshot, device: &str) -> Vec<VolumeId> {
-    let stands_on = |volume: &&std::sync::Arc<Volume>| volume.facts.devices.iter().any(|name| name == device) || volume.facts.device.as_deref() == Some(device);
+    let stands_on = |volume: &&std::sync::Arc<Volume>| {
+        volume.facts.devices.iter().any(|name| name == device) || volume.facts.device.as_deref() == Some(device)
+    };
     snapshot.volumes.values().filter(stands_on).map(|volume| volume.facts.id.clone()).collect()
 }
 
@@ -157,7 +164,8 @@ fn drives_called<'a>(snapshot: &'a Snapshot, query: &'a str) -> impl Iterator<It
     let name = query.strip_prefix("/dev/").unwrap_or(query);
     let has_name = move |drive: &Drive| drive.facts.name == name || drive.facts.devices.iter().any(|device| device.name == name);
     let present = |drive: &Drive| drive.presence == Presence::Present;
-    let name_taken = snapshot.drives.values().any(|drive| present(drive) && has_name(drive)) || snapshot.inventory.devices.contains_key(name);
+    let name_taken =
+        snapshot.drives.values().any(|drive| present(drive) && has_name(drive)) || snapshot.inventory.devices.contains_key(name);
     snapshot
         .drives
         .values()
@@ -241,9 +249,11 @@ fn volume_is_called(volume: &Volume, query: &str) -> bool {
 
 fn pod_is_called(volume: &Volume, query: &str) -> bool {
     let named = query.split_once('/');
-    volume.facts.pods.iter().any(|pod| {
-        pod.uid == query || pod.name.as_ref().is_some_and(|name| named == Some((name.namespace.as_str(), name.name.as_str())))
-    })
+    volume
+        .facts
+        .pods
+        .iter()
+        .any(|pod| pod.uid == query || pod.name.as_ref().is_some_and(|name| named == Some((name.namespace.as_str(), name.name.as_str()))))
 }
 
 fn unknown(query: &str) -> ResolveError {

@@ -150,38 +150,54 @@ impl Server {
         drained.unwrap_or(Ok(()))
     }
 
-    async fn serve_main(&self, listener: Listener, health: &HealthReporter, stopped: &signal::Receiver<bool>, cut: &signal::Receiver<bool>) -> Result<(), ServeError> {
+    async fn serve_main(
+        &self,
+        listener: Listener,
+        health: &HealthReporter,
+        stopped: &signal::Receiver<bool>,
+        cut: &signal::Receiver<bool>,
+    ) -> Result<(), ServeError> {
         let admin = AdminServer::new(AdminService::new(self.handle.clone())).max_decoding_message_size(self.limits.message);
         let v1 = tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS);
-        let v1 = v1.register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET).build_v1().map_err(ServeError::Reflection)?;
+        let v1 =
+            v1.register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET).build_v1().map_err(ServeError::Reflection)?;
         let v1alpha = tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS);
-        let v1alpha =
-            v1alpha.register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET).build_v1alpha().map_err(ServeError::Reflection)?;
+        let v1alpha = v1alpha
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1alpha()
+            .map_err(ServeError::Reflection)?;
         let router = self
             .transport()
             .add_service(self.inventory(stopped))
             .add_service(admin)
-            .add_service(tonic_health::pb::health_server::HealthServer::new(tonic_health::server::HealthService::from_health_reporter(health.clone())))
+            .add_service(tonic_health::pb::health_server::HealthServer::new(tonic_health::server::HealthService::from_health_reporter(
+                health.clone(),
+            )))
             .add_service(v1)
             .add_service(v1alpha);
         let (incoming, socket) = self.incoming(listener, cut);
         let served = router.serve_with_incoming_shutdown(incoming, until(stopped.clone())).await;
-        socket.unlink();
         served.map_err(|source| ServeError::Transport { socket: socket.name(), source })
     }
 
     /// The agent's socket: reading only, for uid 0 and the configured uids, each call checked.
-    async fn serve_agent(&self, listener: Listener, health: &HealthReporter, stopped: &signal::Receiver<bool>, cut: &signal::Receiver<bool>) -> Result<(), ServeError> {
+    async fn serve_agent(
+        &self,
+        listener: Listener,
+        health: &HealthReporter,
+        stopped: &signal::Receiver<bool>,
+        cut: &signal::Receiver<bool>,
+    ) -> Result<(), ServeError> {
         let allowed = self.allow_uids.clone();
         let gate = tonic::service::interceptor::InterceptorLayer::new(move |request: tonic::Request<()>| {
             let uid = uid(request.extensions());
             if may_call_agent(uid, &allowed.borrow()) { Ok(request) } else { Err(status::denied("call on the agent's socket", uid)) }
         });
-        let health = tonic_health::pb::health_server::HealthServer::new(tonic_health::server::HealthService::from_health_reporter(health.clone()));
+        let health =
+            tonic_health::pb::health_server::HealthServer::new(tonic_health::server::HealthService::from_health_reporter(health.clone()));
         let router = self.transport().layer(gate).add_service(self.inventory(stopped)).add_service(health);
         let (incoming, socket) = self.incoming(listener, cut);
         let served = router.serve_with_incoming_shutdown(incoming, until(stopped.clone())).await;
-        socket.unlink();
         served.map_err(|source| ServeError::Transport { socket: socket.name(), source })
     }
 

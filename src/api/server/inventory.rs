@@ -27,7 +27,13 @@ pub struct InventoryService {
 }
 
 impl InventoryService {
-    pub fn new(handle: Handle, node: Arc<NodeFacts>, watchers: Shares, stopped: signal::Receiver<bool>, stalled_watcher: Duration) -> InventoryService {
+    pub fn new(
+        handle: Handle,
+        node: Arc<NodeFacts>,
+        watchers: Shares,
+        stopped: signal::Receiver<bool>,
+        stalled_watcher: Duration,
+    ) -> InventoryService {
         InventoryService { handle, node, watchers, stopped, stalled_watcher }
     }
 }
@@ -85,7 +91,8 @@ impl wire::inventory_server::Inventory for InventoryService {
             // An id is bounded, hence a hash at its end when the handle is long: the handle itself decides.
             volume.facts.driver.as_ref() == Some(driver) && volume.facts.handle.as_ref() == Some(handle)
         });
-        let volume = volume.ok_or_else(|| not_found(format!("no volume of driver `{}` has the handle `{}`", echo(driver), echo(handle))))?;
+        let volume =
+            volume.ok_or_else(|| not_found(format!("no volume of driver `{}` has the handle `{}`", echo(driver), echo(handle))))?;
         Ok(Response::new(convert::volume(&snapshot, volume)))
     }
 
@@ -99,7 +106,8 @@ impl wire::inventory_server::Inventory for InventoryService {
         let mut entries: Vec<_> = snapshot.findings.values().chain(cleared).map(|finding| (rank(finding), finding)).collect();
         entries.retain(|(rank, _)| after.as_ref().is_none_or(|after| rank > after));
         entries.sort_by(|(one, _), (other, _)| one.cmp(other));
-        let (findings, last) = paging::fill(entries.iter(), size, |(_, finding)| convert::finding(finding), |(rank, _)| paging::rank_key(rank));
+        let (findings, last) =
+            paging::fill(entries.iter(), size, |(_, finding)| convert::finding(finding), |(rank, _)| paging::rank_key(rank));
         let next_page_token = last.map(|key| paging::token(list, &key)).unwrap_or_default();
         Ok(Response::new(wire::ListFindingsResponse { findings, next_page_token }))
     }

@@ -65,9 +65,11 @@ impl BoundPath {
     pub fn name(&self) -> String {
         self.path.display().to_string()
     }
+}
 
+impl Drop for BoundPath {
     /// Removes the socket, unless a successor has put its own in the place.
-    pub fn unlink(&self) {
+    fn drop(&mut self) {
         let ours = std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
         if ours && let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!(socket = %self.path.display(), %error, "the socket could not be removed; the next start replaces it");
@@ -126,7 +128,9 @@ async fn lock(dir: &Path) -> Result<Flock<std::fs::File>, ListenError> {
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => return Ok(lock),
-            Err((_, nix::errno::Errno::EWOULDBLOCK)) if tokio::time::Instant::now() > patience => return Err(ListenError::Busy(dir.to_owned())),
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) if tokio::time::Instant::now() > patience => {
+                return Err(ListenError::Busy(dir.to_owned()));
+            }
             Err((back, nix::errno::Errno::EWOULDBLOCK)) => file = back,
             Err((_, error)) => return Err(at("locking the socket's folder", dir)(error.into())),
         }

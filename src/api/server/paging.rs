@@ -94,7 +94,12 @@ pub fn after<K>(key: Option<K>) -> (Bound<K>, Bound<K>) {
 }
 
 /// Takes entries until the page is full; the key of its last one when there are more.
-pub fn fill<T, M: Message>(entries: impl Iterator<Item = T>, size: usize, convert: impl Fn(&T) -> M, key: impl Fn(&T) -> String) -> (Vec<M>, Option<String>) {
+pub fn fill<T, M: Message>(
+    entries: impl Iterator<Item = T>,
+    size: usize,
+    convert: impl Fn(&T) -> M,
+    key: impl Fn(&T) -> String,
+) -> (Vec<M>, Option<String>) {
     let mut entries = entries.peekable();
     let mut page = Vec::new();
     let mut bytes = 0;

@@ -21,7 +21,13 @@ use wire::watch_event::{Change as Kind, Item};
 /// Events between the task and the connection; beyond that the client's pace decides.
 const QUEUE: usize = 16;
 
-pub async fn start(handle: Handle, resume: Option<u64>, stopped: signal::Receiver<bool>, patience: Duration, share: Share) -> Result<ReceiverStream<Result<wire::WatchEvent, Status>>, Status> {
+pub async fn start(
+    handle: Handle,
+    resume: Option<u64>,
+    stopped: signal::Receiver<bool>,
+    patience: Duration,
+    share: Share,
+) -> Result<ReceiverStream<Result<wire::WatchEvent, Status>>, Status> {
     let subscription = handle.subscribe(resume).await.map_err(refused)?;
     let (events, stream) = mpsc::channel(QUEUE);
     let watcher = Watcher { handle, events, patience };
