@@ -188,7 +188,7 @@ fn sight(node: &wire::Node, screen: &Screen) -> String {
 }
 
 fn since(source: &wire::SourceState, screen: &Screen) -> String {
-    format!("since {}", screen.ago(source.since.as_ref()).trim_end_matches(" ago"))
+    format!("since {}", screen.at(source.since.as_ref()))
 }
 
 /// What is not known while a source gives nothing.
