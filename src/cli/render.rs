@@ -7,6 +7,9 @@ pub mod status;
 pub mod volumes;
 pub mod watch;
 
+#[cfg(test)]
+mod tests;
+
 use crate::cli::screen::{Screen, Tone, plain};
 
 /// `label   value` lines, aligned; empty values are left out.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use diskvitals::api::server::Limits;
 use diskvitals::api::wire;
 use diskvitals::api::wire::watch_event::{Change, Item as Told};
+use diskvitals::model::ids::DriveId;
 use diskvitals::state::handle::{ChangeKind, Item};
 use tonic::{Code, Streaming};
 
@@ -87,7 +88,15 @@ async fn a_watcher_that_lags_is_given_a_fresh_snapshot_and_others_are_not_held_u
 #[tokio::test]
 async fn a_watcher_that_never_reads_is_let_go() {
     let limits = Limits { stalled_watcher: Duration::from_millis(100), watchers_per_uid: 1, watchers: 1, ..Limits::default() };
-    let served = Served::with(snapshot(2000), limits).await;
+    // More than the windows of a client that does not read can hold.
+    let mut picture = snapshot(0);
+    let mut big = drive("sdz", "S9");
+    big.health_unknown_why = "x".repeat(1 << 20);
+    for n in 0..40 {
+        big.facts.id = DriveId::new(format!("big{n}"));
+        picture.drives.insert(big.facts.id.clone(), Arc::new(big.clone()));
+    }
+    let served = Served::with(picture, limits).await;
     let client = served.client().await;
     let stalled = client.watch(0).await.unwrap();
     // Its place is free again without its having gone.

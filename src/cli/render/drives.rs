@@ -23,7 +23,7 @@ pub fn table(drives: &[wire::Drive], screen: &Screen) -> String {
     }
     let mut sorted: Vec<&wire::Drive> = drives.iter().collect();
     sorted.sort_by(|a, b| (rank(a.health), &a.name, &a.id).cmp(&(rank(b.health), &b.name, &b.id)));
-    let rows: Vec<Vec<(String, Tone)>> = sorted.into_iter().map(|drive| row(drive)).collect();
+    let rows: Vec<Vec<(String, Tone)>> = sorted.into_iter().map(row).collect();
     layout(&COLUMNS, &rows, screen)
 }
 

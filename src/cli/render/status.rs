@@ -153,23 +153,23 @@ fn sight(node: &wire::Node, screen: &Screen) -> String {
             State::Active | State::Absent | State::Unspecified => continue,
         };
         let meaning = if source.state() == State::Down { format!(" ({})", loss(&source.name)) } else { String::new() };
-        lines.push((format!("source {} {} ", source.name, word), tone, format!("{}, {}{meaning}", source.detail, since(source, screen))));
+        lines.push((format!("source {} {}: ", source.name, word), tone, format!("{}, {}{meaning}", source.detail, since(source, screen))));
     }
-    lines.extend(node.limitations.iter().map(|limitation| ("limited ".to_owned(), Tone::Warning, limitation.clone())));
+    lines.extend(node.limitations.iter().map(|limitation| ("limited: ".to_owned(), Tone::Warning, limitation.clone())));
     if node.stuck_probes > 0 {
-        let count = number(usize::try_from(node.stuck_probes).unwrap_or(usize::MAX), "probe");
+        let have = if node.stuck_probes == 1 { "1 probe has".to_owned() } else { format!("{} probes have", node.stuck_probes) };
         lines.push((
-            "stuck ".to_owned(),
+            "stuck: ".to_owned(),
             Tone::Critical,
-            format!("{count} not come back: whoever uses those mounts or devices hangs as well"),
+            format!("{have} not come back: whoever uses those mounts or devices hangs as well"),
         ));
     }
     if node.store != "ok" {
-        lines.push(("store ".to_owned(), Tone::Warning, format!("{}: history and acknowledgements are in memory only", node.store)));
+        lines.push(("store: ".to_owned(), Tone::Warning, format!("{}: history and acknowledgements are in memory only", node.store)));
     }
-    lines.extend(node.warnings.iter().take(SHOWN).map(|warning| ("warning ".to_owned(), Tone::Plain, warning.clone())));
+    lines.extend(node.warnings.iter().take(SHOWN).map(|warning| ("warning: ".to_owned(), Tone::Plain, warning.clone())));
     if node.warnings.len() > SHOWN {
-        lines.push(("warning ".to_owned(), Tone::Plain, format!("and {} more", node.warnings.len() - SHOWN)));
+        lines.push(("warning: ".to_owned(), Tone::Plain, format!("and {} more", node.warnings.len() - SHOWN)));
     }
     let mut text = String::new();
     if !lines.is_empty() {

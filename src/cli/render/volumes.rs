@@ -23,7 +23,7 @@ pub fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
     }
     let mut sorted: Vec<&wire::Volume> = volumes.iter().collect();
     sorted.sort_by(|a, b| (rank(a.health), &a.id).cmp(&(rank(b.health), &b.id)));
-    let rows: Vec<Vec<(String, Tone)>> = sorted.into_iter().map(|volume| row(volume)).collect();
+    let rows: Vec<Vec<(String, Tone)>> = sorted.into_iter().map(row).collect();
     layout(&COLUMNS, &rows, screen)
 }
 

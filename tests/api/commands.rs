@@ -1,0 +1,73 @@
+//! The command line as a process: what it prints, and its exit codes.
+
+use std::path::Path;
+use std::process::Output;
+use std::sync::Arc;
+
+use diskvitals::model::finding::Health;
+use diskvitals::model::snapshot::NodeState;
+
+use crate::fixture::{Served, snapshot};
+
+#[allow(clippy::disallowed_methods)] // The very program that is tested.
+async fn diskvitals(socket: &Path, arguments: &[&str]) -> Output {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_diskvitals"));
+    command.args(arguments).env("DISKVITALS_SOCKET", socket).stdin(std::process::Stdio::null());
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn without_a_daemon_it_says_so_in_a_line_and_some_things_work_still() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("none.sock");
+    let status = diskvitals(&socket, &["status"]).await;
+    assert_eq!(status.status.code(), Some(1));
+    let told = text(&status.stderr);
+    assert!(told.contains("no diskvitalsd at") && told.lines().count() == 1, "{told}");
+    assert_eq!(diskvitals(&socket, &["status", "--exit-code"]).await.status.code(), Some(3));
+    assert_eq!(diskvitals(&socket, &["nonsense"]).await.status.code(), Some(2));
+    assert_eq!(diskvitals(&socket, &["status", "--exit-code", "--nonsense"]).await.status.code(), Some(3));
+    let reasons = diskvitals(&socket, &["reasons"]).await;
+    assert!(reasons.status.success() && text(&reasons.stdout).contains("StagingNotMounted (volume)"));
+    assert!(text(&diskvitals(&socket, &["completions", "bash"]).await.stdout).contains("_diskvitals"));
+    let man = dir.path().join("man");
+    assert!(diskvitals(&socket, &["man", man.to_str().unwrap()]).await.status.success());
+    assert!(man.join("diskvitals.1").exists() && man.join("diskvitals-explain.1").exists());
+    assert!(text(&diskvitals(&socket, &["version"]).await.stdout).starts_with("diskvitals 0."));
+}
+
+#[tokio::test]
+async fn exit_codes_are_those_of_a_monitoring_plugin() {
+    for (health, code) in [(Some(Health::Good), 2), (Some(Health::Bad), 2), (None, 2)] {
+        let mut picture = snapshot(0);
+        picture.node = Arc::new(NodeState { health, ..NodeState::default() });
+        // The picture has a bad finding.
+        assert_eq!(diskvitals(&Served::start(picture).await.socket(), &["status", "--exit-code"]).await.status.code(), Some(code));
+    }
+    for (health, code) in [(Some(Health::Good), 0), (Some(Health::Suspect), 1), (None, 3)] {
+        let mut picture = snapshot(0);
+        picture.findings.clear();
+        picture.node = Arc::new(NodeState { health, ..NodeState::default() });
+        assert_eq!(diskvitals(&Served::start(picture).await.socket(), &["status", "--exit-code"]).await.status.code(), Some(code));
+    }
+}
+
+#[tokio::test]
+async fn json_is_the_whole_answer_and_errors_are_the_daemons_words() {
+    let served = Served::start(snapshot(1500)).await;
+    let volumes = diskvitals(&served.socket(), &["volumes", "-o", "json"]).await;
+    let volumes: serde_json::Value = serde_json::from_slice(&volumes.stdout).unwrap();
+    assert_eq!(volumes["volumes"].as_array().unwrap().len(), 1502);
+    assert_eq!(
+        (&volumes["nextPageToken"], &volumes["volumes"][0]["capacity"]["totalBytes"]),
+        (&"".into(), &(100u64 << 30).to_string().into())
+    );
+    let unknown = diskvitals(&served.socket(), &["volume", "nope"]).await;
+    assert_eq!((unknown.status.code(), text(&unknown.stderr).as_str()), (Some(1), "diskvitals: nothing here is known as `nope`\n"));
+    let explained = diskvitals(&served.socket(), &["explain", "default/pod-b"]).await;
+    assert!(text(&explained.stdout).contains("        mount /var/lib/kubelet"), "{}", text(&explained.stdout));
+}
