@@ -16,6 +16,41 @@ async fn diskvitals(socket: &Path, arguments: &[&str]) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
+/// As nobody. The folder and the socket are opened wide first, so that the daemon's own rules are what is met.
+#[allow(clippy::disallowed_methods)] // As above.
+async fn as_nobody(socket: &Path, arguments: &[&str]) -> Output {
+    use std::os::unix::process::CommandExt;
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_diskvitals"));
+    command.args(arguments).env("DISKVITALS_SOCKET", socket).uid(NOBODY).gid(NOBODY);
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+const NOBODY: u32 = 65534;
+
+#[tokio::test]
+async fn who_is_not_root_may_read_and_not_change() {
+    use std::os::unix::fs::PermissionsExt;
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can become somebody else");
+        return;
+    }
+    let served = Served::start(snapshot(0)).await;
+    let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    open(served.dir.path(), 0o755);
+    let refused = as_nobody(&served.socket(), &["drives"]).await;
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("member of the group `diskvitals`"), "{}", text(&refused.stderr));
+    open(&served.socket(), 0o666);
+    assert!(as_nobody(&served.socket(), &["drives"]).await.status.success());
+    let refused = as_nobody(&served.socket(), &["ack", "0123456789ab", "--note", "x"]).await;
+    assert_eq!((refused.status.code(), text(&refused.stderr).as_str()), (Some(1), "diskvitals: uid 65534 may not acknowledge findings\n"));
+    // The agent's socket: anyone may connect, the configured may call, and the configuration may change.
+    let refused = as_nobody(&served.agent_socket(), &["drives"]).await;
+    assert_eq!(text(&refused.stderr), "diskvitals: uid 65534 may not call on the agent's socket\n");
+    served.allow_uids.send_replace(vec![NOBODY]);
+    assert!(as_nobody(&served.agent_socket(), &["drives"]).await.status.success());
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
