@@ -4,6 +4,7 @@
 //! device, a mount, or a slow client: each connection has its own task and its own bounds.
 
 mod admin;
+mod answers;
 mod incoming;
 mod inventory;
 mod listen;
@@ -23,6 +24,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::api::server::admin::AdminService;
+use crate::api::server::answers::Counted;
 use crate::api::server::incoming::Incoming;
 use crate::api::server::inventory::InventoryService;
 use crate::api::server::share::Shares;
@@ -55,6 +57,9 @@ pub struct Limits {
     pub connections: usize,
     pub connections_per_uid: usize,
     pub streams_per_connection: u32,
+    /// Answers that are on their way, counted like connections. A page has at most 256 KiB.
+    pub answers: usize,
+    pub answers_per_uid: usize,
     /// Watches are counted like connections.
     pub watchers: usize,
     pub watchers_per_uid: usize,
@@ -78,6 +83,8 @@ impl Default for Limits {
             connections: 256,
             connections_per_uid: 64,
             streams_per_connection: 64,
+            answers: 1024,
+            answers_per_uid: 256,
             watchers: 256,
             watchers_per_uid: 64,
             preface: Duration::from_secs(5),
@@ -168,6 +175,7 @@ impl Server {
             .map_err(ServeError::Reflection)?;
         let router = self
             .transport()
+            .layer(self.counted())
             .add_service(self.inventory(stopped))
             .add_service(admin)
             .add_service(tonic_health::pb::health_server::HealthServer::new(tonic_health::server::HealthService::from_health_reporter(
@@ -190,12 +198,12 @@ impl Server {
     ) -> Result<(), ServeError> {
         let allowed = self.allow_uids.clone();
         let gate = tonic::service::interceptor::InterceptorLayer::new(move |request: tonic::Request<()>| {
-            let uid = uid(request.extensions());
+            let uid = caller(request.extensions());
             if may_call_agent(uid, &allowed.borrow()) { Ok(request) } else { Err(status::denied("call on the agent's socket", uid)) }
         });
         let health =
             tonic_health::pb::health_server::HealthServer::new(tonic_health::server::HealthService::from_health_reporter(health.clone()));
-        let router = self.transport().layer(gate).add_service(self.inventory(stopped)).add_service(health);
+        let router = self.transport().layer(gate).layer(self.counted()).add_service(self.inventory(stopped)).add_service(health);
         let (incoming, socket) = self.incoming(listener, cut);
         let served = router.serve_with_incoming_shutdown(incoming, until(stopped.clone())).await;
         served.map_err(|source| ServeError::Transport { socket: socket.name(), source })
@@ -215,6 +223,11 @@ impl Server {
             .http2_keepalive_timeout(Some(self.limits.keepalive_timeout))
             // Headers of gRPC calls are small. HPACK state is per connection.
             .http2_max_header_list_size(16 * 1024)
+    }
+
+    fn counted<S>(&self) -> impl tower::Layer<S, Service = Counted<S>> + Clone + use<S> {
+        let shares = Shares::new(self.limits.answers, self.limits.answers_per_uid);
+        tower::layer::layer_fn(move |inner| Counted::new(inner, shares.clone()))
     }
 
     fn incoming(&self, listener: Listener, cut: &signal::Receiver<bool>) -> (Incoming, listen::BoundPath) {
@@ -246,8 +259,12 @@ async fn until(mut stopped: signal::Receiver<bool>) {
 }
 
 /// The caller's uid as the kernel told it when the connection was made (SO_PEERCRED, unix(7)).
-fn uid(extensions: &tonic::Extensions) -> Option<u32> {
-    extensions.get::<UdsConnectInfo>().and_then(|info| info.peer_cred).map(|cred| cred.uid())
+fn uid(connection: &UdsConnectInfo) -> Option<u32> {
+    connection.peer_cred.map(|cred| cred.uid())
+}
+
+fn caller(extensions: &tonic::Extensions) -> Option<u32> {
+    extensions.get::<UdsConnectInfo>().and_then(uid)
 }
 
 /// Reading on the agent's socket is for uid 0 and for the uids of the configuration.

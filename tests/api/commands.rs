@@ -20,7 +20,10 @@ async fn diskvitals(socket: &Path, arguments: &[&str]) -> Output {
 #[allow(clippy::disallowed_methods)] // As above.
 async fn as_nobody(socket: &Path, arguments: &[&str]) -> Output {
     use std::os::unix::process::CommandExt;
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_diskvitals"));
+    // Where it was built may be out of nobody's reach.
+    let program = tempfile::Builder::new().permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755)).tempdir().unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_diskvitals"), program.path().join("diskvitals")).unwrap();
+    let mut command = std::process::Command::new(program.path().join("diskvitals"));
     command.args(arguments).env("DISKVITALS_SOCKET", socket).uid(NOBODY).gid(NOBODY);
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }

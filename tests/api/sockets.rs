@@ -194,3 +194,17 @@ async fn without_a_daemon_the_client_says_what_to_do() {
     let error = diskvitals::api::client::Client::connect(&path, Duration::from_secs(1)).await.err().unwrap();
     assert_eq!(error.to_string(), format!("no diskvitalsd at {}: start it (systemctl start diskvitalsd) or give --socket", path.display()));
 }
+
+#[tokio::test]
+async fn who_asks_and_does_not_read_runs_out_of_answers_and_not_the_daemon_out_of_memory() {
+    let limits = Limits { answers: 4, answers_per_uid: 4, ..Limits::default() };
+    let served = Served::with(snapshot(0), limits).await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(served.client().await.watch(0).await.unwrap());
+    }
+    let refused = served.client().await.node().await.unwrap_err().to_string();
+    assert!(refused.contains("too many answers"), "{refused}");
+    drop(held);
+    within(30, async { while served.client().await.node().await.is_err() {} }).await;
+}

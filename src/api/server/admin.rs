@@ -3,8 +3,8 @@
 use tonic::{Request, Response, Status};
 
 use crate::api::resolve::resolve;
+use crate::api::server::caller;
 use crate::api::server::inventory::finding_id;
-use crate::api::server::uid;
 use crate::api::status::{MAX_NOTE, MAX_QUERY, bounded, denied, invalid, refused, required, unresolved};
 use crate::api::{convert, wire};
 use crate::model::finding::Subject;
@@ -25,7 +25,7 @@ impl AdminService {
 }
 
 fn may_change<T>(request: &Request<T>, what: &str) -> Result<u32, Status> {
-    root_only(uid(request.extensions()), what)
+    root_only(caller(request.extensions()), what)
 }
 
 fn root_only(uid: Option<u32>, what: &str) -> Result<u32, Status> {

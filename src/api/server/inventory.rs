@@ -12,7 +12,7 @@ use crate::api::order::rank;
 use crate::api::resolve::{resolve, resolve_drive, resolve_volume};
 use crate::api::server::paging::{self, List};
 use crate::api::server::share::Shares;
-use crate::api::server::{NodeFacts, uid, watch};
+use crate::api::server::{NodeFacts, caller, watch};
 use crate::api::status::{MAX_QUERY, bounded, echo, exhausted, invalid, not_found, required, unresolved};
 use crate::api::{convert, explain, wire};
 use crate::model::ids::{DriveId, VolumeId};
@@ -123,8 +123,8 @@ impl wire::inventory_server::Inventory for InventoryService {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<wire::WatchEvent, Status>> + Send>>;
 
     async fn watch(&self, request: Request<wire::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let caller = uid(request.extensions());
-        let share = self.watchers.take(caller).ok_or_else(|| exhausted("too many watches are open; close some of them"))?;
+        let uid = caller(request.extensions());
+        let share = self.watchers.take(uid).ok_or_else(|| exhausted("too many watches are open; close some of them"))?;
         let resume = Some(request.get_ref().resume_revision).filter(|revision| *revision != 0);
         let events = watch::start(self.handle.clone(), resume, self.stopped.clone(), self.stalled_watcher, share).await?;
         Ok(Response::new(Box::pin(events)))

@@ -12,8 +12,8 @@ use crate::api::status::{MAX_QUERY, bounded, invalid};
 
 pub const DEFAULT_SIZE: usize = 100;
 pub const MAX_SIZE: usize = 1000;
-/// A page ends early when its entries have more bytes than this: clients refuse answers over 4 MiB by default.
-const MAX_BYTES: usize = 1 << 20;
+/// A page ends early when its entries have more bytes than this: what is not read waits in memory, and clients refuse more than 4 MiB by default.
+const MAX_BYTES: usize = 256 << 10;
 /// Changes when tokens change their form.
 const VERSION: char = '1';
 
@@ -144,6 +144,27 @@ mod tests {
             let made = token(List::Drives, &text);
             prop_assert_eq!(key(List::Drives, &made).unwrap(), Some(text));
             prop_assert!(key(List::Volumes, &made).is_err());
+        }
+
+        #[test]
+        fn pages_joined_are_the_whole_list_for_any_size(ids in proptest::collection::btree_set(".{0,20}", 0..60), size in 1..70usize) {
+            let (mut joined, mut after_id) = (Vec::new(), None);
+            loop {
+                let entries = ids.range(after::<String>(after_id));
+                let message = |id: &&String| crate::api::wire::Subject { kind: 0, id: (*id).clone() };
+                let (page, last) = fill(entries, size, message, |id| (*id).clone());
+                prop_assert!(page.len() <= size);
+                joined.extend(page.into_iter().map(|subject| subject.id));
+                let Some(last) = last else { break };
+                after_id = key(List::Drives, &token(List::Drives, &last)).unwrap();
+            }
+            prop_assert_eq!(joined, ids.into_iter().collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn a_findings_place_survives_its_token(group in 0..3u8, severity: u8, status: u8, since: i64, id in "[0-9a-f]{12}") {
+            let rank = Rank { group, severity, status, since: i128::from(since), id };
+            prop_assert_eq!(rank_of(&rank_key(&rank)).unwrap(), rank);
         }
 
         #[test]
