@@ -4,4 +4,7 @@
 //! May not enter: judgement, wire types, state.
 
 pub mod clock;
+pub mod memory;
+pub mod namespace;
 pub mod root;
+pub mod worker;

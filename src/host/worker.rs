@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 
 use crate::host::clock::now;
 
@@ -65,15 +65,19 @@ struct Inner {
     /// One permit for each worker that may be answering now.
     turns: Semaphore,
     pool: Mutex<Pool>,
+    /// Questions that have taken longer than `GRACE`; the stuck ones are among them.
+    overdue: watch::Sender<u32>,
     stuck: watch::Sender<u32>,
+    /// A target is free again.
+    freed: Notify,
     limitations: watch::Sender<Vec<String>>,
 }
 
 #[derive(Default)]
 struct Pool {
     idle: Vec<Worker>,
-    /// Targets that are being asked, and since when.
-    targets: HashMap<String, Timestamp>,
+    /// Targets that are being asked, and when the question was sent.
+    targets: HashMap<String, Option<Timestamp>>,
     closed: bool,
 }
 
@@ -83,6 +87,8 @@ struct Worker {
     stdout: BufReader<ChildStdout>,
 }
 
+/// A healthy answer takes well under a millisecond. After this long, others no longer wait for their turn behind it.
+const GRACE: Duration = Duration::from_millis(500);
 /// A worker has nothing to do before its first line but enter a namespace.
 const HELLO: Duration = Duration::from_secs(10);
 
@@ -119,23 +125,33 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> Workers<J, A> {
             turns: Semaphore::new(spawn.active),
             spawn,
             pool: Mutex::default(),
+            overdue: watch::Sender::new(0),
             stuck: watch::Sender::new(0),
+            freed: Notify::new(),
             limitations: watch::Sender::default(),
         };
         Workers { inner: Arc::new(inner), types: PhantomData }
     }
 
     /// Asks a worker. `timeout` counts from when the question is sent, not the wait for a free worker. One question is in flight per target:
-    /// a further one is answered `Stuck` at once, with the time of the first.
+    /// a further one waits for it, and is answered `Stuck` when the first has taken longer than `timeout`.
     pub async fn ask(&self, target: &str, job: J, timeout: Duration) -> Outcome<A> {
-        let claim = match Claim::take(&self.inner, target) {
-            Ok(claim) => claim,
-            Err(since) => return Outcome::Stuck { since, waiting_in: None, late: None },
+        let claim = loop {
+            let freed = self.inner.freed.notified();
+            match Claim::take(&self.inner, target) {
+                Ok(claim) => break claim,
+                // The first one waits for a worker itself: its own time has not begun.
+                Err(None) => freed.await,
+                Err(Some(since)) => {
+                    let left = timeout.saturating_sub(elapsed(since));
+                    if left.is_zero() {
+                        return Outcome::Stuck { since, waiting_in: None, late: None };
+                    }
+                    // Freed or over: either way the next round tells.
+                    let _ = tokio::time::timeout(left, freed).await;
+                }
+            }
         };
-        let stuck = *self.inner.stuck.borrow();
-        if stuck as usize >= self.inner.spawn.max_stuck {
-            return Outcome::Failed(format!("not asked: {stuck} questions are stuck already, and no more than that may be"));
-        }
         match self.ask_claimed(claim, job, timeout).await {
             Ok(outcome) => outcome,
             Err(error) => Outcome::Failed(error.to_string()),
@@ -161,11 +177,23 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> Workers<J, A> {
 
     async fn ask_claimed(&self, claim: Claim, job: J, timeout: Duration) -> Result<Outcome<A>, WorkerError> {
         let turn = self.inner.turns.acquire().await.map_err(|_| WorkerError::Closed)?;
+        let overdue = *self.inner.overdue.borrow();
+        if overdue as usize >= self.inner.spawn.max_stuck {
+            return Ok(Outcome::Failed(format!("not asked: {overdue} questions are overdue, and no more than that may be")));
+        }
         let mut line = serde_json::to_vec(&job).map_err(WorkerError::Encode)?;
         line.push(b'\n');
         let mut worker = self.inner.worker().await?;
+        let since = claim.sent();
         let mut answer = Vec::new();
-        let asked = tokio::time::timeout(timeout, worker.exchange(&line, &mut answer)).await;
+        let mut asked = tokio::time::timeout(GRACE.min(timeout), worker.exchange(&line, &mut answer)).await;
+        let mut late = None;
+        if asked.is_err() {
+            // Slow is not stuck, but no reason to hold up others: a new worker takes this one's turn.
+            late = Some(Overdue::count(&self.inner));
+            drop(turn);
+            asked = tokio::time::timeout(timeout.saturating_sub(GRACE), worker.rest_of_answer(&mut answer)).await;
+        }
         match asked {
             Ok(Ok(())) => {
                 let answer = decode(&answer)?;
@@ -174,15 +202,15 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> Workers<J, A> {
             }
             Ok(Err(error)) => Err(error),
             Err(_) => {
-                drop(turn); // Somebody else's turn: a new worker takes this one's place.
+                let overdue = late;
                 let (tell, late) = oneshot::channel();
                 let waiting_in = waiting_in(worker.child.id());
-                let since = claim.since;
                 let inner = self.inner.clone();
                 inner.stuck.send_modify(|stuck| *stuck += 1);
                 tokio::spawn(async move {
                     let ended = worker.rest_of_answer(&mut answer).await;
                     inner.stuck.send_modify(|stuck| *stuck = stuck.saturating_sub(1));
+                    drop(overdue);
                     drop(claim); // The target may be asked again before the late answer is told.
                     let result = ended.and_then(|()| decode(&answer)).map_err(|error| error.to_string());
                     // Nobody may wait for it any more.
@@ -245,10 +273,19 @@ impl Inner {
         Ok(worker)
     }
 
+    /// Keeps as many as can be busy at a time; a surplus one ends with its pipe.
     fn give_back(&self, worker: Worker) {
-        let mut pool = self.pool();
-        if !pool.closed {
-            pool.idle.push(worker);
+        let surplus = {
+            let mut pool = self.pool();
+            if pool.closed || pool.idle.len() >= self.spawn.active {
+                Some(worker)
+            } else {
+                pool.idle.push(worker);
+                None
+            }
+        };
+        if let Some(worker) = surplus {
+            tokio::spawn(worker.retire());
         }
     }
 }
@@ -278,25 +315,52 @@ impl Worker {
 struct Claim {
     inner: Arc<Inner>,
     target: String,
-    since: Timestamp,
 }
 
 impl Claim {
-    fn take(inner: &Arc<Inner>, target: &str) -> Result<Claim, Timestamp> {
+    /// The error: when the question that is in flight was sent, None while it waits for a worker.
+    fn take(inner: &Arc<Inner>, target: &str) -> Result<Claim, Option<Timestamp>> {
         let mut pool = inner.pool();
-        if let Some(since) = pool.targets.get(target) {
-            return Err(*since);
+        if let Some(sent) = pool.targets.get(target) {
+            return Err(*sent);
         }
-        let since = now();
-        pool.targets.insert(target.to_owned(), since);
-        Ok(Claim { inner: inner.clone(), target: target.to_owned(), since })
+        pool.targets.insert(target.to_owned(), None);
+        Ok(Claim { inner: inner.clone(), target: target.to_owned() })
+    }
+
+    fn sent(&self) -> Timestamp {
+        let at = now();
+        self.inner.pool().targets.insert(self.target.clone(), Some(at));
+        at
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         self.inner.pool().targets.remove(&self.target);
+        self.inner.freed.notify_waiters();
     }
+}
+
+/// A question that is slower than it should be, stuck or not.
+struct Overdue(Arc<Inner>);
+
+impl Overdue {
+    fn count(inner: &Arc<Inner>) -> Overdue {
+        inner.overdue.send_modify(|overdue| *overdue += 1);
+        Overdue(inner.clone())
+    }
+}
+
+impl Drop for Overdue {
+    fn drop(&mut self) {
+        self.0.overdue.send_modify(|overdue| *overdue = overdue.saturating_sub(1));
+    }
+}
+
+fn elapsed(since: Timestamp) -> Duration {
+    // A clock that was set back makes it zero: then we wait a little longer.
+    Duration::try_from(now().duration_since(since)).unwrap_or_default()
 }
 
 /// `D (disk sleep) in request_wait_answer`, from /proc/PID (proc_pid_status(5), proc_pid_wchan(5)); reading either does not wait for the process.
