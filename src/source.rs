@@ -2,4 +2,7 @@
 //!
 //! May import `model` and `host`, nothing else.
 
+pub mod events;
+pub mod inventory;
 pub mod jobs;
+pub mod layers;
