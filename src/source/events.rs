@@ -122,8 +122,11 @@ fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket),
         limits.push(why);
     }
     // udevd's own socket: while it is there, udevd runs and sends on what it has looked at.
-    let udev_runs = root.at("/run/udev/control").exists();
-    let builder = if udev_runs { MonitorBuilder::new() } else { MonitorBuilder::new_kernel() }.map_err(ListenError::Open)?;
+    let control = "/run/udev/control";
+    let udev_runs = root.at(control).exists();
+    // libudev looks for it at its own place and hears nothing, without a word, where it is not there (device_monitor_new_full()).
+    let udev_heard = udev_runs && std::path::Path::new(control).exists();
+    let builder = if udev_heard { MonitorBuilder::new() } else { MonitorBuilder::new_kernel() }.map_err(ListenError::Open)?;
     let builder =
         SUBSYSTEMS.iter().try_fold(builder, |builder, subsystem| builder.match_subsystem(subsystem)).map_err(ListenError::Open)?;
     if nix::sys::socket::setsockopt(&builder, sockopt::RcvBufForce, &buffer).is_err() {
@@ -135,6 +138,8 @@ fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket),
     let socket = builder.listen().map_err(ListenError::Open)?;
     if !udev_runs {
         limits.insert(0, "udevd does not run: kernel events and sysfs only, no udev links and properties".to_owned());
+    } else if !udev_heard {
+        limits.insert(0, format!("{control} is not mounted here: kernel events, which come before udev has looked at the device"));
     }
     let status = if limits.is_empty() { SourceStatus::Active("udev events".to_owned()) } else { SourceStatus::Limited(limits.join("; ")) };
     Ok((status, socket))

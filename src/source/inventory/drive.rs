@@ -196,6 +196,11 @@ fn hardware(reader: &Reader<'_>, entry: &Entry) -> Result<Found, Gone> {
     facts.devices[0].state.clone_from(&facts.state);
     facts.devices[0].hctl = hctl;
 
+    // An attribute of a disk that is being removed reads as one that it does not have: such a drive would have the wrong id.
+    // A SCSI device loses its attributes before its disk goes (device_del(), drivers/base/core.c); `state` it has for all its life.
+    if !reader.exists(&format!("{sysfs}/dev")) || (is_scsi && !reader.exists(&format!("{sysfs}/device/state"))) {
+        return Err(Gone);
+    }
     let candidate = candidate(&facts, sysfs, number, wwid);
     Ok(Found { facts, candidate })
 }

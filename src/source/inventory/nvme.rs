@@ -60,6 +60,9 @@ fn read_member(reader: &Reader<'_>, name: &str, sysfs: String) -> Result<(String
     };
     let firmware = attribute("firmware_rev")?;
     let (transport, state) = (attribute("transport")?, attribute("state")?);
+    if !reader.is_dir(&sysfs) {
+        return Err(Gone);
+    }
     Ok((key, Member { name: name.to_owned(), model, serial, firmware, transport, state, sysfs }))
 }
 
@@ -71,8 +74,8 @@ fn drive(reader: &Reader<'_>, members: &[Member], entries: &[Entry]) -> Result<F
     for entry in
         entries.iter().filter(|entry| entry.nvme_parent.as_ref().is_some_and(|dir| members.iter().any(|member| &member.sysfs == dir)))
     {
-        // A partition's parent is a namespace, so this is one.
-        namespaces.push(namespace(reader, entry)?);
+        // A partition's parent is a namespace, so this is one. One that goes meanwhile does not take the drive with it.
+        namespaces.extend(namespace(reader, entry));
     }
     if controllers.is_empty() && namespaces.is_empty() {
         return Err(Gone);
@@ -80,10 +83,7 @@ fn drive(reader: &Reader<'_>, members: &[Member], entries: &[Entry]) -> Result<F
     namespaces.sort_by_key(|namespace| namespace.nsid);
 
     let state = controllers.iter().find(|member| member.state.as_deref() == Some("live")).unwrap_or(&first).state.clone();
-    let mut facts = match namespaces.first() {
-        Some(namespace) => drive::facts(reader, namespace.entry)?,
-        None => without_namespace(),
-    };
+    let mut facts = namespaces.iter().find_map(|namespace| drive::facts(reader, namespace.entry).ok()).unwrap_or_else(without_namespace);
     facts.devices = namespaces.iter().map(|namespace| device(namespace, &controllers, state.as_ref())).collect();
     facts.devices.sort_by(|a, b| a.name.len().cmp(&b.name.len()).then_with(|| a.name.cmp(&b.name)));
     facts.name = facts.devices.first().map_or_else(|| first.name.clone(), |device| device.name.clone());
@@ -123,9 +123,12 @@ fn namespace<'a>(reader: &Reader<'_>, entry: &'a Entry) -> Result<Namespace<'a>,
         Some(wwid) => Some(wwid),
         None => attribute("wwid")?.as_deref().and_then(text::parse_wwid).filter(|wwid| wwid.number().is_some()),
     };
-    // Before 5.13 or so `nsid` is always there too; without it the name's number serves.
+    // Without the attribute the name's number serves.
     let by_name = || entry.device.name.rsplit_once('n').and_then(|(_, number)| number.parse().ok());
     let nsid = reader.number(&format!("{}/nsid", entry.sysfs))?.or_else(by_name).unwrap_or(u64::MAX);
+    if !reader.is_dir(&entry.sysfs) {
+        return Err(Gone);
+    }
     Ok(Namespace { entry, nsid, wwid })
 }
 

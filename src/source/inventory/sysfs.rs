@@ -110,7 +110,15 @@ impl<'a> Reader<'a> {
     /// Where a link of sysfs leads, as the host names it. sysfs's links are relative and cross no other link, so they are resolved by name:
     /// the same on a recorded tree, wherever it lies.
     pub fn link(&self, path: &str) -> Option<String> {
-        let target = std::fs::read_link(self.root.at(path)).ok()?;
+        let target = match std::fs::read_link(self.root.at(path)) {
+            Ok(target) => target,
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    self.warn_reading(path, &error);
+                }
+                return None;
+            }
+        };
         let base = Path::new(path).parent()?;
         let mut resolved = PathBuf::new();
         for component in base.join(target).components() {

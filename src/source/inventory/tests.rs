@@ -5,6 +5,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::drive::DriveKind;
 
 struct Tree(tempfile::TempDir);
 
@@ -140,6 +141,32 @@ fn the_hidden_nodes_of_nvme_multipath_are_no_devices() {
     tree.nvme(&[1], "SERIAL7\n");
     tree.file("sys/class/block/nvme0n1/hidden", "1\n");
     assert!(tree.scan().devices.is_empty());
+}
+
+#[test]
+fn a_network_block_device_is_a_drive_while_it_is_connected() {
+    let tree = Tree::new();
+    for (number, size) in [(0, 2048), (1, 0)] {
+        let sysfs = format!("devices/virtual/block/nbd{number}");
+        tree.file(&format!("sys/{sysfs}/dev"), format!("43:{number}\n"));
+        tree.file(&format!("sys/{sysfs}/size"), format!("{size}\n"));
+        symlink(format!("../../{sysfs}"), tree.path().join(format!("sys/class/block/nbd{number}"))).unwrap();
+    }
+    let inventory = tree.scan();
+    assert_eq!(inventory.drives.iter().map(|drive| (drive.name.as_str(), drive.kind)).collect::<Vec<_>>(), [("nbd0", DriveKind::Remote)]);
+    assert!(!inventory.drives[0].id_stable);
+    assert_eq!(inventory.devices.len(), 2);
+}
+
+#[test]
+fn a_disk_that_is_being_removed_is_no_drive_with_another_id() {
+    let tree = Tree::new();
+    tree.disk(1, "sda", Some("naa.5000c500a1b2c3d4"), None);
+    let device = "sys/devices/pci0000:00/0000:00:17.0/ata1/host1/target1:0:0/1:0:0:0";
+    for attribute in ["wwid", "state"] {
+        fs::remove_file(tree.path().join(format!("{device}/{attribute}"))).unwrap();
+    }
+    assert!(tree.scan().drives.is_empty());
 }
 
 #[test]
