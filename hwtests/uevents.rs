@@ -109,6 +109,31 @@ async fn dropping_the_receiver_ends_the_thread() {
     tokio::time::timeout(PATIENCE, fewer).await.expect("the threads end");
 }
 
+/// As in a pod that has a network of its own. The host's PID 1 is played by this process, whose namespaces can be read without more rights.
+#[test]
+fn events_are_heard_from_another_network_namespace() {
+    let host = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(host.path().join("proc/1")).unwrap();
+    std::os::unix::fs::symlink(format!("/proc/{}/ns", std::process::id()), host.path().join("proc/1/ns")).unwrap();
+    let root = HostRoot::new(host.path());
+    let elsewhere = std::thread::spawn(move || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a network namespace of our own");
+        let own = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+        assert_ne!(own, std::fs::read_link(root.at("/proc/1/ns/net")).unwrap());
+        let started = events::start(&root);
+        assert_eq!(own, std::fs::read_link("/proc/thread-self/ns/net").unwrap(), "only the source's thread moves");
+        started
+    });
+    let (status, mut events) = elsewhere.join().unwrap();
+    assert!(!format!("{status:?}").contains("namespace"), "{status:?}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        change(&a_loop_device());
+        let last = last_seqnum();
+        while !tells_of(&next(&mut events).await, last) {}
+    });
+}
+
 struct LoopDevice(String);
 
 impl LoopDevice {

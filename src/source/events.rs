@@ -115,7 +115,8 @@ enum ListenError {
     Closed,
 }
 
-/// In the host's network namespace: uevents are not sent to others (kobject_uevent_net_broadcast(), lib/kobject_uevent.c; udevd's never).
+/// In the host's network namespace: udevd's events stay in its own, and the kernel's reach no namespace below another user namespace
+/// (uevent_net_broadcast_untagged(), lib/kobject_uevent.c).
 fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket), ListenError> {
     let mut limits = Vec::new();
     if let Err(why) = enter_host_network(root) {
@@ -148,11 +149,13 @@ fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket),
 /// Only this thread moves: a network namespace belongs to a thread.
 fn enter_host_network(root: &HostRoot) -> Result<(), String> {
     let hosts = root.at("/proc/1/ns/net");
-    // The thread's own, from our own /proc whatever the host root.
-    let name = |path: &std::path::Path| std::fs::read_link(path);
-    let (Ok(host), Ok(own)) = (name(&hosts), name(std::path::Path::new("/proc/thread-self/ns/net"))) else {
-        return Err("the host's network namespace cannot be read: events may be missing".to_owned());
+    // The thread's own, from our own /proc whatever the host root. Reading that of PID 1 takes the right to trace it (ptrace(2)).
+    let name = |path: &std::path::Path| {
+        std::fs::read_link(path).map_err(|error| {
+            format!("reading {}: {error}: if the host's network namespace is another one, events may be missing", path.display())
+        })
     };
+    let (host, own) = (name(&hosts)?, name(std::path::Path::new("/proc/thread-self/ns/net"))?);
     if host == own {
         return Ok(());
     }
