@@ -38,7 +38,7 @@ impl Default for Policy {
             io_stalled_after: Duration::from_secs(60),
             forget_missing_after: Duration::from_secs(30 * 24 * 3600),
             offline_after: Duration::from_secs(60),
-            not_mounted_after: Duration::from_secs(30),
+            not_mounted_after: Duration::from_secs(120),
             maintenance: Vec::new(),
         }
     }
