@@ -157,3 +157,6 @@ fn unknown_condition(unknown: Option<(&str, Timestamp)>, previous: Option<&Condi
     let message = format!("{}{suffix})", cut(last, MAX_MESSAGE - suffix.len() - 1));
     Condition { abnormal: previous.abnormal, message }
 }
+
+#[cfg(test)]
+mod tests;
