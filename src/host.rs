@@ -4,4 +4,6 @@
 //! May not enter: judgement, wire types, state.
 
 pub mod clock;
+pub mod exec;
+pub mod process;
 pub mod root;

@@ -134,7 +134,7 @@ fn history_is_bounded_by_number_and_age() {
     assert_eq!(ledger.prune(bounds, at(200)).len(), 15);
     assert_eq!(ledger.history()[0].cleared.as_ref().unwrap().time, at(191));
     assert!(ledger.prune(bounds, at(200)).is_empty());
-    assert_eq!(ledger.prune(bounds, at(1160)).len(), 2);
+    assert_eq!(ledger.prune(bounds, at(1165)).len(), 2);
 }
 
 fn any_verdict() -> impl Strategy<Value = Verdict> {
