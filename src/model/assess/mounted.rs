@@ -60,9 +60,10 @@ pub fn device_missing(facts: &Facts, known: &KnownVolume, now: Timestamp) -> Opt
 /// After `not_mounted_after`, or ten seconds when it had been there. Clears when it is mounted or the record is gone.
 pub fn staging_not_mounted(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
     let staged = |other: &KnownVolume| other.facts.mounts.iter().any(|mount| mount.role == MountRole::Staging);
-    let driver_stages = known.absent.iter().any(|(_, absent)| absent.was_mounted)
-        || facts.volumes.values().any(|other| other.facts.driver == known.facts.driver && staged(other));
-    if !driver_stages && !known.facts.missing_mounts.iter().all(|mount| mount.role != MountRole::Staging) {
+    let missing = known.facts.missing_mounts.iter().filter(|mount| mount.role == MountRole::Staging);
+    let was_staged = missing.clone().any(|mount| known.absent.get(&mount.path).is_some_and(|absent| absent.was_mounted));
+    let driver_stages = was_staged || facts.volumes.values().any(|other| other.facts.driver == known.facts.driver && staged(other));
+    if !driver_stages && missing.count() > 0 {
         // A driver without NodeStageVolume: the kubelet makes the record and the folder all the same (csi_attacher.go, MountDevice).
         return unknown("no volume of this driver has been seen mounted at its staging path");
     }
