@@ -43,7 +43,15 @@ impl Verdicts for Layers {
         None
     }
 
-    fn standing(&self, _: &Facts, _: &KnownVolume, _: &[Arc<Finding>], _: Health, _: &str, _: Option<&Volume>) -> Standing {
+    fn standing(
+        &self,
+        _: &Facts,
+        _: &KnownVolume,
+        _: &[Arc<Finding>],
+        _: Health,
+        _: Option<(&str, Timestamp)>,
+        _: Option<&Volume>,
+    ) -> Standing {
         let (csi_status, operational_status) = (CsiStatus::None, OperationalStatus::Operative);
         Standing { csi_status, operational_status, usage_status: UsageStatus::Idle, condition: Condition::default() }
     }

@@ -18,7 +18,15 @@ impl Verdicts for Fake {
         self.unknown.then(|| "no scan".to_owned())
     }
 
-    fn standing(&self, _: &Facts, _: &KnownVolume, findings: &[Arc<Finding>], _: Health, _: &str, _: Option<&Volume>) -> Standing {
+    fn standing(
+        &self,
+        _: &Facts,
+        _: &KnownVolume,
+        findings: &[Arc<Finding>],
+        _: Health,
+        _: Option<(&str, Timestamp)>,
+        _: Option<&Volume>,
+    ) -> Standing {
         let condition = Condition { abnormal: !findings.is_empty(), message: String::new() };
         Standing {
             csi_status: CsiStatus::None,

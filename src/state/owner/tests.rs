@@ -29,7 +29,15 @@ impl Verdicts for Fake {
         None
     }
 
-    fn standing(&self, _: &Facts, _: &KnownVolume, _: &[Arc<Finding>], _: Health, _: &str, _: Option<&Volume>) -> Standing {
+    fn standing(
+        &self,
+        _: &Facts,
+        _: &KnownVolume,
+        _: &[Arc<Finding>],
+        _: Health,
+        _: Option<(&str, Timestamp)>,
+        _: Option<&Volume>,
+    ) -> Standing {
         Standing {
             csi_status: CsiStatus::None,
             operational_status: OperationalStatus::Operative,
