@@ -121,9 +121,8 @@ async fn garbage_is_set_aside_whole_under_a_dated_name() {
     std::fs::write(dir.path().join(DATABASE), vec![0x5a; 8192]).unwrap();
     std::fs::write(dir.path().join(format!("{DATABASE}-wal")), b"not a log").unwrap();
     let names = set_aside(dir.path(), "damaged").await;
-    assert_eq!(names.len(), 2, "{names:?}");
     assert_eq!(std::fs::read(&names[0]).unwrap(), vec![0x5a; 8192]);
-    assert!(names[1].to_str().unwrap().ends_with("-wal"));
+    assert!(names.iter().any(|path| path.to_str().unwrap().ends_with("-wal")), "{names:?}");
 }
 
 #[tokio::test]
@@ -134,7 +133,7 @@ async fn a_truncated_database_and_one_with_overwritten_pages_are_set_aside() {
         let mut bytes = std::fs::read(&path).unwrap();
         damage(&mut bytes);
         std::fs::write(&path, bytes).unwrap();
-        assert_eq!(set_aside(dir.path(), "damaged").await.len(), 1);
+        assert!(!set_aside(dir.path(), "damaged").await.is_empty());
     }
 }
 
@@ -153,14 +152,23 @@ async fn half_a_log_is_replayed_as_far_as_it_was_committed() {
 }
 
 #[tokio::test]
-async fn a_newer_database_is_set_aside_and_not_touched() {
+async fn a_newer_database_is_set_aside_with_its_log_and_neither_is_touched() {
     let dir = filled().await;
+    let other = tempfile::tempdir().unwrap();
     let connection = rusqlite::Connection::open(dir.path().join(DATABASE)).unwrap();
     connection.pragma_update(None, "user_version", 9999).unwrap();
+    let read = |dir: &Path, name: &str| std::fs::read(dir.join(name)).unwrap();
+    let wal_name = format!("{DATABASE}-wal");
+    for name in [DATABASE, &wal_name] {
+        std::fs::copy(dir.path().join(name), other.path().join(name)).unwrap();
+    }
+    let (database, wal) = (read(other.path(), DATABASE), read(other.path(), &wal_name));
+    assert!(!wal.is_empty());
     drop(connection);
-    let before = std::fs::read(dir.path().join(DATABASE)).unwrap();
-    let names = set_aside(dir.path(), "newer").await;
-    assert_eq!(std::fs::read(&names[0]).unwrap(), before);
+    let names = set_aside(other.path(), "newer").await;
+    assert_eq!(std::fs::read(&names[0]).unwrap(), database);
+    let log = names.iter().find(|path| path.to_str().unwrap().ends_with("-wal")).unwrap();
+    assert_eq!(std::fs::read(log).unwrap(), wal);
 }
 
 #[tokio::test]

@@ -64,39 +64,41 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
         return Err(ExecError::NotAbsolute(program.clone()));
     }
     let mut child = start(exec).map_err(|source| ExecError::Start { program: program.clone(), source })?;
-    let group = Group::of(&child);
+    let mut group = Group::of(&child);
     let stdin = child.stdin.take();
     let (mut stdout, mut stderr) = (Kept::new(exec.max_output), Kept::new(exec.max_output));
     let (out, err) = (child.stdout.take(), child.stderr.take());
-    let status = {
+    let ended = {
         let read = async { tokio::join!(stdout.fill(out), stderr.fill(err)) };
         tokio::pin!(read);
         let feed = feed(stdin, &exec.stdin);
         tokio::pin!(feed);
+        let (mut fed, mut read_all) = (false, false);
         let end = async {
-            let (mut fed, mut read_all) = (false, false);
-            let status = loop {
+            loop {
                 tokio::select! {
                     status = child.wait() => break status,
                     () = &mut feed, if !fed => fed = true,
                     _ = &mut read, if !read_all => read_all = true,
                 }
-            };
+            }
+        };
+        let ended = tokio::time::timeout(exec.timeout, end).await;
+        if ended.is_ok() {
+            // Its number may be somebody else's from now on. What the program left running on purpose stays.
+            group.release();
             if !read_all {
                 // Elapsed: what is there by now is what it said.
                 tokio::time::timeout(LATE_OUTPUT, &mut read).await.ok();
             }
-            status
-        };
-        tokio::time::timeout(exec.timeout, end).await
+        }
+        ended
     };
-    match status {
+    match ended {
         // Dropping the child leaves a process in D state to tokio's reaper, which waits for nothing.
         Err(_) => Err(ExecError::TimedOut { program: program.clone(), timeout: exec.timeout }),
         Ok(Err(source)) => Err(ExecError::Wait { program: program.clone(), source }),
         Ok(Ok(status)) => {
-            // What the program left running on purpose stays.
-            group.release();
             let truncated = stdout.truncated || stderr.truncated;
             Ok(Output {
                 status: std::os::unix::process::ExitStatusExt::into_raw(status),
@@ -139,7 +141,7 @@ impl Group {
         Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw))
     }
 
-    fn release(mut self) {
+    fn release(&mut self) {
         self.0 = None;
     }
 }

@@ -62,14 +62,15 @@ pub struct Standing {
 pub trait Verdicts {
     /// Why the health of this drive or volume cannot be told; None when it can, or when nothing should have answered.
     fn health_unknown(&self, facts: &Facts, subject: &Subject) -> Option<String>;
-    /// `findings`: the active ones about this volume, worst first. `previous`: what was published of it before.
+    /// `findings`: the active ones about this volume, worst first. `unknown`: why the health is
+    /// unknown, and the time. `previous`: what was published of it before.
     fn standing(
         &self,
         facts: &Facts,
         volume: &KnownVolume,
         findings: &[Arc<Finding>],
         health: Health,
-        why: &str,
+        unknown: Option<(&str, Timestamp)>,
         previous: Option<&Volume>,
     ) -> Standing;
 }

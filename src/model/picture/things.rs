@@ -65,7 +65,8 @@ pub(super) fn volumes<V: Verdicts + ?Sized>(
         let old = previous.volumes.get(id);
         let (health, health_unknown_why) = health(scene, findings, &subject);
         let about = findings.get(&subject).map_or(&[][..], Vec::as_slice);
-        let standing = scene.verdicts.standing(scene.facts, known, about, health, &health_unknown_why, old.map(AsRef::as_ref));
+        let unknown = (health == Health::Unknown).then_some((health_unknown_why.as_str(), scene.now));
+        let standing = scene.verdicts.standing(scene.facts, known, about, health, unknown, old.map(AsRef::as_ref));
         let usage = usage(scene.facts, known, old.map(|old| &old.usage));
         let last_probe = last_probe(scene.facts, known);
         let ids = ids(findings, &subject);

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::host::clock;
@@ -94,6 +95,12 @@ fn try_open(path: &Path) -> Result<(Database, Loaded), Unfit> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(judge)?;
     connection.busy_timeout(Duration::from_secs(2)).map_err(judge)?;
+    // What is to be set aside stays as it is: closing would fold the log in and delete it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(judge)?;
+    let version = schema::version(&connection).map_err(judge)?;
+    if version > MIGRATIONS.len() {
+        return Err(Unfit::Newer(version));
+    }
     let mode: String = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)).map_err(judge)?;
     if mode != "wal" {
         tracing::warn!(mode, "the state directory's filesystem has no shared memory maps; the database works without a write-ahead log");
@@ -104,10 +111,6 @@ fn try_open(path: &Path) -> Result<(Database, Loaded), Unfit> {
     // All our memory is locked: half a mebibyte of cache is plenty for these tables.
     connection.pragma_update(None, "cache_size", -512).map_err(judge)?;
     connection.pragma_update(None, "journal_size_limit", 4 << 20).map_err(judge)?;
-    let version = schema::version(&connection).map_err(judge)?;
-    if version > MIGRATIONS.len() {
-        return Err(Unfit::Newer(version));
-    }
     if std::fs::metadata(path).is_ok_and(|file| file.len() <= CHECKED_BYTES) {
         let check: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(judge)?;
         if check != "ok" {
@@ -116,6 +119,7 @@ fn try_open(path: &Path) -> Result<(Database, Loaded), Unfit> {
     }
     schema::migrate(&mut connection, MIGRATIONS).map_err(judge)?;
     let (loaded, unreadable) = rows::load(&connection).map_err(judge)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(judge)?;
     Ok((Database { connection, unreadable }, loaded))
 }
 
