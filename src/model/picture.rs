@@ -109,7 +109,7 @@ impl Painter {
         let by_subject = by_subject(&findings);
         let drives = things::drives(previous, &scene, &by_subject);
         let volumes = things::volumes(previous, &scene, &by_subject);
-        let inventory = match scene.facts.inventory.value() {
+        let inventory = match scene.facts.inventory() {
             Some(inventory) if *inventory != *previous.inventory => Arc::new(inventory.clone()),
             _ => previous.inventory.clone(),
         };

@@ -10,7 +10,6 @@ use crate::model::facts::{Change, Facts, KnownVolume};
 use crate::model::finding::{Finding, Health, Judgement, Severity, Subject};
 use crate::model::ids::DriveId;
 use crate::model::ledger::Ledger;
-use crate::model::observation::Observation;
 use crate::model::picture::{Standing, Verdicts};
 use crate::model::policy::Policy;
 use crate::model::probe::ProbeTarget;
@@ -65,29 +64,17 @@ impl Verdicts for Model {
 
     fn standing(
         &self,
-        facts: &Facts,
+        _: &Facts,
         volume: &KnownVolume,
         findings: &[Arc<Finding>],
         health: Health,
-        why: &str,
+        unknown: Option<(&str, Timestamp)>,
         previous: Option<&Volume>,
     ) -> Standing {
         let findings: Vec<&Finding> = findings.iter().map(Arc::as_ref).collect();
         let statuses = condition::statuses(volume, &findings);
-        let unknown = (health == Health::Unknown).then_some((why, failed_at(facts, volume)));
         let previous = previous.map(|previous| &previous.condition);
         let condition = condition::condition(&volume.facts, &findings, health, statuses, unknown, previous);
         Standing { csi_status: statuses.csi, operational_status: statuses.operational, usage_status: statuses.usage, condition }
     }
-}
-
-/// When the latest of the failures was seen that may leave this volume unknown.
-fn failed_at(facts: &Facts, volume: &KnownVolume) -> Timestamp {
-    fn failure<T>(observation: &Observation<T>) -> Option<Timestamp> {
-        observation.error().and(observation.at())
-    }
-    let sources = [failure(&facts.inventory), failure(&facts.mounts), failure(&facts.kubelet)];
-    let probes = volume.facts.mounts.iter().filter_map(|mount| failure(&facts.probes.get(&mount.path)?.result));
-    let layers = volume.facts.devices.iter().filter_map(|device| failure(&facts.layers.get(device)?.state));
-    sources.into_iter().flatten().chain(probes).chain(layers).max().unwrap_or(volume.first_seen)
 }

@@ -101,7 +101,16 @@ fn volume() -> KnownVolume {
         device_gone: false,
         remote: false,
     };
-    KnownVolume { facts, first_seen: at(0), first_super_read_only: false, first_mount_read_only: false, retained: false }
+    KnownVolume {
+        facts,
+        first_seen: at(0),
+        first_super_read_only: false,
+        first_mount_read_only: false,
+        retained: false,
+        read_only_by_choice: Default::default(),
+        seen_writable: Default::default(),
+        absent: Default::default(),
+    }
 }
 
 fn node_facts() -> Facts {

@@ -168,7 +168,7 @@ fn health<V: Verdicts + ?Sized>(scene: &Scene<'_, V>, findings: &BySubject, subj
 /// Mounts of one volume show one filesystem: the newest measurement of any of them counts.
 fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> VolumeUsage {
     if volume.facts.block {
-        let inventory = facts.inventory.value();
+        let inventory = facts.inventory();
         let device = volume.facts.device.as_ref().and_then(|name| inventory?.devices.get(name));
         return match (device, before) {
             (Some(device), _) => VolumeUsage::Block { size_bytes: device.size_bytes },
