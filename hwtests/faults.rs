@@ -98,7 +98,8 @@ async fn an_xfs_whose_device_fails_is_not_accessible() {
     client.normal(ID).await;
 
     served.die();
-    write_and_sync(&pod.join("f")).expect_err("the device fails");
+    write_and_sync(&pod.join("f")).expect_err("the data cannot be written");
+    std::fs::File::open(&pod).and_then(|folder| folder.sync_all()).expect_err("nor can the log");
     let finding = client.raised(ID, "NotAccessible", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Inaccessible);
     assert_evidence(&finding, "", "EIO");

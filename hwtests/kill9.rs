@@ -153,14 +153,14 @@ async fn a_hundred_sigkills_under_changing_state_lose_and_double_nothing() {
     const ROUNDS: usize = 100;
     let scene = Scene::new();
     let paths = volumes(&scene, &["stays-a", "stays-b", "changes"]);
-    // These two are wrong all the time: their findings must live through everything.
-    umount(&paths[0].1);
-    umount(&paths[1].1);
     let (source, pod) = &paths[2];
     let arguments = Arguments::of(&scene);
     let daemon = Daemon::start(&scene).await;
+    // These two are wrong all the time: their findings must live through everything.
     let mut lasting = Vec::new();
-    for handle in ["stays-a", "stays-b"] {
+    for (handle, (_, pod)) in ["stays-a", "stays-b"].into_iter().zip(&paths) {
+        daemon.client.normal(&id(handle)).await;
+        umount(pod);
         lasting.push(daemon.client.raised(&id(handle), "NotMounted", SOON).await);
     }
     // Whoever has seen a finding may be killed before it is on disk; an acknowledged one is on disk.

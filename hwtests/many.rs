@@ -2,7 +2,7 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diskvitals::api::wire::*;
 
@@ -53,6 +53,7 @@ async fn two_hundred_volumes_of_which_one_hangs() {
     let scene = Scene::new();
     let served = two_hundred(&scene);
     served.set(Mode::Hang);
+    let started = Instant::now();
     let daemon = Daemon::start(&scene).await;
     eprintln!("{TOGETHER} volumes on {DISKS} drives, one hung: full picture after {:?}", daemon.settled_after);
     assert!(daemon.settled_after < Duration::from_secs(5), "full picture after {:?}", daemon.settled_after);
@@ -68,6 +69,7 @@ async fn two_hundred_volumes_of_which_one_hangs() {
         (good == TOGETHER - 1).then_some(volumes)
     })
     .await;
+    eprintln!("all measured {:?} after the start", started.elapsed());
     let listed: BTreeSet<String> = volumes.iter().map(|volume| volume.id.clone()).collect();
     assert_eq!(listed, (0..TOGETHER).map(id).collect());
     let drives: BTreeSet<&String> = volumes.iter().flat_map(|volume| &volume.drive_ids).collect();

@@ -115,7 +115,10 @@ async fn a_mount_and_an_unmount_show_on_watch_at_once() {
     let folders = folders(&scene, 1);
     let (source, pod) = &folders[0];
     let id = id(0);
+    bind(source, pod);
     let daemon = Daemon::start(&scene).await;
+    daemon.client.normal(&id).await;
+    umount(pod);
     daemon.client.raised(&id, "NotMounted", SOON).await;
     let mut watcher = daemon.client.watch().await;
     let mut took = Vec::new();

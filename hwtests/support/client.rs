@@ -162,7 +162,7 @@ impl Client {
         }
     }
 
-    /// Waits until nothing is wrong with the volume.
+    /// Waits until the volume has been measured (raw block has no usage) and nothing is wrong with it.
     pub async fn normal(&self, id: &str) -> Volume {
         let deadline = Instant::now() + SOON;
         loop {
@@ -172,6 +172,7 @@ impl Client {
                 && volume.health() == Health::Good
                 && volume.operational_status() == OperationalStatus::Operative
                 && volume.findings.is_empty()
+                && (volume.block || volume.usage.is_some_and(|usage| usage.stale_since.is_none()))
             {
                 return volume;
             }

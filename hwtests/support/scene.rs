@@ -16,6 +16,8 @@ const POD_LOGS: &str = "/var/log/pods";
 
 pub struct Scene {
     dir: tempfile::TempDir,
+    /// Loop devices that were there before; the others are removed at the end.
+    loops: Vec<String>,
     pub kubelet: Kubelet,
 }
 
@@ -48,7 +50,7 @@ impl Scene {
             std::fs::create_dir(dir.path().join(folder)).expect("a folder");
         }
         let kubelet = Kubelet::new(dir.path().join("kubelet"));
-        Scene { dir, kubelet }
+        Scene { dir, loops: loops(), kubelet }
     }
 
     pub fn path(&self, below: impl AsRef<Path>) -> PathBuf {
@@ -111,7 +113,26 @@ pub struct Claim<'a> {
 impl Drop for Scene {
     fn drop(&mut self) {
         take_down(self.dir.path());
+        let Ok(control) = std::fs::File::options().read(true).write(true).open("/dev/loop-control") else { return };
+        for name in loops().iter().filter(|name| !self.loops.contains(name)) {
+            if let Some(number) = name.strip_prefix("loop").and_then(|number| number.parse().ok()) {
+                // SAFETY: takes a number, returns one. Refused (EBUSY) while somebody uses the device: then it stays.
+                let _ = unsafe { loop_ctl_remove(std::os::fd::AsRawFd::as_raw_fd(&control), number) };
+            }
+        }
     }
+}
+
+nix::ioctl_write_int_bad! {
+    /// LOOP_CTL_REMOVE (linux/loop.h).
+    loop_ctl_remove, 0x4C81
+}
+
+/// Kernel names of the loop devices there are.
+fn loops() -> Vec<String> {
+    let names =
+        std::fs::read_dir("/sys/block").into_iter().flatten().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("loop")).collect()
 }
 
 /// Leftovers of processes that are gone.
@@ -170,11 +191,10 @@ fn mounts_below(dir: &Path) -> Vec<(HostPath, String)> {
 }
 
 fn detach_loops(dir: &Path) {
-    let Ok(entries) = std::fs::read_dir("/sys/block") else { return };
-    for entry in entries.flatten() {
-        let backing = std::fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+    for name in loops() {
+        let backing = std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default();
         if Path::new(backing.trim_end().trim_end_matches(" (deleted)")).starts_with(dir) {
-            detach(&Path::new("/dev").join(entry.file_name()));
+            detach(&Path::new("/dev").join(name));
         }
     }
 }
