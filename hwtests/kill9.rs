@@ -98,17 +98,18 @@ async fn an_acknowledgement_ends_when_the_finding_becomes_worse() {
     let client = &daemon.client;
     client.normal(&id("a")).await;
     let file = std::fs::File::create(pod.join("fill")).expect("the file");
-    let fill = |keep: u64| {
+    // `left` for an unprivileged user; below 0 it is of what root has reserved.
+    let fill = |left: i64| {
         let seen = statvfs(pod);
         let have = std::fs::metadata(pod.join("fill")).expect("stat").len();
-        let bytes = have + (seen.blocks_available() * seen.fragment_size()).saturating_sub(keep);
+        let bytes = (have + seen.blocks_available() * seen.fragment_size()).checked_add_signed(-left).expect("small");
         nix::fcntl::fallocate(&file, nix::fcntl::FallocateFlags::empty(), 0, i64::try_from(bytes).expect("small")).expect("fills");
     };
     fill(1 << 20);
     let finding = client.raised(&id("a"), "OutOfSpace", SOON).await;
     assert_eq!(finding.severity(), Severity::Suspect, "{finding:#?}");
     client.acknowledge(&finding.id, "grows tomorrow").await.expect("acknowledged");
-    fill(0);
+    fill(-(1 << 20));
     eventually("worse and open again", SOON, async || {
         let finding = client.finding(&id("a"), "OutOfSpace").await.expect("still so");
         (finding.severity() == Severity::Bad && finding.acknowledged.is_none()).then_some(())
