@@ -31,6 +31,18 @@ fn write_and_sync(file: &Path) -> std::io::Result<()> {
     file.sync_all()
 }
 
+/// Writes until the filesystem has noticed: data that is lost is the writer's error alone, and an aborted journal shows with the next write.
+async fn until_it_refuses(pod: &Path, errno: i32) {
+    let mut number = 0;
+    eventually("the filesystem gives up", SOON, async || {
+        number += 1;
+        let refused =
+            write_and_sync(&pod.join(format!("f{number}"))).and_then(|()| std::fs::read_dir(pod)?.try_for_each(|entry| entry.map(drop)));
+        (refused.err()?.raw_os_error() == Some(errno)).then_some(())
+    })
+    .await;
+}
+
 fn no_longer_there(served: Served, scene: &Scene, disk: &Disk, mounts: [&PathBuf; 2]) {
     mounts.into_iter().for_each(|at| umount(at));
     disk.detach();
@@ -54,7 +66,7 @@ async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_known_again() 
     assert_eq!(drive_ids, [client.drive_named(disk.name()).await.id]);
 
     served.die();
-    assert_eq!(write_and_sync(&pod.join("f")).expect_err("the device fails").raw_os_error(), Some(libc::EIO));
+    until_it_refuses(&pod, libc::EROFS).await;
     let finding = client.raised(ID, "ReadOnly", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
     assert_evidence(&finding, "mountinfo", "emergency_ro");
@@ -98,8 +110,12 @@ async fn an_xfs_whose_device_fails_is_not_accessible() {
     client.normal(ID).await;
 
     served.die();
-    write_and_sync(&pod.join("f")).expect_err("the data cannot be written");
-    std::fs::File::open(&pod).and_then(|folder| folder.sync_all()).expect_err("nor can the log");
+    eventually("XFS gives up", SOON, async || {
+        // What cannot be written of a file is the writer's error alone; what cannot be written of the log is the end.
+        write_and_sync(&pod.join("f")).expect_err("the device fails");
+        std::fs::read_dir(&pod).and_then(|mut entries| entries.try_for_each(|entry| entry.map(drop))).err()
+    })
+    .await;
     let finding = client.raised(ID, "NotAccessible", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Inaccessible);
     assert_evidence(&finding, "", "EIO");
@@ -129,7 +145,7 @@ async fn a_device_that_shrinks_to_nothing_is_read_only_from_the_first_write() {
     std::fs::File::options().write(true).open(&disk.image).and_then(|file| file.set_len(0)).expect("shrinks");
     run("/usr/sbin/losetup", &[&"--set-capacity", &disk.device]);
     eventually("the drive has no size", SOON, async || (client.drive(&drive_id).await.expect("known").size_bytes == 0).then_some(())).await;
-    write_and_sync(&pod.join("f")).expect_err("nothing is there to write to");
+    until_it_refuses(&pod, libc::EROFS).await;
     let finding = client.raised(ID, "ReadOnly", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
     assert_evidence(&finding, "mountinfo", "emergency_ro");
@@ -168,8 +184,8 @@ async fn a_drive_that_goes_with_the_mounts_of_a_wanted_volume_is_adverse() {
     umount(&staging);
     let missing = client.raised(&drive_id, "DriveMissing", SOON).await;
     assert_finding(&missing, Severity::Bad, FindingStatus::Inaccessible);
-    let volume = client.volume(ID).await;
-    assert!(volume.condition.as_ref().expect("a condition").abnormal, "{volume:#?}");
+    eventually("the volume is abnormal", SOON, async || client.volume(ID).await.condition.expect("a condition").abnormal.then_some(()))
+        .await;
     assert_eq!(client.drive(&drive_id).await.expect("known").volume_ids, [ID]);
 
     let back = scene.attach(&disk.image);

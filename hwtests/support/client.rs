@@ -183,9 +183,12 @@ impl Client {
 
     /// Waits until each of these volumes has been probed once more.
     pub async fn probed_anew(&self, ids: &[&str]) {
+        let mut before = Vec::new();
         for id in ids {
-            let before = self.volume(id).await.last_probe;
-            let deadline = Instant::now() + SOON;
+            before.push((id, self.volume(id).await.last_probe));
+        }
+        let deadline = Instant::now() + SOON;
+        for (id, before) in before {
             while self.volume(id).await.last_probe == before {
                 assert!(Instant::now() < deadline, "{id} has not been probed within {SOON:?}");
                 super::pause(Duration::from_millis(5)).await;

@@ -20,6 +20,8 @@ level = "debug"
 admit = ["loop*"]
 offline_after = "2s"
 reconcile_interval = "10s"
+[volumes]
+not_mounted_after = "1s"
 [probes]
 interval = "1s"
 timeout = "1s"
