@@ -20,7 +20,7 @@ const TIMES_EVERY: Duration = Duration::from_secs(600);
 pub struct History {
     store: Store,
     pub status: StoreStatus,
-    /// The store has told what it remembers.
+    /// The store has told what it remembers, and takes writes.
     opened: bool,
     /// It must be given everything.
     stale: bool,
@@ -53,7 +53,8 @@ impl History {
             let _ = stored.send(Err(why.clone()));
         }
         self.status = StoreStatus::Memory(why);
-        self.stale = true;
+        // Until it says that it opened again, it would throw everything away.
+        self.opened = false;
     }
 
     /// Gives the store what differs from what it has. `times`: also those that merely moved.
