@@ -59,7 +59,7 @@ async fn a_second_daemon_on_one_state_directory_is_refused() {
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 1, "{text}");
     assert_says(&text, &[arguments.state_dir.to_str().expect("text")]);
-    assert_eq!(daemon.client.node().await.store, "ok");
+    eventually("history is on disk", SOON, async || (daemon.client.node().await.store == "ok").then_some(())).await;
     daemon.stop().await;
 }
 
@@ -91,7 +91,9 @@ async fn on_a_read_only_state_directory_history_is_in_memory() {
     mount_with(Path::new("tmpfs"), "tmpfs", &arguments.state_dir, MsFlags::empty(), "size=16m");
     remount(&arguments.state_dir, MsFlags::MS_RDONLY);
     let daemon = Daemon::start(&scene).await;
-    let node = daemon.client.node().await;
+    let node =
+        eventually("the store has been tried", SOON, async || Some(daemon.client.node().await).filter(|node| node.store != "opening"))
+            .await;
     assert_says(&node.store, &[arguments.state_dir.to_str().expect("text"), "Read-only file system"]);
     assert!(node.settled && node.drives > 0);
     daemon.stop().await;
@@ -103,7 +105,7 @@ async fn a_damaged_database_is_set_aside() {
     let arguments = Arguments::of(&scene);
     std::fs::write(arguments.state_dir.join("state.db"), [b"SQLite format 3\0".as_slice(), &[0xee; 8192]].concat()).expect("writes");
     let daemon = Daemon::start(&scene).await;
-    assert_eq!(daemon.client.node().await.store, "ok");
+    eventually("history is on disk", SOON, async || (daemon.client.node().await.store == "ok").then_some(())).await;
     let names: Vec<String> = std::fs::read_dir(&arguments.state_dir)
         .expect("reads")
         .flatten()

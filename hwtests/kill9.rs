@@ -233,7 +233,7 @@ async fn a_hundred_sigkills_under_changing_state_lose_and_double_nothing() {
     ledger.check(&findings);
     let of_changes = findings.iter().filter(|finding| finding.subject.as_ref().is_some_and(|subject| subject.id == id("changes"))).count();
     assert!(of_changes <= changes / 2 + 1, "{of_changes} findings of {changes} changes");
-    assert_eq!(daemon.client.node().await.store, "ok");
+    eventually("history is on disk", SOON, async || (daemon.client.node().await.store == "ok").then_some(())).await;
     for (_, (source, pod)) in lasting.iter().zip(&paths) {
         bind(source, pod);
     }

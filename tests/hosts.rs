@@ -38,7 +38,13 @@ impl Daemon {
 
     #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
     fn ask(&self, words: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_diskvitals")).arg("--socket").arg(&self.socket).args(["-o", "json"]).args(words).output().expect("runs")
+        Command::new(env!("CARGO_BIN_EXE_diskvitals"))
+            .arg("--socket")
+            .arg(&self.socket)
+            .args(["-o", "json"])
+            .args(words)
+            .output()
+            .expect("runs")
     }
 
     fn json(&self, words: &[&str]) -> Option<Value> {
@@ -99,17 +105,28 @@ fn steady(value: &mut Value) {
         Value::Object(fields) => {
             for (name, field) in fields.iter_mut() {
                 match field {
-                    Value::String(text) if matches!(name.as_str(), "since" | "lastSeen" | "firstSeen" | "missingSince" | "lastProbe" | "time" | "staleSince") => {
+                    Value::String(text)
+                        if matches!(
+                            name.as_str(),
+                            "since" | "lastSeen" | "firstSeen" | "missingSince" | "lastProbe" | "time" | "staleSince"
+                        ) =>
+                    {
                         *text = "TIME".into();
                     }
-                    Value::String(text) if name == "id" && text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) => *text = "FINDING".into(),
+                    Value::String(text) if name == "id" && text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                        *text = "FINDING".into()
+                    }
                     _ => steady(field),
                 }
             }
         }
         Value::Array(items) => items.iter_mut().for_each(steady),
         Value::String(text) if text.contains("T") && text.contains("since 20") => {
-            *text = text.split("since 20").map(|part| part.split_once('Z').filter(|(time, _)| time.len() < 32).map_or(part, |(_, rest)| rest)).collect::<Vec<_>>().join("since TIME");
+            *text = text
+                .split("since 20")
+                .map(|part| part.split_once('Z').filter(|(time, _)| time.len() < 32).map_or(part, |(_, rest)| rest))
+                .collect::<Vec<_>>()
+                .join("since TIME");
         }
         _ => {}
     }
@@ -131,7 +148,8 @@ fn every_recorded_host_is_understood_as_it_should_be() {
             std::fs::write(&path, format!("{answer:#}\n")).expect("written");
             continue;
         }
-        let expected: Value = serde_json::from_slice(&std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))).expect("JSON");
+        let expected: Value =
+            serde_json::from_slice(&std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))).expect("JSON");
         if expected != answer {
             panic!("{}: another answer than expected:\n{}", tree.display(), differences("", &expected, &answer).join("\n"));
         }
@@ -145,7 +163,12 @@ fn differences(at: &str, expected: &Value, answer: &Value) -> Vec<String> {
             let mut names: Vec<&String> = a.keys().chain(b.keys()).collect();
             names.sort();
             names.dedup();
-            names.into_iter().flat_map(|name| differences(&format!("{at}.{name}"), a.get(name).unwrap_or(&Value::Null), b.get(name).unwrap_or(&Value::Null))).collect()
+            names
+                .into_iter()
+                .flat_map(|name| {
+                    differences(&format!("{at}.{name}"), a.get(name).unwrap_or(&Value::Null), b.get(name).unwrap_or(&Value::Null))
+                })
+                .collect()
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
             a.iter().zip(b).enumerate().flat_map(|(n, (a, b))| differences(&format!("{at}[{n}]"), a, b)).collect()
