@@ -5,11 +5,12 @@
 use std::convert::Infallible;
 use std::io::Read;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::host::clock::now;
 use crate::host::root::HostRoot;
@@ -18,7 +19,7 @@ use crate::model::mount::{FstabEntry, Mount, MountTable};
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::report::{Report, Request, Source, SourceStatus};
-use crate::source::context::{Context, SourceError};
+use crate::source::context::{Context, SourceError, SourceSettings};
 
 const MOUNTINFO: &str = "/proc/1/mountinfo";
 const FSTAB: &str = "/etc/fstab";
@@ -115,12 +116,13 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         false => SourceStatus::Active("mountinfo of a recorded tree".into()),
     };
     let mut requests = context.requests.subscribe();
-    let (root, reports, ask) = (context.root.clone(), context.reports.clone(), context.requests.clone());
+    let (root, reports, ask, settings) =
+        (context.root.clone(), context.reports.clone(), context.requests.clone(), context.settings.clone());
     context.report(Report::Source { source: Source::Mounts, status }).await?;
     std::thread::Builder::new()
         .name("mounts".into())
         .stack_size(256 * 1024)
-        .spawn(move || follow(&root, &reports, &ask, &poked, live))
+        .spawn(move || follow(&root, &reports, &ask, &settings, &poked, live))
         .map_err(|source| SourceError::Thread { name: "mounts", source })?;
     loop {
         match requests.recv().await {
@@ -135,55 +137,73 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     }
 }
 
-/// The thread: reads, tells, waits for a change of the table (POLLPRI | POLLERR on mountinfo) or a request.
+/// The thread: reads, tells what has changed, waits for a change of the table (POLLPRI | POLLERR on mountinfo), a request or the next round.
 fn follow(
     root: &HostRoot,
     reports: &mpsc::Sender<Report>,
     requests: &broadcast::Sender<Request>,
+    settings: &watch::Receiver<Arc<SourceSettings>>,
     poked: &std::os::unix::net::UnixStream,
     live: bool,
 ) {
     let mut told = Vec::new();
+    let mut last: Option<Vec<u8>> = None;
+    let mut asked = true;
     let mut fstab = read_fstab(root);
     loop {
         // Opened before it is read: a change in between makes the poll below return at once.
         let file = std::fs::File::open(root.at(MOUNTINFO));
         let mut text = Vec::new();
         let read = file.as_ref().map_err(clone_error).and_then(|mut file| file.read_to_end(&mut text));
+        let unchanged = !asked && last.as_ref() == Some(&text);
         let observation = match read {
+            Ok(_) if unchanged => None,
             Ok(_) => {
                 let (mounts, warnings) = parse(&text);
                 if warnings != told {
                     warnings.iter().for_each(|warning| tracing::warn!(%warning, "a line of the mount table is left out"));
                     told = warnings;
                 }
-                Observation::ok(now(), MountTable { mounts, fstab: fstab.clone() })
+                last = Some(text);
+                Some(Observation::ok(now(), MountTable { mounts, fstab: fstab.clone() }))
             }
-            Err(error) => Observation::failed(now(), format!("reading {MOUNTINFO}: {error}")),
+            Err(error) => {
+                last = None;
+                Some(Observation::failed(now(), format!("reading {MOUNTINFO}: {error}")))
+            }
         };
-        let failed = observation.error().is_some();
-        if reports.blocking_send(Report::Mounts(observation)).is_err() {
+        if let Some(observation) = observation
+            && reports.blocking_send(Report::Mounts(observation)).is_err()
+        {
             return;
         }
         let mut waited = vec![PollFd::new(poked.as_fd(), PollFlags::POLLIN)];
         if live && let Ok(file) = &file {
             waited.push(PollFd::new(file.as_fd(), PollFlags::POLLPRI));
         }
-        let patience = if failed { PollTimeout::from(5000_u16) } else { PollTimeout::NONE };
+        // An error that makes a filesystem read-only changes its options and wakes nobody (seen with ext4 on 6.18; only mounting, unmounting and
+        // remounting touch the namespace's event counter, fs/namespace.c): looked for with each round of probes.
+        let round = settings.borrow().probe_interval;
+        let patience = match last {
+            Some(_) if live => PollTimeout::try_from(round).unwrap_or(PollTimeout::MAX),
+            Some(_) => PollTimeout::NONE,
+            None => PollTimeout::from(5000_u16),
+        };
         if let Err(errno) = poll(&mut waited, patience)
             && errno != nix::errno::Errno::EINTR
         {
             tracing::error!(%errno, "waiting for changes of the mount table");
             return;
         }
-        let asked = waited[0].any().unwrap_or(false);
+        asked = waited[0].any().unwrap_or(false);
+        let changed = waited.get(1).is_some_and(|file| file.any().unwrap_or(true));
         if asked {
             let mut pokes = [0; 64];
             match { poked }.read(&mut pokes) {
                 Ok(0) | Err(_) => return,
                 Ok(_) => fstab = read_fstab(root),
             }
-        } else {
+        } else if changed {
             settle();
             // The kubelet mounts and unmounts what it has records of. Nobody listens where its source has ended.
             let _ = requests.send(Request::Kubelet);

@@ -1,0 +1,198 @@
+//! diskvitalsd on a scene, with short intervals and loop devices as drives.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, timeout};
+
+use super::{Client, Monitor, Scene};
+
+/// What is different from the defaults: everything quick, loop devices admitted, small filesystems judged by percent.
+pub const CONFIG: &str = r#"
+[log]
+level = "debug"
+[drives]
+admit = ["loop*"]
+offline_after = "2s"
+reconcile_interval = "10s"
+[volumes]
+not_mounted_after = "1s"
+[probes]
+interval = "1s"
+timeout = "1s"
+[io]
+interval = "1s"
+stalled_after = "3s"
+[space]
+raise_percent = 5
+clear_percent = 10
+raise_inodes_percent = 5
+clear_inodes_percent = 10
+"#;
+
+/// A started daemon must have its first full picture by then (a debug build on a busy machine).
+const SETTLE: Duration = Duration::from_secs(20);
+
+pub struct Daemon {
+    child: Child,
+    log: PathBuf,
+    socket: PathBuf,
+    pub client: Client,
+    /// From start to the first full picture.
+    pub settled_after: Duration,
+}
+
+/// The command line for `scene`; tests change it.
+#[derive(Clone, Debug)]
+pub struct Arguments {
+    pub socket: PathBuf,
+    pub agent_socket: PathBuf,
+    pub state_dir: PathBuf,
+    pub config: PathBuf,
+    pub kubelet_root: PathBuf,
+    pub log: PathBuf,
+}
+
+impl Arguments {
+    pub fn of(scene: &Scene) -> Arguments {
+        let config = scene.path("diskvitals.toml");
+        if !config.exists() {
+            std::fs::write(&config, CONFIG).expect("the configuration");
+        }
+        Arguments {
+            socket: scene.path("run/s"),
+            agent_socket: scene.path("run/agent"),
+            state_dir: scene.path("state"),
+            config,
+            kubelet_root: scene.kubelet.root().to_owned(),
+            log: scene.path("daemon.log"),
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the program under test")]
+    pub fn spawn(&self) -> Child {
+        let log = std::fs::File::options().create(true).append(true).open(&self.log).expect("the log");
+        Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
+            .arg("--socket")
+            .arg(&self.socket)
+            .arg("--agent-socket")
+            .arg(&self.agent_socket)
+            .arg("--state-dir")
+            .arg(&self.state_dir)
+            .arg("--config")
+            .arg(&self.config)
+            .arg("--kubelet-root")
+            .arg(&self.kubelet_root)
+            .args(["--log-format", "text"])
+            .env_remove("NOTIFY_SOCKET")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .expect("diskvitalsd starts")
+    }
+
+    /// Starts it and expects it to end by itself, soon. Returns its exit code and what it said.
+    pub async fn refused(&self) -> (i32, String) {
+        let mut child = self.spawn();
+        let status = timeout(Duration::from_secs(10), child.wait()).await;
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let status = status.unwrap_or_else(|_| panic!("it runs, and should have refused to:\n{text}")).expect("its status");
+        (status.code().unwrap_or_else(|| panic!("ended by signal {:?}:\n{text}", status.signal())), text)
+    }
+}
+
+impl Daemon {
+    /// Started, and with its first full picture.
+    pub async fn start(scene: &Scene) -> Daemon {
+        Daemon::start_with(&Arguments::of(scene)).await
+    }
+
+    pub async fn start_with(arguments: &Arguments) -> Daemon {
+        let started = Instant::now();
+        let mut daemon = Daemon::launch(arguments);
+        loop {
+            if let Ok(node) = daemon.client.try_node().await
+                && node.settled
+            {
+                daemon.settled_after = started.elapsed();
+                return daemon;
+            }
+            daemon.must_run();
+            assert!(started.elapsed() < SETTLE, "no full picture within {SETTLE:?}");
+            super::pause(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Started, not waited for.
+    pub fn launch(arguments: &Arguments) -> Daemon {
+        // What an earlier daemon on the same scene said is in the same file: it is shown whole on failure.
+        let child = arguments.spawn();
+        Daemon {
+            child,
+            log: arguments.log.clone(),
+            socket: arguments.socket.clone(),
+            client: Client::new(&arguments.socket),
+            settled_after: Duration::ZERO,
+        }
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id().expect("it runs")).expect("a process number"))
+    }
+
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Asks all the time, from now until its `finish`.
+    pub fn monitor(&self) -> Monitor {
+        Monitor::start(&self.socket)
+    }
+
+    pub fn must_run(&mut self) {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            panic!("diskvitalsd has ended: {status}");
+        }
+    }
+
+    /// SIGTERM: must end with 0 within 5 s, whatever hangs. Returns how long it took.
+    pub async fn stop(mut self) -> Duration {
+        let asked = Instant::now();
+        kill(self.pid(), Signal::SIGTERM).expect("SIGTERM");
+        let status = self.ended(Duration::from_secs(5)).await;
+        assert_eq!(status.code(), Some(0), "after SIGTERM: {status}");
+        asked.elapsed()
+    }
+
+    /// SIGKILL.
+    pub async fn kill(mut self) {
+        kill(self.pid(), Signal::SIGKILL).expect("SIGKILL");
+        self.ended(Duration::from_secs(5)).await;
+    }
+
+    async fn ended(&mut self, within: Duration) -> ExitStatus {
+        let status = timeout(within, self.child.wait()).await;
+        status.unwrap_or_else(|_| panic!("diskvitalsd has not ended within {within:?}")).expect("its status")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let text = self.log();
+            let lines: Vec<&str> = text.lines().collect();
+            eprintln!("--- the daemon's last words\n{}\n---", lines[lines.len().saturating_sub(60)..].join("\n"));
+        }
+    }
+}

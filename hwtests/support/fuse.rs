@@ -1,0 +1,225 @@
+//! A filesystem of ours with one file, whose server answers, fails, hangs or dies when told so. The file can carry a loop device.
+//!
+//! The server is a thread of the test. When the test ends in whatever way, the kernel aborts the connection: nothing hangs on.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
+
+use fuser::*;
+use nix::errno::Errno as Nix;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+/// Name of the one file.
+pub const FILE: &str = "disk.img";
+const FILE_INO: u64 = 2;
+const TTL: Duration = Duration::ZERO;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Pass,
+    /// Every question about content is answered with EIO.
+    Fail,
+    /// The request that comes next, and all behind it, are not answered.
+    Hang,
+}
+
+#[derive(Debug)]
+struct Switch {
+    mode: Mutex<Mode>,
+    changed: Condvar,
+}
+
+impl Switch {
+    /// Waits while it hangs. Err: to be answered with an error.
+    fn pass(&self) -> Result<(), Errno> {
+        let mode = self.changed.wait_while(self.mode.lock().expect("the mode"), |mode| *mode == Mode::Hang).expect("the mode");
+        if *mode == Mode::Fail { Err(Errno::EIO) } else { Ok(()) }
+    }
+
+    fn set(&self, mode: Mode) {
+        *self.mode.lock().expect("the mode") = mode;
+        self.changed.notify_all();
+    }
+}
+
+/// Mounted, with its server running.
+pub struct Served {
+    at: PathBuf,
+    switch: Arc<Switch>,
+}
+
+impl Served {
+    /// Mounts at `at` a filesystem whose file `disk.img` has the content of `backing`.
+    pub fn mount(at: &Path, backing: &Path) -> Served {
+        std::fs::create_dir_all(at).expect("the mount point");
+        let content = File::options().read(true).write(true).open(backing).expect("the backing file");
+        // Opened with O_CLOEXEC: a child that held it would keep the connection alive.
+        let device = File::options().read(true).write(true).open("/dev/fuse").expect("/dev/fuse");
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
+        mount(Some("dvhw"), at, Some("fuse.dvhw"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some(options.as_str())).expect("mounting FUSE");
+        let switch = Arc::new(Switch { mode: Mutex::new(Mode::Pass), changed: Condvar::new() });
+        let filesystem = OneFile { content, switch: switch.clone() };
+        let mut config = Config::default();
+        config.acl = SessionACL::All;
+        let session = Session::from_fd(filesystem, OwnedFd::from(device), SessionACL::All, config).expect("FUSE's handshake");
+        // Ends with the connection; nobody waits for it.
+        std::thread::spawn(move || session.run());
+        Served { at: at.to_owned(), switch }
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.at.join(FILE)
+    }
+
+    pub fn set(&self, mode: Mode) {
+        self.switch.set(mode);
+    }
+
+    /// The server is gone, the mount stays: everything answers ENOTCONN from now on. The mount must be in use (a loop device over its file, or
+    /// an open descriptor), else this unmounts it as well.
+    pub fn die(&self) {
+        // MNT_FORCE aborts the connection (fuse_umount_begin) before it finds the mount busy.
+        assert_eq!(umount2(&self.at, MntFlags::MNT_FORCE), Err(Nix::EBUSY), "the mount should have been in use");
+        self.switch.set(Mode::Fail);
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Frees whoever waits; what is mounted is taken down with the scene.
+        self.switch.set(Mode::Fail);
+    }
+}
+
+struct OneFile {
+    content: File,
+    switch: Arc<Switch>,
+}
+
+impl OneFile {
+    fn attributes(&self, ino: u64) -> FileAttr {
+        let size = if ino == FILE_INO { self.content.metadata().map(|metadata| metadata.len()).unwrap_or(0) } else { 0 };
+        FileAttr {
+            ino: INodeNo(ino),
+            size,
+            blocks: size.div_ceil(512),
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind: if ino == FILE_INO { FileType::RegularFile } else { FileType::Directory },
+            perm: if ino == FILE_INO { 0o600 } else { 0o755 },
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+}
+
+impl Filesystem for OneFile {
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.switch.pass() {
+            Err(error) => reply.error(error),
+            Ok(()) if parent == INodeNo::ROOT && name == FILE => reply.entry(&TTL, &self.attributes(FILE_INO), Generation(0)),
+            Ok(()) => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        match self.switch.pass() {
+            Err(error) => reply.error(error),
+            Ok(()) => reply.attr(&TTL, &self.attributes(u64::from(ino))),
+        }
+    }
+
+    fn open(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.switch.pass() {
+            Err(error) => reply.error(error),
+            // Direct: what the server does not answer is not answered from the page cache either.
+            Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO),
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let mut buffer = vec![0; size as usize];
+        match self.switch.pass().and_then(|()| self.content.read_at(&mut buffer, offset).map_err(Errno::from)) {
+            Err(error) => reply.error(error),
+            Ok(length) => reply.data(&buffer[..length]),
+        }
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.switch.pass().and_then(|()| self.content.write_all_at(data, offset).map_err(Errno::from)) {
+            Err(error) => reply.error(error),
+            Ok(()) => reply.written(u32::try_from(data.len()).expect("FUSE's largest write is 16 MiB")),
+        }
+    }
+
+    fn flush(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn fsync(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+        match self.switch.pass() {
+            Err(error) => reply.error(error),
+            Ok(()) => reply.ok(),
+        }
+    }
+
+    fn opendir(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.switch.pass() {
+            Err(error) => reply.error(error),
+            Ok(()) => reply.opened(FileHandle(0), FopenFlags::empty()),
+        }
+    }
+
+    fn readdir(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        if let Err(error) = self.switch.pass() {
+            return reply.error(error);
+        }
+        let entries = [(1, FileType::Directory, "."), (1, FileType::Directory, ".."), (FILE_INO, FileType::RegularFile, FILE)];
+        for (at, (ino, kind, name)) in (1..).zip(entries).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
+            if reply.add(INodeNo(ino), at, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        match self.switch.pass() {
+            Err(error) => reply.error(error),
+            // 1 GiB, half of it used.
+            Ok(()) => reply.statfs(262_144, 131_072, 131_072, 1000, 900, 4096, 255, 4096),
+        }
+    }
+}

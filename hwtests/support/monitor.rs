@@ -1,0 +1,80 @@
+//! A client that never stops asking while a scenario plays: no RPC may wait for a device or a mount.
+
+use std::path::Path;
+use std::time::Duration;
+
+use diskvitals::api::wire::{GetVolumeRequest, ListVolumesRequest};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tonic::Code;
+
+use super::{Client, pause};
+
+/// A machine that runs other things besides delays any process; a question that waits for a mount takes far longer.
+const FAST: Duration = Duration::from_millis(250);
+
+pub struct Monitor {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Vec<Duration>>,
+}
+
+pub struct Asked {
+    pub calls: usize,
+    pub median: Duration,
+    pub p99: Duration,
+    pub worst: Duration,
+}
+
+impl Monitor {
+    pub fn start(socket: &Path) -> Monitor {
+        let client = Client::new(socket);
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            tokio::pin!(stopped);
+            let mut took = Vec::new();
+            while tokio::time::timeout(Duration::ZERO, &mut stopped).await.is_err() {
+                ask(&client, &mut took).await;
+                pause(Duration::from_millis(5)).await;
+            }
+            took
+        });
+        Monitor { stop, task }
+    }
+
+    /// Every question was answered, and fast.
+    pub async fn finish(self) -> Asked {
+        // Gone already when the task has panicked; the await below tells.
+        let _ = self.stop.send(());
+        let mut took = self.task.await.expect("every question was answered");
+        took.sort();
+        assert!(!took.is_empty(), "nothing was asked");
+        let asked =
+            Asked { calls: took.len(), median: took[took.len() / 2], p99: took[(took.len() - 1) * 99 / 100], worst: took[took.len() - 1] };
+        assert!(
+            asked.worst < FAST,
+            "an answer took {:?} (of {}: median {:?}, p99 {:?})",
+            asked.worst,
+            asked.calls,
+            asked.median,
+            asked.p99
+        );
+        asked
+    }
+}
+
+async fn ask(client: &Client, took: &mut Vec<Duration>) {
+    let mut inventory = client.inventory();
+    let started = Instant::now();
+    let page = inventory.list_volumes(ListVolumesRequest::default()).await.expect("ListVolumes").into_inner();
+    took.push(started.elapsed());
+    for volume in page.volumes {
+        let started = Instant::now();
+        let answer = inventory.get_volume(GetVolumeRequest { id: volume.id, ..Default::default() }).await;
+        took.push(started.elapsed());
+        if let Err(status) = answer {
+            // It may have gone since it was listed.
+            assert_eq!(status.code(), Code::NotFound, "GetVolume: {status}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Running the system's own tools, and system calls on paths of any bytes. Synchronous: these answer at once or the test is over anyway.
+
+use std::path::Path;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+/// Output of `program`; a failure ends the test with its words.
+#[expect(clippy::disallowed_methods, reason = "a test sets its scene with the system's own tools")]
+pub fn run(program: &str, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
+    let mut command = std::process::Command::new(program);
+    for argument in arguments {
+        command.arg(argument.as_ref());
+    }
+    let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+pub fn mount_device(device: &Path, fs_type: &str, at: &Path, options: &str) {
+    mount_with(device, fs_type, at, MsFlags::empty(), options);
+}
+
+pub fn mount_with(source: &Path, fs_type: &str, at: &Path, flags: MsFlags, options: &str) {
+    std::fs::create_dir_all(at).expect("the mount point");
+    mount(Some(source), at, Some(fs_type), flags, Some(options))
+        .unwrap_or_else(|error| panic!("mounting {} ({fs_type}, {options}) at {}: {error}", source.display(), at.display()));
+}
+
+/// Binds a folder, or a file (a device node, as for raw block).
+pub fn bind(source: &Path, at: &Path) {
+    if source.is_dir() {
+        std::fs::create_dir_all(at).expect("the mount point");
+    } else {
+        if let Some(parent) = at.parent() {
+            std::fs::create_dir_all(parent).expect("the mount point's folder");
+        }
+        std::fs::write(at, b"").expect("the mount point");
+    }
+    bind_over(source, at);
+}
+
+/// Binds over what is there, without looking at it: for a mount whose server may hang.
+pub fn bind_over(source: &Path, at: &Path) {
+    mount(Some(source), at, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .unwrap_or_else(|error| panic!("binding {} at {}: {error}", source.display(), at.display()));
+}
+
+/// As the admin does it: `mount -o remount,OPTIONS` on the filesystem.
+pub fn remount(at: &Path, flags: MsFlags) {
+    mount(None::<&str>, at, None::<&str>, MsFlags::MS_REMOUNT | flags, None::<&str>)
+        .unwrap_or_else(|error| panic!("remounting {}: {error}", at.display()));
+}
+
+/// Must not be busy.
+pub fn umount(at: &Path) {
+    umount2(at, MntFlags::empty()).unwrap_or_else(|error| panic!("unmounting {}: {error}", at.display()));
+}
+
+/// Size, free blocks and inodes as the test itself sees them.
+pub fn statvfs(at: &Path) -> nix::sys::statvfs::Statvfs {
+    nix::sys::statvfs::statvfs(at).unwrap_or_else(|error| panic!("statvfs {}: {error}", at.display()))
+}

@@ -1,0 +1,22 @@
+//! Waiting for conditions, never for time alone.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// Asks until `condition` gives a value. Ends the test after `within`, naming `what`.
+pub async fn eventually<T>(what: &str, within: Duration, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + within;
+    loop {
+        if let Some(value) = condition().await {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "within {within:?} not so: {what}");
+        pause(Duration::from_millis(20)).await;
+    }
+}
+
+/// For a statement that something does NOT happen; every other wait has a condition.
+pub async fn pause(time: Duration) {
+    sleep(time).await;
+}
