@@ -51,6 +51,9 @@ pub fn write(dir: &Path, plan: Plan) -> io::Result<Vec<TreeVolume>> {
     };
     tree.system()?;
     let drives = (0..plan.drives).map(|at| tree.drive(at)).collect::<io::Result<Vec<_>>>()?;
+    if let Some(first) = drives.first() {
+        tree.partition(first, 62, Some(("ext4", uuid(6, 0))))?;
+    }
     let mut volumes = Vec::with_capacity(plan.volumes);
     for at in 0..plan.volumes {
         let drive = &drives[at % drives.len()];
@@ -92,6 +95,8 @@ impl Drive {
 
 const DRIVE_BYTES: u64 = 4_000_787_030_016;
 const PARTITION_BYTES: u64 = 64 << 30;
+/// Mount id of the root.
+const ROOT_MOUNT: u32 = 21;
 
 impl Tree {
     fn system(&mut self) -> io::Result<()> {
@@ -113,6 +118,9 @@ impl Tree {
         self.put("proc/sys/kernel/osrelease", "6.12.0-recorded\n")?;
         self.put("etc/hostname", "recorded\n")?;
         self.put("proc/mdstat", "Personalities : \nunused devices: <none>\n")?;
+        // The root is the first mount, and the parent of all others.
+        self.mount("8:62", "/", "/", "ext4", "/dev/sda62");
+        self.answers("/", false);
         self.mount("0:20", "/", "/proc", "proc", "proc");
         self.mount("0:21", "/", "/sys", "sysfs", "sysfs");
         self.mount("0:22", "/", "/run", "tmpfs", "tmpfs");
@@ -363,8 +371,9 @@ impl Tree {
 
     fn mount(&mut self, dev: &str, root: &str, point: &str, fs_type: &str, source: &str) {
         self.mounts += 1;
-        let id = 20 + self.mounts;
-        let line = format!("{id} 1 {dev} {root} {point} rw,relatime shared:{} - {fs_type} {source} rw\n", self.mounts);
+        let id = ROOT_MOUNT - 1 + self.mounts;
+        let parent = if point == "/" { 1 } else { ROOT_MOUNT };
+        let line = format!("{id} {parent} {dev} {root} {point} rw,relatime shared:{} - {fs_type} {source} rw\n", self.mounts);
         self.mountinfo.push_str(&line);
     }
 
