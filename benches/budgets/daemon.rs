@@ -1,5 +1,6 @@
 //! A daemon to measure: started with a state, sockets and a configuration of its own, stopped when dropped.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -44,6 +45,24 @@ impl Host {
 
     pub fn root(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Changes what half of the mounts answer from now on: volumes in use are never quite as they were a minute ago.
+    pub fn vary_usage(&self, round: u64) -> anyhow::Result<()> {
+        let file = self.root().join("exec/probes.json");
+        let text = std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+        let mut answers: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&text).context("parsing the answers")?;
+        for answer in answers.values_mut().step_by(2) {
+            if let Some(statfs) = answer.get_mut("statfs") {
+                statfs["used_bytes"] = (10_000_000_000 + round * 4096).into();
+                statfs["available_bytes"] = (20_000_000_000 - round * 4096).into();
+            }
+        }
+        // Replaced at once: a worker reads it at any moment.
+        let new = file.with_extension("new");
+        std::fs::write(&new, serde_json::to_vec(&answers).context("writing the answers")?)
+            .with_context(|| format!("writing {}", new.display()))?;
+        std::fs::rename(&new, &file).with_context(|| format!("replacing {}", file.display()))
     }
 }
 

@@ -10,6 +10,8 @@ use crate::daemon::{Host, Program, check_picture};
 use crate::figures::{Figures, Goal};
 use crate::tree::Plan;
 
+/// How often usage moves: more often than it is asked for.
+const CHANGES: Duration = Duration::from_secs(20);
 const MIB: f64 = 1_048_576.0;
 
 pub async fn measure(program: &Program, figures: &mut Figures, idle: Duration) -> anyhow::Result<()> {
@@ -22,7 +24,14 @@ pub async fn measure(program: &Program, figures: &mut Figures, idle: Duration) -
 
     let pid = daemon.pid();
     let (started, before) = (Instant::now(), cpu_time(pid)?);
-    tokio::time::sleep(idle).await;
+    let end = tokio::time::Instant::now() + idle;
+    for round in 1.. {
+        host.vary_usage(round)?;
+        tokio::time::sleep_until(end.min(tokio::time::Instant::now() + CHANGES)).await;
+        if tokio::time::Instant::now() >= end {
+            break;
+        }
+    }
     let spent = cpu_time(pid)?.saturating_sub(before);
     let share = spent.as_secs_f64() / started.elapsed().as_secs_f64() * 100.0;
     figures.add("idle_cpu", share, "%_of_a_core", Goal::AtMost(0.2));

@@ -356,6 +356,7 @@ impl Tree {
         self.link(&format!("{sysfs}/slaves/{}", drive.partition_name(2)), &below)?;
         self.link(&format!("{below}/holders/{name}"), &sysfs)?;
         self.stat(252, minor, &name)?;
+        self.put(&format!("exec/dm/{name}.status"), &format!("0 {} linear\n", PARTITION_BYTES / 512))?;
         let properties = [
             ("DEVTYPE", "disk".to_owned()),
             ("DM_NAME", format!("{group}-{lv}")),
