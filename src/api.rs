@@ -1,4 +1,13 @@
-//! The wire: diskvitals.v1 over unix sockets. `server` answers from snapshots, `convert` maps model and wire (and every gRPC status), `client` asks.
+//! The wire: diskvitals.v1 over unix sockets. `server` answers from snapshots; `resolve` and `explain` are pure over a snapshot; `convert` maps
+//! model to wire; `status` makes every gRPC status; `client` asks.
+
+pub mod client;
+mod convert;
+mod explain;
+mod order;
+mod resolve;
+pub mod server;
+mod status;
 
 /// Generated from proto/diskvitals/v1.
 pub mod wire {
@@ -8,3 +17,6 @@ pub mod wire {
     /// The descriptor set, for reflection and for canonical JSON.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/diskvitals.bin"));
 }
+
+/// Grows with every incompatible change of the API.
+pub const API_REVISION: u32 = 1;

@@ -4,4 +4,9 @@
 //! May not enter: judgement, wire types, state.
 
 pub mod clock;
+pub mod dm;
+pub mod memory;
+pub mod namespace;
 pub mod root;
+mod sys;
+pub mod worker;

@@ -2,4 +2,14 @@
 //!
 //! May import `model` and `host`, nothing else.
 
+pub mod context;
+pub mod diskstats;
+pub mod events;
+pub mod hardware;
+pub mod inventory;
 pub mod jobs;
+pub mod kubelet;
+pub mod layers;
+pub mod mounts;
+pub mod probe;
+pub mod worker;

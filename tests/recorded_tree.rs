@@ -51,3 +51,20 @@ fn device_numbers_are_unique_and_every_device_has_its_udev_record() {
     // A disk, two partitions each, and two of three volumes have a device of their own.
     assert!(seen.len() > 64 * 3 + 600, "{}", seen.len());
 }
+
+#[test]
+fn the_scan_understands_every_drive_and_device_of_the_tree() {
+    use diskvitals::model::drive::{DriveKind, Transport};
+    let dir = tempfile::tempdir().expect("a folder");
+    tree::write(dir.path(), Plan { drives: 9, volumes: 60, hung: 0 }).expect("written");
+    let inventory = diskvitals::source::inventory::scan(&diskvitals::host::root::HostRoot::new(dir.path()), &[], &[]).expect("scanned");
+    assert_eq!(inventory.warnings, Vec::<String>::new());
+    assert_eq!(inventory.drives.len(), 9);
+    assert!(inventory.drives.iter().all(|drive| drive.id_stable && drive.serial.is_some() && drive.model.is_some()), "{:#?}", inventory.drives);
+    let count = |kind, transport| inventory.drives.iter().filter(|drive| (drive.kind, drive.transport) == (kind, transport)).count();
+    assert_eq!(count(DriveKind::Hdd, Transport::Sata), 3);
+    assert_eq!(count(DriveKind::Hdd, Transport::Sas), 3);
+    assert_eq!(count(DriveKind::Nvme, Transport::Nvme), 3);
+    let lvm = inventory.devices.values().find(|device| device.name.starts_with("dm-")).expect("a logical volume");
+    assert!(!lvm.below.is_empty() && lvm.fs_uuid.is_some(), "{lvm:#?}");
+}

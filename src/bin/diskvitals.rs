@@ -1,1 +1,5 @@
-fn main() {}
+//! diskvitals: the admin's command line.
+
+fn main() -> std::process::ExitCode {
+    diskvitals::cli::main()
+}

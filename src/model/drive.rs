@@ -59,6 +59,7 @@ pub enum DriveKind {
     Hdd,
     Ssd,
     Nvme,
+    /// Flash on the MMC bus: eMMC, also an SD card.
     Emmc,
     Usb,
     /// virtio, Xen, Hyper-V, a cloud's NVMe, a hypervisor's SCSI disk, an admitted loop device.

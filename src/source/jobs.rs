@@ -28,7 +28,8 @@ pub enum Job {
 pub enum Answer {
     Inventory(Inventory),
     Layer(LayerState),
-    Kubelet(KubeletRecords),
+    /// None where there is no kubelet folder.
+    Kubelet(Option<KubeletRecords>),
     ProbeMount(MountProbe),
     /// The job could not be done; the text names what was being read.
     Failed {

@@ -1,0 +1,384 @@
+//! Model → wire. In: pieces of a snapshot. Out: messages of diskvitals.v1. Nothing is judged here; an absent text is the empty text.
+
+use jiff::Timestamp;
+
+use crate::api::server::NodeFacts;
+use crate::api::{API_REVISION, wire};
+use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
+use crate::model::finding::{Finding, Health, Severity, Status, Subject};
+use crate::model::ids::FindingId;
+use crate::model::reason::{About, Reason};
+use crate::model::report::SourceStatus;
+use crate::model::snapshot::{Drive, Presence, Snapshot, StoreStatus, Volume, VolumeUsage};
+use crate::model::volume::{CsiStatus, ExpectedMount, MountRole, OperationalStatus, PodUse, UsageStatus, VolumeMount};
+use crate::state::handle::{Change, ChangeKind, Item};
+
+pub fn time(at: Timestamp) -> prost_types::Timestamp {
+    // The wire wants nanoseconds that count forward, also before 1970.
+    let (seconds, nanos) = (at.as_second(), at.subsec_nanosecond());
+    if nanos < 0 {
+        prost_types::Timestamp { seconds: seconds - 1, nanos: nanos + 1_000_000_000 }
+    } else {
+        prost_types::Timestamp { seconds, nanos }
+    }
+}
+
+fn text(value: &Option<String>) -> String {
+    value.clone().unwrap_or_default()
+}
+
+fn strings<T: ToString>(values: &[T]) -> Vec<String> {
+    values.iter().map(ToString::to_string).collect()
+}
+
+pub fn node(snapshot: &Snapshot, facts: &NodeFacts) -> wire::Node {
+    let state = &snapshot.node;
+    wire::Node {
+        name: facts.name.clone(),
+        kernel: facts.kernel.clone(),
+        boot_id: facts.boot_id.clone(),
+        version: facts.version.clone(),
+        api_revision: API_REVISION,
+        started: Some(time(facts.started)),
+        settled: snapshot.settled,
+        // Before the first judgement nothing is known: unknown, never good.
+        health: health(state.health.unwrap_or(Health::Unknown)),
+        sources: state.sources.iter().map(|(source, (status, since))| source_state(source.name(), status, *since)).collect(),
+        store: match &state.store {
+            StoreStatus::Ok => "ok".to_owned(),
+            StoreStatus::Memory(why) => why.clone(),
+            StoreStatus::Opening => "opening".to_owned(),
+        },
+        drives: count(snapshot.drives.len()),
+        volumes: count(snapshot.volumes.len()),
+        active_findings: count(snapshot.findings.len()),
+        stuck_probes: state.stuck_probes,
+        warnings: state.warnings.clone(),
+        limitations: facts.limitations.clone(),
+        revision: snapshot.revision,
+    }
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+fn source_state(name: &str, status: &SourceStatus, since: Timestamp) -> wire::SourceState {
+    use wire::source_state::State;
+    let (state, detail) = match status {
+        SourceStatus::Active(detail) => (State::Active, detail),
+        SourceStatus::Limited(detail) => (State::Limited, detail),
+        SourceStatus::Down(detail) => (State::Down, detail),
+        SourceStatus::Absent(detail) => (State::Absent, detail),
+    };
+    wire::SourceState { name: name.to_owned(), state: state.into(), detail: detail.clone(), since: Some(time(since)) }
+}
+
+fn findings(snapshot: &Snapshot, ids: &[FindingId]) -> Vec<wire::Finding> {
+    ids.iter().filter_map(|id| snapshot.findings.get(id)).map(|found| finding(found)).collect()
+}
+
+pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
+    let facts = &drive.facts;
+    let missing_since = match drive.presence {
+        Presence::Present => None,
+        Presence::Missing { since } => Some(time(since)),
+    };
+    wire::Drive {
+        id: facts.id.to_string(),
+        id_stable: facts.id_stable,
+        name: facts.name.clone(),
+        links: facts.links.clone(),
+        vendor: text(&facts.vendor),
+        model: text(&facts.model),
+        serial: text(&facts.serial),
+        firmware: text(&facts.firmware),
+        wwn: text(&facts.wwn),
+        kind: drive_kind(facts.kind).into(),
+        transport: transport(facts.transport).into(),
+        size_bytes: facts.size_bytes,
+        logical_block_size: facts.logical_block_size,
+        physical_block_size: facts.physical_block_size,
+        rotational: facts.rotational,
+        removable: facts.removable,
+        write_cache: match facts.write_cache {
+            Some(WriteCache::WriteBack) => "write back".to_owned(),
+            Some(WriteCache::WriteThrough) => "write through".to_owned(),
+            None => String::new(),
+        },
+        location: Some(location(&facts.location)),
+        state: text(&facts.state),
+        asleep: facts.asleep,
+        devices: facts.devices.iter().map(drive_device).collect(),
+        presence: if missing_since.is_some() { wire::Presence::Missing } else { wire::Presence::Present }.into(),
+        first_seen: Some(time(drive.first_seen)),
+        missing_since,
+        health: health(drive.health),
+        health_unknown_why: drive.health_unknown_why.clone(),
+        findings: findings(snapshot, &drive.findings),
+        maintenance: drive.maintenance,
+        volume_ids: strings(&drive.volumes),
+    }
+}
+
+fn drive_device(device: &DriveDevice) -> wire::DriveDevice {
+    wire::DriveDevice {
+        name: device.name.clone(),
+        dev: device.dev.to_string(),
+        size_bytes: device.size_bytes,
+        state: text(&device.state),
+        hctl: text(&device.hctl),
+    }
+}
+
+fn location(location: &Location) -> wire::Location {
+    wire::Location {
+        pci: text(&location.pci),
+        sas_address: text(&location.sas_address),
+        hctl: text(&location.hctl),
+        path: text(&location.path),
+        enclosure: text(&location.enclosure),
+        slot: text(&location.slot),
+    }
+}
+
+fn drive_kind(kind: DriveKind) -> wire::DriveKind {
+    match kind {
+        DriveKind::Hdd => wire::DriveKind::Hdd,
+        DriveKind::Ssd => wire::DriveKind::Ssd,
+        DriveKind::Nvme => wire::DriveKind::Nvme,
+        DriveKind::Emmc => wire::DriveKind::Emmc,
+        DriveKind::Usb => wire::DriveKind::Usb,
+        DriveKind::Virtual => wire::DriveKind::Virtual,
+        DriveKind::Remote => wire::DriveKind::Remote,
+        DriveKind::Unknown => wire::DriveKind::Unknown,
+    }
+}
+
+fn transport(transport: Transport) -> wire::Transport {
+    match transport {
+        Transport::Sata => wire::Transport::Sata,
+        Transport::Sas => wire::Transport::Sas,
+        Transport::Scsi => wire::Transport::Scsi,
+        Transport::Nvme => wire::Transport::Nvme,
+        Transport::Usb => wire::Transport::Usb,
+        Transport::Mmc => wire::Transport::Mmc,
+        Transport::Virtio => wire::Transport::Virtio,
+        Transport::Xen => wire::Transport::Xen,
+        Transport::HyperV => wire::Transport::HyperV,
+        Transport::Iscsi => wire::Transport::Iscsi,
+        Transport::FibreChannel => wire::Transport::FibreChannel,
+        Transport::NvmeFabrics => wire::Transport::NvmeFabrics,
+        Transport::Nbd => wire::Transport::Nbd,
+        Transport::Loop => wire::Transport::Loop,
+        Transport::Raid => wire::Transport::Raid,
+        Transport::Unknown => wire::Transport::Unknown,
+    }
+}
+
+pub fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
+    let facts = &volume.facts;
+    let (capacity, usage) = capacity_and_usage(volume.usage);
+    wire::Volume {
+        id: facts.id.to_string(),
+        driver: text(&facts.driver),
+        handle: text(&facts.handle),
+        pv: text(&facts.pv),
+        block: facts.block,
+        ephemeral: facts.ephemeral,
+        device: text(&facts.device),
+        source: facts.source.as_ref().map(ToString::to_string).unwrap_or_default(),
+        filesystem: facts.fs_type.as_ref().map(|kind| wire::Filesystem {
+            r#type: kind.clone(),
+            uuid: text(&facts.fs_uuid),
+            label: text(&facts.fs_label),
+        }),
+        mounts: facts.mounts.iter().map(mount).collect(),
+        missing_mounts: facts.missing_mounts.iter().map(missing_mount).collect(),
+        pods: facts.pods.iter().map(pod).collect(),
+        drive_ids: strings(&facts.drive_ids),
+        devices: facts.devices.clone(),
+        capacity,
+        usage,
+        health: health(volume.health),
+        health_unknown_why: volume.health_unknown_why.clone(),
+        csi_status: match volume.csi_status {
+            CsiStatus::Published => wire::CsiStatus::Published,
+            CsiStatus::Staged => wire::CsiStatus::Staged,
+            CsiStatus::Created => wire::CsiStatus::Created,
+            CsiStatus::Failed => wire::CsiStatus::Failed,
+            CsiStatus::Removed => wire::CsiStatus::Removed,
+            CsiStatus::None => wire::CsiStatus::None,
+        }
+        .into(),
+        operational_status: match volume.operational_status {
+            OperationalStatus::Operative => wire::OperationalStatus::Operative,
+            OperationalStatus::Inoperative => wire::OperationalStatus::Inoperative,
+            OperationalStatus::Missing => wire::OperationalStatus::Missing,
+        }
+        .into(),
+        usage_status: match volume.usage_status {
+            UsageStatus::InUse => wire::UsageStatus::InUse,
+            UsageStatus::Idle => wire::UsageStatus::Idle,
+            UsageStatus::Released => wire::UsageStatus::Released,
+            UsageStatus::Failed => wire::UsageStatus::Failed,
+        }
+        .into(),
+        condition: Some(wire::Condition { abnormal: volume.condition.abnormal, message: volume.condition.message.clone() }),
+        findings: findings(snapshot, &volume.findings),
+        first_seen: Some(time(volume.first_seen)),
+        last_probe: volume.last_probe.map(time),
+        remote: facts.remote,
+    }
+}
+
+fn capacity_and_usage(usage: VolumeUsage) -> (Option<wire::Capacity>, Option<wire::Usage>) {
+    match usage {
+        VolumeUsage::NotYet | VolumeUsage::Unknown => (None, None),
+        VolumeUsage::Block { size_bytes } => (Some(wire::Capacity { total_bytes: size_bytes, total_inodes: 0 }), None),
+        VolumeUsage::Mounted { usage, at, stale } => (
+            Some(wire::Capacity { total_bytes: usage.total_bytes, total_inodes: usage.total_inodes }),
+            Some(wire::Usage {
+                used_bytes: usage.used_bytes,
+                available_bytes: usage.available_bytes,
+                used_inodes: usage.used_inodes,
+                available_inodes: usage.available_inodes,
+                time: Some(time(at)),
+                stale_since: stale.map(time),
+            }),
+        ),
+    }
+}
+
+fn mount_role(role: MountRole) -> i32 {
+    match role {
+        MountRole::Host => wire::MountRole::Host,
+        MountRole::Staging => wire::MountRole::Staging,
+        MountRole::Pod => wire::MountRole::Pod,
+    }
+    .into()
+}
+
+fn mount(mount: &VolumeMount) -> wire::VolumeMount {
+    wire::VolumeMount {
+        path: mount.path.to_string(),
+        role: mount_role(mount.role),
+        options: mount.options.clone(),
+        super_options: mount.super_options.clone(),
+        root: mount.root.to_string(),
+        pod_uid: text(&mount.pod_uid),
+    }
+}
+
+fn missing_mount(expected: &ExpectedMount) -> wire::VolumeMount {
+    wire::VolumeMount {
+        path: expected.path.to_string(),
+        role: mount_role(expected.role),
+        pod_uid: text(&expected.pod_uid),
+        ..wire::VolumeMount::default()
+    }
+}
+
+fn pod(pod: &PodUse) -> wire::PodUse {
+    let (namespace, name) = pod.name.as_ref().map(|name| (name.namespace.clone(), name.name.clone())).unwrap_or_default();
+    wire::PodUse { uid: pod.uid.clone(), namespace, name, volume_name: pod.volume_name.clone(), path: pod.path.to_string() }
+}
+
+pub fn health(health: Health) -> i32 {
+    match health {
+        Health::Good => wire::Health::Good,
+        Health::Suspect => wire::Health::Suspect,
+        Health::Bad => wire::Health::Bad,
+        Health::Unknown => wire::Health::Unknown,
+    }
+    .into()
+}
+
+pub fn subject(subject: &Subject) -> wire::Subject {
+    let (kind, id) = match subject {
+        Subject::Drive(id) => (wire::SubjectKind::Drive, id.to_string()),
+        Subject::Volume(id) => (wire::SubjectKind::Volume, id.to_string()),
+        Subject::Device(name) => (wire::SubjectKind::Device, name.clone()),
+    };
+    wire::Subject { kind: kind.into(), id }
+}
+
+pub fn finding(finding: &Finding) -> wire::Finding {
+    wire::Finding {
+        id: finding.id.to_string(),
+        subject: Some(subject(&finding.subject)),
+        severity: match finding.severity {
+            Severity::Info => wire::Severity::Info,
+            Severity::Suspect => wire::Severity::Suspect,
+            Severity::Bad => wire::Severity::Bad,
+        }
+        .into(),
+        status: match finding.status {
+            Status::Information => wire::FindingStatus::Information,
+            Status::Degraded => wire::FindingStatus::Degraded,
+            Status::Inaccessible => wire::FindingStatus::Inaccessible,
+            Status::DataLoss => wire::FindingStatus::DataLoss,
+        }
+        .into(),
+        reason: finding.reason.name().to_owned(),
+        message: finding.message.clone(),
+        since: Some(time(finding.since)),
+        last_seen: Some(time(finding.last_seen)),
+        count: finding.count,
+        evidence: finding
+            .evidence
+            .iter()
+            .map(|evidence| wire::Evidence {
+                source: evidence.source.clone(),
+                time: Some(time(evidence.time)),
+                text: evidence.text.clone(),
+            })
+            .collect(),
+        clears_when: finding.clears_when.clone(),
+        acknowledged: finding.acknowledged.as_ref().map(|ack| wire::Acknowledgement {
+            by: ack.by.clone(),
+            time: Some(time(ack.time)),
+            note: ack.note.clone(),
+        }),
+        cleared: finding.cleared.as_ref().map(|cleared| wire::Cleared { time: Some(time(cleared.time)), why: cleared.why.clone() }),
+    }
+}
+
+/// A change as a watcher sees it. Findings inside a drive or volume are those of `snapshot`.
+pub fn change(snapshot: &Snapshot, change: &Change) -> wire::WatchEvent {
+    use wire::watch_event::Change as Kind;
+    let kind = match change.kind {
+        ChangeKind::Added => Kind::Added,
+        ChangeKind::Modified => Kind::Modified,
+        ChangeKind::Removed => Kind::Removed,
+    };
+    wire::WatchEvent {
+        revision: change.revision,
+        time: Some(time(change.time)),
+        change: kind.into(),
+        item: Some(item(snapshot, &change.item)),
+    }
+}
+
+pub fn item(snapshot: &Snapshot, of: &Item) -> wire::watch_event::Item {
+    match of {
+        Item::Drive(it) => wire::watch_event::Item::Drive(drive(snapshot, it)),
+        Item::Volume(it) => wire::watch_event::Item::Volume(volume(snapshot, it)),
+        Item::Finding(it) => wire::watch_event::Item::Finding(finding(it)),
+    }
+}
+
+pub fn reasons() -> wire::ListReasonsResponse {
+    let reason = |reason: &Reason| wire::ReasonText {
+        name: reason.name().to_owned(),
+        about: match reason.about() {
+            About::Drive => "drive",
+            About::Volume => "volume",
+            About::Both => "drive, volume",
+        }
+        .to_owned(),
+        meaning: reason.meaning().to_owned(),
+        action: reason.action().to_owned(),
+    };
+    wire::ListReasonsResponse { reasons: Reason::ALL.iter().map(reason).collect() }
+}

@@ -1,0 +1,277 @@
+//! What a person has at hand → what it names. Pure over a snapshot.
+//!
+//! In: an id, a kernel name, a /dev path or by-id link, a serial, a WWN, a mount point, a volume handle (or `driver/handle`), a PV, a filesystem
+//! UUID, a pod as namespace/name or UID, a finding's id. Out: the subject, or who the candidates are. Knows no wire types.
+
+use std::collections::BTreeSet;
+
+use crate::api::status::echo;
+use crate::model::block::{BlockDevice, Layer};
+use crate::model::finding::Subject;
+use crate::model::ids::{DriveId, FindingId, VolumeId};
+use crate::model::path::HostPath;
+use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
+
+/// Candidates that an error lists.
+const LISTED: usize = 10;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    #[error("nothing here is known as `{query}`{hint}")]
+    Unknown { query: String, hint: &'static str },
+    #[error("`{query}` is ambiguous, it names {}", list(candidates))]
+    Ambiguous { query: String, candidates: Vec<String> },
+}
+
+fn list(candidates: &[String]) -> String {
+    let mut text = candidates.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", ");
+    if candidates.len() > LISTED {
+        text.push_str(&format!(" and {} more", candidates.len() - LISTED));
+    }
+    text
+}
+
+/// What a query names: one thing, or a pod and with it all its volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named {
+    One(Subject),
+    Pod(Vec<VolumeId>),
+}
+
+impl Named {
+    pub fn subjects(&self) -> Vec<Subject> {
+        match self {
+            Named::One(subject) => vec![subject.clone()],
+            Named::Pod(volumes) => volumes.iter().cloned().map(Subject::Volume).collect(),
+        }
+    }
+}
+
+/// Exact ids first; then every other form at once, and more than one match is ambiguous.
+pub fn resolve(snapshot: &Snapshot, query: &str) -> Result<Named, ResolveError> {
+    if let Some(subject) = exact(snapshot, query) {
+        return Ok(Named::One(subject));
+    }
+    let mut found = BTreeSet::new();
+    found.extend(drives_called(snapshot, query).map(Subject::Drive));
+    found.extend(devices_called(snapshot, query));
+    found.extend(
+        snapshot.volumes.values().filter(|volume| volume_is_called(volume, query)).map(|volume| Subject::Volume(volume.facts.id.clone())),
+    );
+    let pod: Vec<VolumeId> =
+        snapshot.volumes.values().filter(|volume| pod_is_called(volume, query)).map(|volume| volume.facts.id.clone()).collect();
+    let mut found: Vec<Subject> = found.into_iter().collect();
+    match (found.len(), pod.len()) {
+        (0, 0) => Err(unknown(query)),
+        (0, 1..) => Ok(Named::Pod(pod)),
+        (1, 0) => Ok(Named::One(found.remove(0))),
+        _ => {
+            found.extend(pod.into_iter().map(Subject::Volume));
+            found.dedup();
+            Err(ambiguous(snapshot, query, &found))
+        }
+    }
+}
+
+/// The drive that `query` names, or the only one beneath what it names.
+pub fn resolve_drive<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Drive, ResolveError> {
+    if let Some(drive) = snapshot.drives.get(&DriveId::known(query)) {
+        return Ok(drive);
+    }
+    let mut found = BTreeSet::new();
+    for subject in resolve(snapshot, query)?.subjects() {
+        match subject {
+            Subject::Drive(id) => drop(found.insert(id)),
+            Subject::Device(name) => found.extend(drives_below(snapshot, &name)),
+            Subject::Volume(id) => {
+                found.extend(snapshot.volumes.get(&id).into_iter().flat_map(|volume| volume.facts.drive_ids.iter().cloned()))
+            }
+        }
+    }
+    let subjects: Vec<Subject> = found.iter().cloned().map(Subject::Drive).collect();
+    only(snapshot, query, &subjects)?;
+    found.first().and_then(|id| snapshot.drives.get(id)).map(AsRef::as_ref).ok_or_else(|| unknown(query))
+}
+
+/// The volume that `query` names, or the only one that stands on what it names.
+pub fn resolve_volume<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Volume, ResolveError> {
+    if let Some(volume) = snapshot.volumes.get(&VolumeId::known(query)) {
+        return Ok(volume);
+    }
+    let mut found = BTreeSet::new();
+    for subject in resolve(snapshot, query)?.subjects() {
+        match subject {
+            Subject::Volume(id) => drop(found.insert(id)),
+            Subject::Device(name) => found.extend(volumes_above(snapshot, &name)),
+            Subject::Drive(id) => found.extend(snapshot.drives.get(&id).into_iter().flat_map(|drive| drive.volumes.iter().cloned())),
+        }
+    }
+    let subjects: Vec<Subject> = found.iter().cloned().map(Subject::Volume).collect();
+    only(snapshot, query, &subjects)?;
+    found.first().and_then(|id| snapshot.volumes.get(id)).map(AsRef::as_ref).ok_or_else(|| unknown(query))
+}
+
+fn only(snapshot: &Snapshot, query: &str, subjects: &[Subject]) -> Result<(), ResolveError> {
+    if subjects.len() > 1 { Err(ambiguous(snapshot, query, subjects)) } else { Ok(()) }
+}
+
+/// Drives beneath a block device, by kernel name.
+pub fn drives_below(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId> {
+    let mut drives = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    let mut todo = vec![device];
+    while let Some(name) = todo.pop() {
+        if !seen.insert(name) {
+            continue;
+        }
+        if let Some(device) = snapshot.inventory.devices.get(name) {
+            drives.extend(device.drive.clone());
+            todo.extend(device.below.iter().map(String::as_str));
+        }
+    }
+    drives
+}
+
+/// Volumes with a block device somewhere beneath them.
+pub fn volumes_above(snapshot: &Snapshot, device: &str) -> Vec<VolumeId> {
+    let stands_on = |volume: &&std::sync::Arc<Volume>| {
+        volume.facts.devices.iter().any(|name| name == device) || volume.facts.device.as_deref() == Some(device)
+    };
+    snapshot.volumes.values().filter(stands_on).map(|volume| volume.facts.id.clone()).collect()
+}
+
+fn exact(snapshot: &Snapshot, query: &str) -> Option<Subject> {
+    let drive = DriveId::known(query);
+    if snapshot.drives.contains_key(&drive) {
+        return Some(Subject::Drive(drive));
+    }
+    let volume = VolumeId::known(query);
+    if snapshot.volumes.contains_key(&volume) {
+        return Some(Subject::Volume(volume));
+    }
+    if let Some(finding) = snapshot.findings.get(&FindingId::known(query)) {
+        return Some(finding.subject.clone());
+    }
+    if let Some(finding) = snapshot.history.iter().find(|finding| finding.id.as_str() == query) {
+        return Some(finding.subject.clone());
+    }
+    let name = query.strip_prefix("dev:")?;
+    snapshot.inventory.devices.contains_key(name).then(|| Subject::Device(name.to_owned()))
+}
+
+/// By kernel name, link, serial or WWN. A kernel name belongs to the drive that has it now; one that is gone answers to it only when nobody else does.
+fn drives_called<'a>(snapshot: &'a Snapshot, query: &'a str) -> impl Iterator<Item = DriveId> + 'a {
+    let name = query.strip_prefix("/dev/").unwrap_or(query);
+    let has_name = move |drive: &Drive| drive.facts.name == name || drive.facts.devices.iter().any(|device| device.name == name);
+    let present = |drive: &Drive| drive.presence == Presence::Present;
+    let name_taken =
+        snapshot.drives.values().any(|drive| present(drive) && has_name(drive)) || snapshot.inventory.devices.contains_key(name);
+    snapshot
+        .drives
+        .values()
+        .filter(move |drive| {
+            let facts = &drive.facts;
+            (has_name(drive) && (present(drive) || !name_taken))
+                || (linked(&facts.links, query) && present(drive))
+                || facts.serial.as_deref() == Some(query)
+                || facts.wwn.as_deref().is_some_and(|wwn| same_wwn(wwn, query))
+        })
+        .map(|drive| drive.facts.id.clone())
+}
+
+/// `naa.5000…`, `5000…`, `0x5000…` and `wwn-0x5000…` are one.
+fn same_wwn(wwn: &str, query: &str) -> bool {
+    let query = query.strip_prefix("wwn-").unwrap_or(query).to_ascii_lowercase();
+    let bare = wwn.split_once('.').map_or(wwn, |(_, digits)| digits);
+    query == wwn || query.strip_prefix("0x").unwrap_or(&query) == bare
+}
+
+/// A link by its whole path, or a by-id link by its last part.
+fn linked(links: &[String], query: &str) -> bool {
+    links.iter().any(|link| link == query || link.strip_prefix("/dev/disk/by-id/") == Some(query))
+}
+
+/// Block devices that are no drive: a partition, md, dm. What stands on exactly one such device is the volume itself.
+fn devices_called(snapshot: &Snapshot, query: &str) -> Vec<Subject> {
+    let mut subjects = Vec::new();
+    for device in snapshot.inventory.devices.values().filter(|device| device_is_called(device, query)) {
+        if let Some(drive) = &device.drive {
+            subjects.push(Subject::Drive(drive.clone()));
+            continue;
+        }
+        let mut on_it = snapshot.volumes.values().filter(|volume| volume.facts.device.as_deref() == Some(device.name.as_str())).peekable();
+        if on_it.peek().is_none() {
+            subjects.push(Subject::Device(device.name.clone()));
+        }
+        subjects.extend(on_it.map(|volume| Subject::Volume(volume.facts.id.clone())));
+    }
+    subjects
+}
+
+fn device_is_called(device: &BlockDevice, query: &str) -> bool {
+    let path = query.strip_prefix("/dev/");
+    if path.unwrap_or(query) == device.name || linked(&device.links, query) {
+        return true;
+    }
+    match &device.layer {
+        Layer::Dm { name, volume_group, logical_volume, .. } => {
+            let lv = match (volume_group, logical_volume) {
+                (Some(vg), Some(lv)) => format!("{vg}/{lv}"),
+                _ => String::new(),
+            };
+            query == name || path.and_then(|p| p.strip_prefix("mapper/")) == Some(name) || (!lv.is_empty() && path.unwrap_or(query) == lv)
+        }
+        _ => false,
+    }
+}
+
+fn volume_is_called(volume: &Volume, query: &str) -> bool {
+    let facts = &volume.facts;
+    if facts.handle.as_deref() == Some(query) || facts.pv.as_deref() == Some(query) || facts.fs_uuid.as_deref() == Some(query) {
+        return true;
+    }
+    if let (Some(driver), Some(handle)) = (&facts.driver, &facts.handle)
+        && query.strip_prefix(driver.as_str()).and_then(|rest| rest.strip_prefix('/')) == Some(handle)
+    {
+        return true;
+    }
+    if !query.starts_with("/dev/") && facts.source.as_ref().is_some_and(|source| source.as_bytes() == query.as_bytes()) {
+        return true;
+    }
+    if !query.starts_with('/') {
+        return false;
+    }
+    let plain = if query == "/" { query } else { query.trim_end_matches('/') };
+    let escaped = HostPath::unescape(plain.as_bytes());
+    let same = |path: &HostPath| path.as_bytes() == plain.as_bytes() || *path == escaped;
+    facts.mounts.iter().any(|mount| same(&mount.path)) || facts.missing_mounts.iter().any(|mount| same(&mount.path))
+}
+
+fn pod_is_called(volume: &Volume, query: &str) -> bool {
+    let named = query.split_once('/');
+    volume
+        .facts
+        .pods
+        .iter()
+        .any(|pod| pod.uid == query || pod.name.as_ref().is_some_and(|name| named == Some((name.namespace.as_str(), name.name.as_str()))))
+}
+
+fn unknown(query: &str) -> ResolveError {
+    let hint = if query.is_empty() { ": give an id, a device, a mount point, a volume handle or namespace/name of a pod" } else { "" };
+    ResolveError::Unknown { query: echo(query), hint }
+}
+
+fn ambiguous(snapshot: &Snapshot, query: &str, subjects: &[Subject]) -> ResolveError {
+    let describe = |subject: &Subject| match subject {
+        Subject::Drive(id) => match snapshot.drives.get(id) {
+            Some(drive) => format!("drive {id} ({})", drive.facts.name),
+            None => format!("drive {id}"),
+        },
+        Subject::Volume(id) => match snapshot.volumes.get(id).and_then(|volume| volume.facts.mounts.first()) {
+            Some(mount) => format!("volume {id} ({})", echo(&mount.path.to_string())),
+            None => format!("volume {id}"),
+        },
+        Subject::Device(name) => format!("device {name}"),
+    };
+    ResolveError::Ambiguous { query: echo(query), candidates: subjects.iter().map(describe).collect() }
+}

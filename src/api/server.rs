@@ -1,0 +1,286 @@
+//! The gRPC server: Inventory and Admin on the main socket, Inventory alone on the agent's, reflection and grpc.health.v1.
+//!
+//! In: the state's handle, what is known of the node, sockets that are bound. Out: answers from the newest snapshot. Nothing here waits for a
+//! device, a mount, or a slow client: each connection has its own task and its own bounds.
+
+mod admin;
+mod answers;
+mod incoming;
+mod inventory;
+mod listen;
+mod paging;
+mod share;
+mod watch;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch as signal;
+use tonic::server::NamedService;
+use tonic::transport::server::UdsConnectInfo;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use crate::api::server::admin::AdminService;
+use crate::api::server::answers::Counted;
+use crate::api::server::incoming::Incoming;
+use crate::api::server::inventory::InventoryService;
+use crate::api::server::share::Shares;
+use crate::api::status;
+use crate::api::wire::DESCRIPTORS;
+use crate::api::wire::admin_server::AdminServer;
+use crate::api::wire::inventory_server::InventoryServer;
+use crate::state::handle::Handle;
+
+pub use crate::api::server::listen::{ListenError, Listener, WhoMayConnect};
+
+/// What does not change while the daemon runs.
+#[derive(Clone, Debug)]
+pub struct NodeFacts {
+    pub name: String,
+    /// `uname -r`.
+    pub kernel: String,
+    pub boot_id: String,
+    /// The daemon's.
+    pub version: String,
+    pub started: Timestamp,
+    /// What the daemon may not see or do for want of rights.
+    pub limitations: Vec<String>,
+}
+
+/// Bounds on what clients can take. The defaults are for service; tests make them short.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections of all uids but 0, which has its own share and is never locked out by others.
+    pub connections: usize,
+    pub connections_per_uid: usize,
+    pub streams_per_connection: u32,
+    /// Answers that are on their way, counted like connections. A page has at most 256 KiB.
+    pub answers: usize,
+    pub answers_per_uid: usize,
+    /// Watches are counted like connections.
+    pub watchers: usize,
+    pub watchers_per_uid: usize,
+    /// A connection that has not sent its HTTP/2 preface by then is closed.
+    pub preface: Duration,
+    /// For one answer, from its headers on. Watch answers at once and then streams.
+    pub request: Duration,
+    pub keepalive_interval: Duration,
+    pub keepalive_timeout: Duration,
+    /// A watcher that takes no event for so long while there are some is let go.
+    pub stalled_watcher: Duration,
+    /// How long connections may finish what they have at the end.
+    pub drain: Duration,
+    /// Largest request, in bytes.
+    pub message: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 256,
+            connections_per_uid: 64,
+            streams_per_connection: 64,
+            answers: 1024,
+            answers_per_uid: 256,
+            watchers: 256,
+            watchers_per_uid: 64,
+            preface: Duration::from_secs(5),
+            request: Duration::from_secs(10),
+            keepalive_interval: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(10),
+            stalled_watcher: Duration::from_secs(60),
+            drain: Duration::from_secs(2),
+            message: 4 << 20,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("building the reflection service from the compiled descriptors")]
+    Reflection(#[source] tonic_reflection::server::Error),
+    #[error("serving {socket}")]
+    Transport {
+        socket: String,
+        #[source]
+        source: tonic::transport::Error,
+    },
+}
+
+#[derive(Clone)]
+pub struct Server {
+    handle: Handle,
+    node: Arc<NodeFacts>,
+    /// Who may call on the agent's socket beside uid 0; changes with the configuration.
+    allow_uids: signal::Receiver<Vec<u32>>,
+    limits: Limits,
+}
+
+impl Server {
+    pub fn new(handle: Handle, node: NodeFacts, allow_uids: signal::Receiver<Vec<u32>>) -> Server {
+        Server { handle, node: Arc::new(node), allow_uids, limits: Limits::default() }
+    }
+
+    pub fn with_limits(self, limits: Limits) -> Server {
+        Server { limits, ..self }
+    }
+
+    /// Serves until `stop` completes, then drains for `Limits::drain` and unlinks the sockets where they are still ours.
+    pub async fn serve(self, main: Listener, agent: Option<Listener>, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+        let (stopping, stopped) = signal::channel(false);
+        let (cut, cut_off) = signal::channel(false);
+        let (health, _) = tonic_health::server::health_reporter();
+        say(&health, ServingStatus::NotServing).await;
+        let mut serving = std::pin::pin!(async {
+            let main = self.serve_main(main, &health, &stopped, &cut_off);
+            match agent {
+                Some(agent) => tokio::try_join!(main, self.serve_agent(agent, &health, &stopped, &cut_off)).map(|_| ()),
+                None => main.await,
+            }
+        });
+        let ended = tokio::select! {
+            ended = &mut serving => Some(ended),
+            () = stop => None,
+            never = self.follow_settled(&health) => match never {},
+        };
+        if let Some(ended) = ended {
+            return ended;
+        }
+        say(&health, ServingStatus::NotServing).await;
+        stopping.send_replace(true);
+        let drained = tokio::time::timeout(self.limits.drain, &mut serving).await;
+        // Whoever has not finished by now is cut off: the process ends whatever a client does.
+        cut.send_replace(true);
+        drained.unwrap_or(Ok(()))
+    }
+
+    async fn serve_main(
+        &self,
+        listener: Listener,
+        health: &HealthReporter,
+        stopped: &signal::Receiver<bool>,
+        cut: &signal::Receiver<bool>,
+    ) -> Result<(), ServeError> {
+        let admin = AdminServer::new(AdminService::new(self.handle.clone())).max_decoding_message_size(self.limits.message);
+        let v1 = tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS);
+        let v1 =
+            v1.register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET).build_v1().map_err(ServeError::Reflection)?;
+        let v1alpha = tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS);
+        let v1alpha = v1alpha
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1alpha()
+            .map_err(ServeError::Reflection)?;
+        let router = self
+            .transport()
+            .layer(self.counted())
+            .add_service(self.inventory(stopped))
+            .add_service(admin)
+            .add_service(tonic_health::pb::health_server::HealthServer::new(tonic_health::server::HealthService::from_health_reporter(
+                health.clone(),
+            )))
+            .add_service(v1)
+            .add_service(v1alpha);
+        let (incoming, socket) = self.incoming(listener, cut);
+        let served = router.serve_with_incoming_shutdown(incoming, until(stopped.clone())).await;
+        served.map_err(|source| ServeError::Transport { socket: socket.name(), source })
+    }
+
+    /// The agent's socket: reading only, for uid 0 and the configured uids, each call checked.
+    async fn serve_agent(
+        &self,
+        listener: Listener,
+        health: &HealthReporter,
+        stopped: &signal::Receiver<bool>,
+        cut: &signal::Receiver<bool>,
+    ) -> Result<(), ServeError> {
+        let allowed = self.allow_uids.clone();
+        let gate = tonic::service::interceptor::InterceptorLayer::new(move |request: tonic::Request<()>| {
+            let uid = caller(request.extensions());
+            if may_call_agent(uid, &allowed.borrow()) { Ok(request) } else { Err(status::denied("call on the agent's socket", uid)) }
+        });
+        let health =
+            tonic_health::pb::health_server::HealthServer::new(tonic_health::server::HealthService::from_health_reporter(health.clone()));
+        let router = self.transport().layer(gate).layer(self.counted()).add_service(self.inventory(stopped)).add_service(health);
+        let (incoming, socket) = self.incoming(listener, cut);
+        let served = router.serve_with_incoming_shutdown(incoming, until(stopped.clone())).await;
+        served.map_err(|source| ServeError::Transport { socket: socket.name(), source })
+    }
+
+    fn inventory(&self, stopped: &signal::Receiver<bool>) -> InventoryServer<InventoryService> {
+        let watchers = Shares::new(self.limits.watchers, self.limits.watchers_per_uid);
+        let service = InventoryService::new(self.handle.clone(), self.node.clone(), watchers, stopped.clone(), self.limits.stalled_watcher);
+        InventoryServer::new(service).max_decoding_message_size(self.limits.message).max_encoding_message_size(usize::MAX)
+    }
+
+    fn transport(&self) -> tonic::transport::Server {
+        tonic::transport::Server::builder()
+            .timeout(self.limits.request)
+            .max_concurrent_streams(self.limits.streams_per_connection)
+            .http2_keepalive_interval(Some(self.limits.keepalive_interval))
+            .http2_keepalive_timeout(Some(self.limits.keepalive_timeout))
+            // Headers of gRPC calls are small. HPACK state is per connection.
+            .http2_max_header_list_size(16 * 1024)
+    }
+
+    fn counted<S>(&self) -> impl tower::Layer<S, Service = Counted<S>> + Clone + use<S> {
+        let shares = Shares::new(self.limits.answers, self.limits.answers_per_uid);
+        tower::layer::layer_fn(move |inner| Counted::new(inner, shares.clone()))
+    }
+
+    fn incoming(&self, listener: Listener, cut: &signal::Receiver<bool>) -> (Incoming, listen::BoundPath) {
+        let (socket, path) = listener.into_parts();
+        let shares = Shares::new(self.limits.connections, self.limits.connections_per_uid);
+        (Incoming::new(socket, path.name(), shares, self.limits.preface, cut.clone()), path)
+    }
+
+    /// SERVING from the first full picture on. Never completes.
+    async fn follow_settled(&self, health: &HealthReporter) -> std::convert::Infallible {
+        let mut snapshots = self.handle.snapshots();
+        // An error: the owner has ended, the process is about to, and there is nothing more to follow.
+        if snapshots.wait_for(|snapshot| snapshot.settled).await.is_ok() {
+            say(health, ServingStatus::Serving).await;
+        }
+        std::future::pending().await
+    }
+}
+
+async fn say(health: &HealthReporter, status: ServingStatus) {
+    for service in ["", <InventoryServer<InventoryService> as NamedService>::NAME, <AdminServer<AdminService> as NamedService>::NAME] {
+        health.set_service_status(service, status).await;
+    }
+}
+
+async fn until(mut stopped: signal::Receiver<bool>) {
+    // An error: the sender has gone, which is the end as well.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// The caller's uid as the kernel told it when the connection was made (SO_PEERCRED, unix(7)).
+fn uid(connection: &UdsConnectInfo) -> Option<u32> {
+    connection.peer_cred.map(|cred| cred.uid())
+}
+
+fn caller(extensions: &tonic::Extensions) -> Option<u32> {
+    extensions.get::<UdsConnectInfo>().and_then(uid)
+}
+
+/// Reading on the agent's socket is for uid 0 and for the uids of the configuration.
+fn may_call_agent(uid: Option<u32>, allowed: &[u32]) -> bool {
+    uid.is_some_and(|uid| uid == 0 || allowed.contains(&uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_socket_is_for_root_and_the_configured_uids() {
+        assert!(may_call_agent(Some(0), &[]));
+        assert!(may_call_agent(Some(65532), &[65532]));
+        assert!(!may_call_agent(Some(1000), &[65532]));
+        assert!(!may_call_agent(None, &[0]));
+    }
+}

@@ -1,0 +1,124 @@
+//! Changing: for uid 0 only, by the credentials that the kernel gives for the connection.
+
+use tonic::{Request, Response, Status};
+
+use crate::api::resolve::resolve;
+use crate::api::server::caller;
+use crate::api::server::inventory::finding_id;
+use crate::api::status::{MAX_NOTE, MAX_QUERY, bounded, denied, invalid, refused, required, unresolved};
+use crate::api::{convert, wire};
+use crate::model::finding::Subject;
+use crate::model::ids::FindingId;
+use crate::model::path::HostPath;
+use crate::model::report::Request as Look;
+use crate::model::snapshot::Snapshot;
+use crate::state::handle::Handle;
+
+pub struct AdminService {
+    handle: Handle,
+}
+
+impl AdminService {
+    pub fn new(handle: Handle) -> AdminService {
+        AdminService { handle }
+    }
+}
+
+fn may_change<T>(request: &Request<T>, what: &str) -> Result<u32, Status> {
+    root_only(caller(request.extensions()), what)
+}
+
+fn root_only(uid: Option<u32>, what: &str) -> Result<u32, Status> {
+    match uid {
+        Some(0) => Ok(0),
+        other => Err(denied(what, other)),
+    }
+}
+
+#[tonic::async_trait]
+impl wire::admin_server::Admin for AdminService {
+    async fn acknowledge_finding(&self, request: Request<wire::AcknowledgeFindingRequest>) -> Result<Response<wire::Finding>, Status> {
+        let uid = may_change(&request, "acknowledge findings")?;
+        let wire::AcknowledgeFindingRequest { finding_id: id, note } = request.into_inner();
+        finding_id(&id)?;
+        required("note", &note, MAX_NOTE)?;
+        if note.trim().is_empty() {
+            return Err(invalid("note", "is blank: say why it need not be looked at again"));
+        }
+        // The only uid that comes this far has one name everywhere.
+        let by = format!("uid {uid} (root)");
+        let finding = self.handle.acknowledge(FindingId::known(id), by, note).await.map_err(refused)?;
+        Ok(Response::new(convert::finding(&finding)))
+    }
+
+    async fn unacknowledge_finding(&self, request: Request<wire::UnacknowledgeFindingRequest>) -> Result<Response<wire::Finding>, Status> {
+        may_change(&request, "take acknowledgements back")?;
+        let id = request.into_inner().finding_id;
+        finding_id(&id)?;
+        let finding = self.handle.unacknowledge(FindingId::known(id)).await.map_err(refused)?;
+        Ok(Response::new(convert::finding(&finding)))
+    }
+
+    async fn refresh(&self, request: Request<wire::RefreshRequest>) -> Result<Response<wire::RefreshResponse>, Status> {
+        may_change(&request, "ask for a refresh")?;
+        let query = request.into_inner().query;
+        bounded("query", &query, MAX_QUERY)?;
+        let (looks, asked) = if query.is_empty() {
+            (vec![Look::All], vec!["everything".to_owned()])
+        } else {
+            let snapshot = self.handle.snapshot();
+            let named = resolve(&snapshot, &query).map_err(|error| unresolved("query", &error))?;
+            looks(&snapshot, &named.subjects())
+        };
+        for look in looks {
+            self.handle.refresh(look).await.map_err(refused)?;
+        }
+        Ok(Response::new(wire::RefreshResponse { asked }))
+    }
+}
+
+/// A volume is probed, and its records are read again; a drive or device means a new scan of the hardware, and probes of what stands on it.
+fn looks(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<Look>, Vec<String>) {
+    let mut looks = Vec::new();
+    let mut paths: Vec<HostPath> = Vec::new();
+    for subject in subjects {
+        let volumes = match subject {
+            Subject::Volume(id) => {
+                if snapshot.volumes.get(id).is_some_and(|volume| volume.facts.driver.is_some()) {
+                    looks.push(Look::Kubelet);
+                }
+                vec![id.clone()]
+            }
+            Subject::Drive(id) => {
+                looks.push(Look::Inventory);
+                snapshot.drives.get(id).map(|drive| drive.volumes.clone()).unwrap_or_default()
+            }
+            Subject::Device(name) => {
+                looks.push(Look::Inventory);
+                crate::api::resolve::volumes_above(snapshot, name)
+            }
+        };
+        let mounts = volumes.iter().filter_map(|id| snapshot.volumes.get(id)).flat_map(|volume| volume.facts.mounts.iter());
+        paths.extend(mounts.map(|mount| mount.path.clone()));
+    }
+    paths.sort();
+    paths.dedup();
+    looks.dedup();
+    if !paths.is_empty() {
+        looks.push(Look::Probe(paths));
+    }
+    (looks, subjects.iter().map(ToString::to_string).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changing_is_for_root_and_the_refusal_names_the_uid() {
+        assert_eq!(root_only(Some(0), "acknowledge findings").unwrap(), 0);
+        let refused = root_only(Some(1000), "acknowledge findings").unwrap_err();
+        assert_eq!((refused.code(), refused.message()), (tonic::Code::PermissionDenied, "uid 1000 may not acknowledge findings"));
+        assert_eq!(root_only(None, "x").unwrap_err().code(), tonic::Code::PermissionDenied);
+    }
+}

@@ -1,0 +1,131 @@
+//! Watch: a first snapshot, then changes. One small task per watcher feeds a bounded queue at the client's pace.
+//!
+//! The owner never waits for a watcher: its broadcast is bounded, a watcher that lags gets a fresh snapshot, and one that does not read at all is
+//! let go, so that it cannot hold old pictures in memory for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{mpsc, watch as signal};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use crate::api::server::share::Share;
+use crate::api::status::{exhausted, refused, stopping};
+use crate::api::{convert, wire};
+use crate::model::snapshot::Snapshot;
+use crate::state::handle::{Handle, Start, Subscription};
+use wire::watch_event::{Change as Kind, Item};
+
+/// Events between the task and the connection; beyond that the client's pace decides.
+const QUEUE: usize = 16;
+
+pub async fn start(
+    handle: Handle,
+    resume: Option<u64>,
+    stopped: signal::Receiver<bool>,
+    patience: Duration,
+    share: Share,
+) -> Result<ReceiverStream<Result<wire::WatchEvent, Status>>, Status> {
+    let subscription = handle.subscribe(resume).await.map_err(refused)?;
+    let (events, stream) = mpsc::channel(QUEUE);
+    let watcher = Watcher { handle, events, patience };
+    // Detached: it ends with the client (the queue's other end is gone), with the daemon, or when the client stops reading.
+    tokio::spawn(async move {
+        let _share = share;
+        watcher.run(subscription, stopped).await;
+    });
+    Ok(ReceiverStream::new(stream))
+}
+
+struct Watcher {
+    handle: Handle,
+    events: mpsc::Sender<Result<wire::WatchEvent, Status>>,
+    patience: Duration,
+}
+
+/// Why a watch ends.
+enum End {
+    /// The client is gone.
+    Gone,
+    /// The client is told why.
+    Told(Status),
+}
+
+impl Watcher {
+    async fn run(&self, subscription: Subscription, mut stopped: signal::Receiver<bool>) {
+        let end = tokio::select! {
+            end = self.follow(subscription) => end,
+            () = self.events.closed() => End::Gone,
+            // An error: the sender is gone, the daemon as good as.
+            _ = stopped.wait_for(|stopped| *stopped) => End::Told(stopping()),
+        };
+        if let End::Told(status) = end {
+            // A full queue: the client does not read, and learns of the end from the connection's.
+            let _ = self.events.try_send(Err(status));
+        }
+    }
+
+    async fn follow(&self, mut subscription: Subscription) -> End {
+        loop {
+            if let Err(end) = self.begin(subscription.start).await {
+                return end;
+            }
+            loop {
+                match subscription.changes.recv().await {
+                    Ok(change) => {
+                        let event = convert::change(&self.handle.snapshot(), &change);
+                        if let Err(end) = self.send(event).await {
+                            return end;
+                        }
+                    }
+                    Err(RecvError::Lagged(_)) => break,
+                    Err(RecvError::Closed) => return End::Told(stopping()),
+                }
+            }
+            subscription = match self.handle.subscribe(None).await {
+                Ok(fresh) => fresh,
+                Err(error) => return End::Told(refused(error)),
+            };
+        }
+    }
+
+    async fn begin(&self, start: Start) -> Result<(), End> {
+        match start {
+            Start::Snapshot(snapshot) => self.whole(&snapshot).await,
+            Start::Resume(changes) => {
+                for change in changes {
+                    self.send(convert::change(&self.handle.snapshot(), &change)).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// SNAPSHOT_BEGIN, everything as ADDED, SNAPSHOT_END. Converted one by one, as fast as the client takes them.
+    async fn whole(&self, snapshot: &Arc<Snapshot>) -> Result<(), End> {
+        let time = Some(convert::time(crate::host::clock::now()));
+        let event = |change: Kind, item: Option<Item>| wire::WatchEvent { revision: snapshot.revision, time, change: change.into(), item };
+        self.send(event(Kind::SnapshotBegin, None)).await?;
+        for drive in snapshot.drives.values() {
+            self.send(event(Kind::Added, Some(Item::Drive(convert::drive(snapshot, drive))))).await?;
+        }
+        for volume in snapshot.volumes.values() {
+            self.send(event(Kind::Added, Some(Item::Volume(convert::volume(snapshot, volume))))).await?;
+        }
+        for finding in snapshot.findings.values() {
+            self.send(event(Kind::Added, Some(Item::Finding(convert::finding(finding))))).await?;
+        }
+        self.send(event(Kind::SnapshotEnd, None)).await
+    }
+
+    async fn send(&self, event: wire::WatchEvent) -> Result<(), End> {
+        use tokio::sync::mpsc::error::SendTimeoutError;
+        match self.events.send_timeout(Ok(event), self.patience).await {
+            Ok(()) => Ok(()),
+            Err(SendTimeoutError::Closed(_)) => Err(End::Gone),
+            Err(SendTimeoutError::Timeout(_)) => Err(End::Told(exhausted("the watcher has not read its events for too long"))),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Every gRPC status this program answers with, in one place. A caller's mistake is never INTERNAL; the message names the field or the thing.
+
+use tonic::{Code, Status};
+
+use crate::api::resolve::ResolveError;
+use crate::state::handle::CommandError;
+
+/// Longest text a request may carry where an id or a query is expected, in bytes.
+pub const MAX_QUERY: usize = 4096;
+/// Longest note of an acknowledgement, in bytes.
+pub const MAX_NOTE: usize = 1024;
+/// Characters of a caller's text that are repeated in a message.
+const ECHO: usize = 200;
+
+/// The caller's text as a message repeats it: cut, and without control characters.
+pub fn echo(text: &str) -> String {
+    let mut shown: String = text.chars().take(ECHO).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if text.chars().nth(ECHO).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+pub fn invalid(field: &str, what: impl std::fmt::Display) -> Status {
+    Status::invalid_argument(format!("{field}: {what}"))
+}
+
+/// `field` must be there and at most `limit` bytes long.
+pub fn required(field: &str, value: &str, limit: usize) -> Result<(), Status> {
+    if value.is_empty() {
+        return Err(invalid(field, "is empty"));
+    }
+    bounded(field, value, limit)
+}
+
+pub fn bounded(field: &str, value: &str, limit: usize) -> Result<(), Status> {
+    if value.len() > limit {
+        return Err(invalid(field, format_args!("has {} bytes, at most {limit} are allowed", value.len())));
+    }
+    Ok(())
+}
+
+pub fn denied(what: &str, uid: Option<u32>) -> Status {
+    match uid {
+        Some(uid) => Status::permission_denied(format!("uid {uid} may not {what}")),
+        None => Status::permission_denied(format!("a caller whose uid the kernel does not tell may not {what}")),
+    }
+}
+
+pub fn exhausted(what: impl Into<String>) -> Status {
+    Status::resource_exhausted(what)
+}
+
+pub fn stopping() -> Status {
+    Status::unavailable("the daemon is shutting down")
+}
+
+pub fn not_found(what: impl Into<String>) -> Status {
+    Status::not_found(what)
+}
+
+/// `field` is the request's field that held the query.
+pub fn unresolved(field: &str, error: &ResolveError) -> Status {
+    match error {
+        ResolveError::Unknown { .. } => Status::new(Code::NotFound, error.to_string()),
+        ResolveError::Ambiguous { .. } => invalid(field, error),
+    }
+}
+
+pub fn refused(error: CommandError) -> Status {
+    match error {
+        CommandError::NoSuchFinding(_) => Status::not_found(error.to_string()),
+        CommandError::NotAcknowledged(_) => Status::failed_precondition(error.to_string()),
+        // Not stored is not done: the caller may try again when the store is back.
+        CommandError::NotStored(_) => Status::unavailable(error.to_string()),
+        CommandError::Stopping => stopping(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_query_is_cut_in_the_message() {
+        let shown = echo(&"ä".repeat(1_000_000));
+        assert_eq!(shown.chars().count(), ECHO + 1);
+        assert_eq!(echo("a\nb"), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn a_limit_names_the_field_and_the_limit() {
+        let status = required("finding_id", &"x".repeat(5000), MAX_QUERY).unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert_eq!(status.message(), "finding_id: has 5000 bytes, at most 4096 are allowed");
+    }
+}

@@ -1,0 +1,96 @@
+//! When to read the configuration anew: on SIGHUP, and when the file changes, also by a swap of the symbolic links above it (a ConfigMap's update).
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::mpsc;
+
+/// Editors and the kubelet change a file in several steps; we look once they are done.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// Tells of changes of one file. Dropping it ends the watch.
+pub struct FileWatch {
+    path: PathBuf,
+    last: Option<Vec<u8>>,
+    events: mpsc::Receiver<()>,
+    // Holds the inotify descriptor; events stop when it goes.
+    _watcher: Option<RecommendedWatcher>,
+}
+
+impl FileWatch {
+    /// Watches the folder of `path`, since the file itself may be replaced. Where that fails (no inotify left, no such folder), only SIGHUP reloads.
+    pub fn start(path: &Path) -> FileWatch {
+        let (tell, events) = mpsc::channel(1);
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            let only_read = event.is_ok_and(|event| event.kind.is_access());
+            if !only_read {
+                // One waiting hint is enough.
+                let _ = tell.try_send(());
+            }
+        });
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let watcher = match watcher.and_then(|mut watcher| watcher.watch(folder, RecursiveMode::NonRecursive).map(|()| watcher)) {
+            Ok(watcher) => Some(watcher),
+            Err(error) => {
+                tracing::info!(folder = %folder.display(), %error, "the configuration is not watched for changes; SIGHUP reads it anew");
+                None
+            }
+        };
+        FileWatch { path: path.to_owned(), last: std::fs::read(path).ok(), events, _watcher: watcher }
+    }
+
+    /// Returns when the file's content is another than before. Cancel-safe.
+    pub async fn changed(&mut self) {
+        loop {
+            if self.events.recv().await.is_none() {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(SETTLE).await;
+            let now = tokio::fs::read(&self.path).await.ok();
+            if now != self.last {
+                self.last = now;
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    async fn notices(watch: &mut FileWatch) {
+        tokio::time::timeout(Duration::from_secs(20), watch.changed()).await.expect("noticed");
+    }
+
+    #[tokio::test]
+    async fn a_rewritten_and_a_replaced_file_are_noticed() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("diskvitals.toml");
+        std::fs::write(&path, "a").expect("write");
+        let mut watch = FileWatch::start(&path);
+        std::fs::write(&path, "b").expect("write");
+        notices(&mut watch).await;
+        std::fs::write(dir.path().join("new"), "c").expect("write");
+        std::fs::rename(dir.path().join("new"), &path).expect("rename");
+        notices(&mut watch).await;
+    }
+
+    #[tokio::test]
+    async fn the_swap_of_a_config_maps_links_is_noticed() {
+        let dir = tempfile::tempdir().expect("dir");
+        for (version, text) in [("v1", "a"), ("v2", "b")] {
+            std::fs::create_dir(dir.path().join(version)).expect("dir");
+            std::fs::write(dir.path().join(version).join("diskvitals.toml"), text).expect("write");
+        }
+        symlink("v1", dir.path().join("..data")).expect("link");
+        symlink("..data/diskvitals.toml", dir.path().join("diskvitals.toml")).expect("link");
+        let mut watch = FileWatch::start(&dir.path().join("diskvitals.toml"));
+        symlink("v2", dir.path().join("..data_tmp")).expect("link");
+        std::fs::rename(dir.path().join("..data_tmp"), dir.path().join("..data")).expect("rename");
+        notices(&mut watch).await;
+    }
+}

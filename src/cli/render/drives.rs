@@ -1,0 +1,133 @@
+//! Drives: a table, worst first, and one drive in full.
+
+use crate::api::wire;
+use crate::cli::render::{findings, heading, pairs};
+use crate::cli::screen::{Screen, Tone, bytes, health, or_dash, plain, word};
+use crate::cli::table::{Column, column, table as layout};
+
+const COLUMNS: [Column; 9] = [
+    column("NAME", 0, 0),
+    column("HEALTH", 0, 0),
+    column("KIND", 0, 4),
+    column("SIZE", 0, 3),
+    column("MODEL", 10, 5),
+    column("SERIAL", 8, 6),
+    column("VOLUMES", 0, 7),
+    column("ID", 20, 2),
+    column("FINDINGS", 12, 1),
+];
+
+pub fn table(drives: &[wire::Drive], screen: &Screen) -> String {
+    if drives.is_empty() {
+        return "no drives\n".to_owned();
+    }
+    let mut sorted: Vec<&wire::Drive> = drives.iter().collect();
+    sorted.sort_by(|a, b| (rank(a.health), &a.name, &a.id).cmp(&(rank(b.health), &b.name, &b.id)));
+    let rows: Vec<Vec<(String, Tone)>> = sorted.into_iter().map(row).collect();
+    layout(&COLUMNS, &rows, screen)
+}
+
+/// Bad before suspect before unknown before good.
+pub fn rank(health: i32) -> u8 {
+    match wire::Health::try_from(health) {
+        Ok(wire::Health::Bad) => 0,
+        Ok(wire::Health::Suspect) => 1,
+        Ok(wire::Health::Unknown) => 2,
+        _ => 3,
+    }
+}
+
+fn row(drive: &wire::Drive) -> Vec<(String, Tone)> {
+    let (word_of_health, tone) = health(drive.health);
+    let missing = drive.presence() == wire::Presence::Missing;
+    let mut marks: Vec<String> = drive.findings.iter().map(|finding| finding.reason.clone()).collect();
+    marks.extend(drive.maintenance.then(|| "(maintenance)".to_owned()));
+    vec![
+        (or_dash(&drive.name).to_owned(), Tone::Strong),
+        (if missing { format!("{word_of_health}, missing") } else { word_of_health.to_owned() }, tone),
+        (kind(drive), Tone::Plain),
+        (bytes(drive.size_bytes), Tone::Plain),
+        (drive.model.trim().to_owned(), Tone::Plain),
+        (drive.serial.clone(), Tone::Plain),
+        (drive.volume_ids.len().to_string(), Tone::Plain),
+        (drive.id.clone(), Tone::Plain),
+        (marks.join(", "), tone),
+    ]
+}
+
+fn kind(drive: &wire::Drive) -> String {
+    match drive.kind() {
+        wire::DriveKind::Hdd | wire::DriveKind::Ssd | wire::DriveKind::Nvme | wire::DriveKind::Usb => {
+            word(drive.kind().as_str_name(), "DRIVE_KIND_").to_ascii_uppercase().replace("NVME", "NVMe")
+        }
+        wire::DriveKind::Emmc => "eMMC".to_owned(),
+        kind => word(kind.as_str_name(), "DRIVE_KIND_"),
+    }
+}
+
+pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
+    let (word_of_health, tone) = health(drive.health);
+    let location = drive.location.clone().unwrap_or_default();
+    let seat = match (location.enclosure.as_str(), location.slot.as_str()) {
+        ("", "") => String::new(),
+        (enclosure, slot) => format!("enclosure {}, slot {}", or_dash(enclosure), or_dash(slot)),
+    };
+    let flags =
+        [(drive.removable, "removable"), (drive.asleep, "asleep"), (drive.maintenance, "under maintenance: its findings do not count")];
+    let devices: Vec<String> = drive
+        .devices
+        .iter()
+        .map(|d| format!("{} ({}) {} {} {}", d.name, d.dev, bytes(d.size_bytes), d.state, d.hctl).trim_end().to_owned())
+        .collect();
+    let mut text = heading(&format!("drive {}", plain(&drive.id)), screen);
+    let mut lines = vec![
+        ("health", screen.paint(tone, word_of_health)),
+        ("unknown, because", plain(&drive.health_unknown_why)),
+        ("name", plain(&drive.name)),
+        (
+            "id",
+            if drive.id_stable {
+                String::new()
+            } else {
+                "not stable: the drive tells no identity of its own, this names its place".to_owned()
+            },
+        ),
+        ("model", plain(format!("{} {}", drive.vendor, drive.model).trim())),
+        ("serial", plain(&drive.serial)),
+        ("firmware", plain(&drive.firmware)),
+        ("wwn", plain(&drive.wwn)),
+        ("kind", format!("{} over {}", kind(drive), word(drive.transport().as_str_name(), "TRANSPORT_"))),
+        (
+            "size",
+            format!(
+                "{} (blocks of {} / {} bytes, logical / physical)",
+                bytes(drive.size_bytes),
+                drive.logical_block_size,
+                drive.physical_block_size
+            ),
+        ),
+        ("rotational", drive.rotational.map(|yes| if yes { "yes" } else { "no" }.to_owned()).unwrap_or_default()),
+        ("write cache", plain(&drive.write_cache)),
+        ("kernel state", plain(&drive.state)),
+        ("remarks", flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")),
+        ("seat", plain(&seat)),
+        ("pci", plain(&location.pci)),
+        ("sas address", plain(&location.sas_address)),
+        ("path", plain(&location.path)),
+        ("first seen", screen.ago(drive.first_seen.as_ref())),
+    ];
+    if drive.presence() == wire::Presence::Missing {
+        lines.insert(
+            1,
+            ("missing", format!("since {} ({})", screen.at(drive.missing_since.as_ref()), screen.ago(drive.missing_since.as_ref()))),
+        );
+    }
+    for (label, values) in [("devices", &devices), ("links", &drive.links), ("volumes", &drive.volume_ids)] {
+        for (at, value) in values.iter().enumerate() {
+            lines.push((if at == 0 { label } else { "" }, plain(value)));
+        }
+    }
+    text.push_str(&pairs(&lines));
+    text.push_str(&findings::in_full(&drive.findings, screen));
+    text
+}

@@ -1,0 +1,114 @@
+//! Findings: a table in the daemon's order (worst first), each in full with its evidence, and the table of reasons.
+
+use crate::api::wire;
+use crate::cli::render::{heading, wrapped};
+use crate::cli::screen::{Screen, Tone, plain, severity, word};
+use crate::cli::table::{Column, column, table as layout};
+use crate::model::reason::Reason;
+
+const COLUMNS: [Column; 6] = [
+    column("FINDING", 0, 0),
+    column("SEVERITY", 0, 0),
+    column("REASON", 0, 0),
+    column("SUBJECT", 16, 2),
+    column("SINCE", 0, 3),
+    column("MESSAGE", 20, 1),
+];
+
+pub fn table(findings: &[wire::Finding], screen: &Screen) -> String {
+    if findings.is_empty() {
+        return format!("{}\n", screen.paint(Tone::Good, "no findings"));
+    }
+    let rows: Vec<Vec<(String, Tone)>> = findings.iter().map(|finding| row(finding, screen)).collect();
+    layout(&COLUMNS, &rows, screen)
+}
+
+fn row(finding: &wire::Finding, screen: &Screen) -> Vec<(String, Tone)> {
+    let (word_of_severity, tone) = severity(finding);
+    vec![
+        (finding.id.clone(), Tone::Plain),
+        (word_of_severity.to_owned(), tone),
+        (finding.reason.clone(), tone),
+        (subject(finding), Tone::Plain),
+        (screen.ago(finding.since.as_ref()), Tone::Plain),
+        (finding.message.clone(), Tone::Plain),
+    ]
+}
+
+pub fn subject(finding: &wire::Finding) -> String {
+    let Some(subject) = &finding.subject else { return "-".to_owned() };
+    match subject.kind() {
+        wire::SubjectKind::Device => format!("device {}", subject.id),
+        _ => subject.id.clone(),
+    }
+}
+
+/// All of them with evidence; empty without findings.
+pub fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
+    if findings.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n{}", heading("findings", screen));
+    for finding in findings {
+        text.push_str(&one(finding, screen));
+    }
+    text
+}
+
+/// The finding, its evidence verbatim, what would clear it and what to do.
+pub fn one(finding: &wire::Finding, screen: &Screen) -> String {
+    let (word_of_severity, tone) = severity(finding);
+    let status = word(finding.status().as_str_name(), "FINDING_STATUS_");
+    let mut text = format!(
+        "{} {} ({status}), {}, {}\n",
+        screen.paint(tone, word_of_severity),
+        screen.paint(Tone::Strong, plain(&finding.reason)),
+        plain(&subject(finding)),
+        screen.ago(finding.since.as_ref()),
+    );
+    text.push_str(&wrapped(&finding.message, "    ", screen));
+    let count = if finding.count > 1 {
+        format!(", seen {} times, last {}", finding.count, screen.ago(finding.last_seen.as_ref()))
+    } else {
+        String::new()
+    };
+    text.push_str(&format!("    finding {}, since {}{count}\n", finding.id, screen.at(finding.since.as_ref())));
+    for evidence in &finding.evidence {
+        text.push_str(&format!("    evidence  {}, {}\n", plain(&evidence.source), screen.at(evidence.time.as_ref())));
+        // Verbatim: neither cut nor wrapped.
+        for line in evidence.text.lines() {
+            text.push_str(&format!("              | {}\n", plain(line)));
+        }
+    }
+    if let Some(cleared) = &finding.cleared {
+        text.push_str(&format!("    cleared   {}: {}\n", screen.ago(cleared.time.as_ref()), plain(&cleared.why)));
+        return text;
+    }
+    if !finding.clears_when.is_empty() {
+        text.push_str(&labelled("clears", &finding.clears_when, screen));
+    }
+    // The reasons this program knows; a newer daemon may have more.
+    if let Ok(reason) = finding.reason.parse::<Reason>() {
+        text.push_str(&labelled("to do", reason.action(), screen));
+    }
+    if let Some(ack) = &finding.acknowledged {
+        text.push_str(&format!("    acked     by {}, {}: {}\n", plain(&ack.by), screen.ago(ack.time.as_ref()), plain(&ack.note)));
+    }
+    text
+}
+
+fn labelled(label: &str, text: &str, screen: &Screen) -> String {
+    let indent = " ".repeat(14);
+    let wrapped = wrapped(text, &indent, screen);
+    format!("    {label:<10}{}", wrapped.strip_prefix(&indent).unwrap_or(&wrapped))
+}
+
+pub fn reasons(reasons: &[wire::ReasonText], screen: &Screen) -> String {
+    let mut text = String::new();
+    for reason in reasons {
+        text.push_str(&format!("{} ({})\n", screen.paint(Tone::Strong, plain(&reason.name)), plain(&reason.about)));
+        text.push_str(&wrapped(&reason.meaning, "    ", screen));
+        text.push_str(&wrapped(&format!("To do: {}", reason.action), "    ", screen));
+    }
+    text
+}

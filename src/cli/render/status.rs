@@ -1,0 +1,210 @@
+//! One screen: the node, the verdict, what is wrong worst first, what the daemon cannot see; when all is good, drives and volumes in brief.
+
+use crate::api::wire;
+use crate::api::wire::source_state::State;
+use crate::cli::render::{drives, findings, heading, volumes, wrapped};
+use crate::cli::screen::{Screen, Tone, plain, severity};
+
+/// Findings shown before "and N more".
+const SHOWN: usize = 12;
+/// Drives and volumes listed when all is good.
+const BRIEF: usize = 10;
+
+pub struct Picture<'a> {
+    pub node: &'a wire::Node,
+    pub drives: &'a [wire::Drive],
+    pub volumes: &'a [wire::Volume],
+    pub findings: &'a [wire::Finding],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    Good,
+    Unknown,
+    Warning,
+    Critical,
+}
+
+impl Verdict {
+    /// The monitoring-plugin convention.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Verdict::Good => 0,
+            Verdict::Warning => 1,
+            Verdict::Critical => 2,
+            Verdict::Unknown => 3,
+        }
+    }
+}
+
+/// Critical before warning before unknown before good. The daemon's own verdict is over drives and volumes; findings about other block devices
+/// are added to it. Acknowledged findings and drives under maintenance do not count.
+pub fn verdict(picture: &Picture) -> Verdict {
+    let node = match picture.node.health() {
+        wire::Health::Good if picture.node.settled => Verdict::Good,
+        wire::Health::Suspect => Verdict::Warning,
+        wire::Health::Bad => Verdict::Critical,
+        _ => Verdict::Unknown,
+    };
+    let worst = picture.findings.iter().filter(|finding| counts(finding, picture)).map(|finding| match finding.severity() {
+        wire::Severity::Bad => Verdict::Critical,
+        wire::Severity::Suspect => Verdict::Warning,
+        _ => Verdict::Good,
+    });
+    worst.fold(node, Ord::max)
+}
+
+fn counts(finding: &wire::Finding, picture: &Picture) -> bool {
+    let maintained = finding.subject.as_ref().is_some_and(|subject| {
+        subject.kind() == wire::SubjectKind::Drive && picture.drives.iter().any(|drive| drive.maintenance && drive.id == subject.id)
+    });
+    finding.acknowledged.is_none() && finding.cleared.is_none() && !maintained
+}
+
+pub fn screen(picture: &Picture, screen: &Screen) -> String {
+    let node = picture.node;
+    let mut text = format!(
+        "{}  Linux {}, diskvitalsd {} started {}\n",
+        screen.paint(Tone::Strong, plain(&node.name)),
+        plain(&node.kernel),
+        plain(&node.version),
+        screen.ago(node.started.as_ref()),
+    );
+    text.push_str(&verdict_line(picture, screen));
+    text.push_str(&wrong(picture, screen));
+    text.push_str(&sight(node, screen));
+    if picture.findings.is_empty() {
+        text.push_str(&brief(
+            "drives",
+            picture.drives.len(),
+            &drives::table(&picture.drives[..picture.drives.len().min(BRIEF)], screen),
+            screen,
+        ));
+        text.push_str(&brief(
+            "volumes",
+            picture.volumes.len(),
+            &volumes::table(&picture.volumes[..picture.volumes.len().min(BRIEF)], screen),
+            screen,
+        ));
+    }
+    text
+}
+
+fn verdict_line(picture: &Picture, screen: &Screen) -> String {
+    let (word, tone) = match verdict(picture) {
+        Verdict::Good => ("GOOD", Tone::Good),
+        Verdict::Warning => ("WARNING", Tone::Warning),
+        Verdict::Critical => ("CRITICAL", Tone::Critical),
+        Verdict::Unknown => ("UNKNOWN", Tone::Warning),
+    };
+    let counted = picture.findings.iter().filter(|finding| counts(finding, picture)).count();
+    let aside = picture.findings.len() - counted;
+    let mut words = vec![number(picture.drives.len(), "drive"), number(picture.volumes.len(), "volume")];
+    words.push(if counted == 0 { "nothing wrong".to_owned() } else { number(counted, "finding") });
+    if aside > 0 {
+        words.push(format!("{aside} acknowledged or under maintenance"));
+    }
+    let settled = if picture.node.settled { "" } else { "; the first full picture is not there yet" };
+    format!("{}  {}{settled}\n", screen.paint(tone, word), words.join(", "))
+}
+
+fn number(count: usize, name: &str) -> String {
+    if count == 1 { format!("1 {name}") } else { format!("{count} {name}s") }
+}
+
+fn wrong(picture: &Picture, screen: &Screen) -> String {
+    let mut text = String::new();
+    // The daemon's order: what counts first, worst first.
+    for finding in picture.findings.iter().take(SHOWN) {
+        let (word, tone) = severity(finding);
+        let since = screen.ago(finding.since.as_ref());
+        let reason = screen.paint(Tone::Strong, plain(&finding.reason));
+        text.push_str(&format!(
+            "\n{} {reason}  {}  {since}  [{}]\n",
+            screen.paint(tone, word),
+            plain(&findings::subject(finding)),
+            finding.id
+        ));
+        text.push_str(&wrapped(&finding.message, "    ", screen));
+    }
+    if picture.findings.len() > SHOWN {
+        text.push_str(&format!("\nand {} more: diskvitals findings\n", picture.findings.len() - SHOWN));
+    }
+    let unknown = picture.drives.iter().map(|it| (&it.name, it.health, &it.health_unknown_why));
+    let unknown = unknown.chain(picture.volumes.iter().map(|it| (&it.id, it.health, &it.health_unknown_why)));
+    let unknown: Vec<_> = unknown.filter(|(_, health, _)| *health == i32::from(wire::Health::Unknown)).collect();
+    for (name, _, why) in unknown.iter().take(SHOWN) {
+        text.push_str(&format!("\n{} {}\n", screen.paint(Tone::Warning, "UNKNOWN"), plain(name)));
+        text.push_str(&wrapped(why, "    ", screen));
+    }
+    if unknown.len() > SHOWN {
+        text.push_str(&format!("\nand {} more whose health is unknown\n", unknown.len() - SHOWN));
+    }
+    text
+}
+
+/// What the daemon sees less of than it should, and what that means.
+fn sight(node: &wire::Node, screen: &Screen) -> String {
+    let mut lines = Vec::new();
+    for source in &node.sources {
+        let (word, tone) = match source.state() {
+            State::Limited => ("limited", Tone::Warning),
+            State::Down => ("DOWN", Tone::Critical),
+            State::Active | State::Absent | State::Unspecified => continue,
+        };
+        let meaning = if source.state() == State::Down { format!(" ({})", loss(&source.name)) } else { String::new() };
+        lines.push((format!("source {} {}: ", source.name, word), tone, format!("{}, {}{meaning}", source.detail, since(source, screen))));
+    }
+    lines.extend(node.limitations.iter().map(|limitation| ("limited: ".to_owned(), Tone::Warning, limitation.clone())));
+    if node.stuck_probes > 0 {
+        let have = if node.stuck_probes == 1 { "1 probe has".to_owned() } else { format!("{} probes have", node.stuck_probes) };
+        lines.push((
+            "stuck: ".to_owned(),
+            Tone::Critical,
+            format!("{have} not come back: whoever uses those mounts or devices hangs as well"),
+        ));
+    }
+    if node.store != "ok" {
+        lines.push(("store: ".to_owned(), Tone::Warning, format!("{}: history and acknowledgements are in memory only", node.store)));
+    }
+    lines.extend(node.warnings.iter().take(SHOWN).map(|warning| ("warning: ".to_owned(), Tone::Plain, warning.clone())));
+    if node.warnings.len() > SHOWN {
+        lines.push(("warning: ".to_owned(), Tone::Plain, format!("and {} more", node.warnings.len() - SHOWN)));
+    }
+    let mut text = String::new();
+    if !lines.is_empty() {
+        text.push('\n');
+    }
+    for (label, tone, line) in lines {
+        let body = wrapped(&format!("{label}{line}"), "  ", screen);
+        // Only the label is coloured; it is the beginning of the first line.
+        let plain_label = format!("  {}", plain(label.trim_end()));
+        match body.strip_prefix(&plain_label) {
+            Some(rest) => text.push_str(&format!("  {}{rest}", screen.paint(tone, plain(label.trim_end())))),
+            None => text.push_str(&body),
+        }
+    }
+    text
+}
+
+fn since(source: &wire::SourceState, screen: &Screen) -> String {
+    format!("since {}", screen.at(source.since.as_ref()))
+}
+
+/// What is not known while a source gives nothing.
+fn loss(source: &str) -> &'static str {
+    match source {
+        "udev" => "drives that come or go are not seen",
+        "mounts" => "mounts and unmounts are not seen",
+        "kubelet" => "which pods use which volumes is not known",
+        "probe" => "whether volumes answer, and how full they are, is not known",
+        "diskstats" => "stalled I/O is not seen",
+        "layers" => "degraded arrays and full thin pools are not seen",
+        _ => "what it would tell is not known",
+    }
+}
+
+fn brief(name: &str, count: usize, table: &str, screen: &Screen) -> String {
+    let more = if count > BRIEF { format!("and {} more: diskvitals {name}\n", count - BRIEF) } else { String::new() };
+    format!("\n{}{table}{more}", heading(name, screen))
+}

@@ -1,0 +1,344 @@
+//! Whole screens, compared as they are.
+
+use crate::api::wire;
+use crate::cli::render::status::{Picture, Verdict, verdict};
+use crate::cli::render::{drives, explain, findings, status, volumes, watch};
+use crate::cli::screen::tests::{before, screen};
+
+fn finding() -> wire::Finding {
+    wire::Finding {
+        id: "0123456789ab".into(),
+        subject: Some(wire::Subject { kind: wire::SubjectKind::Volume.into(), id: "csi:d.example/a".into() }),
+        severity: wire::Severity::Bad.into(),
+        status: wire::FindingStatus::Inaccessible.into(),
+        reason: "NotAccessible".into(),
+        message: "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO)".into(),
+        since: before(200),
+        last_seen: before(20),
+        count: 2,
+        evidence: vec![wire::Evidence { source: "readdir".into(), time: before(20), text: "Input/output error (EIO)".into() }],
+        clears_when: "the path can be read again".into(),
+        acknowledged: None,
+        cleared: None,
+    }
+}
+
+fn drive(name: &str, health: wire::Health) -> wire::Drive {
+    wire::Drive {
+        id: format!("nguid.{name}"),
+        id_stable: true,
+        name: name.into(),
+        model: "SAMSUNG MZVL21T0HCLR".into(),
+        serial: "S64ANS0R".into(),
+        kind: wire::DriveKind::Nvme.into(),
+        transport: wire::Transport::Nvme.into(),
+        size_bytes: 1_024_209_543_168,
+        logical_block_size: 512,
+        physical_block_size: 512,
+        health: health.into(),
+        presence: wire::Presence::Present.into(),
+        first_seen: before(90_000),
+        volume_ids: vec!["csi:d.example/a".into()],
+        ..Default::default()
+    }
+}
+
+fn volume(health: wire::Health, findings: Vec<wire::Finding>) -> wire::Volume {
+    wire::Volume {
+        id: "csi:d.example/a".into(),
+        driver: "d.example".into(),
+        handle: "a".into(),
+        pv: "pv-a".into(),
+        device: "dm-0".into(),
+        source: "/dev/mapper/vg-a".into(),
+        filesystem: Some(wire::Filesystem { r#type: "ext4".into(), uuid: "u-u".into(), label: String::new() }),
+        mounts: vec![wire::VolumeMount {
+            path: "/staging".into(),
+            role: wire::MountRole::Staging.into(),
+            options: vec!["rw".into()],
+            root: "/".into(),
+            ..Default::default()
+        }],
+        missing_mounts: vec![wire::VolumeMount { path: "/pod".into(), role: wire::MountRole::Pod.into(), ..Default::default() }],
+        pods: vec![wire::PodUse {
+            uid: "u1".into(),
+            namespace: "default".into(),
+            name: "web-0".into(),
+            volume_name: "pv-a".into(),
+            path: "/pod".into(),
+        }],
+        drive_ids: vec!["nguid.nvme0n1".into()],
+        devices: vec!["dm-0".into(), "nvme0n1p2".into(), "nvme0n1".into()],
+        capacity: Some(wire::Capacity { total_bytes: 100 << 30, total_inodes: 1000 }),
+        usage: Some(wire::Usage {
+            used_bytes: 40 << 30,
+            available_bytes: 60 << 30,
+            used_inodes: 10,
+            available_inodes: 990,
+            time: before(30),
+            stale_since: None,
+        }),
+        health: health.into(),
+        csi_status: wire::CsiStatus::Published.into(),
+        operational_status: wire::OperationalStatus::Operative.into(),
+        usage_status: wire::UsageStatus::InUse.into(),
+        condition: Some(wire::Condition {
+            abnormal: !findings.is_empty(),
+            message: findings.first().map(|it| it.message.clone()).unwrap_or_default(),
+        }),
+        findings,
+        first_seen: before(3600),
+        last_probe: before(30),
+        ..Default::default()
+    }
+}
+
+fn node(health: wire::Health) -> wire::Node {
+    wire::Node {
+        name: "node1".into(),
+        kernel: "6.12.0".into(),
+        version: "0.1.0".into(),
+        started: before(7200),
+        settled: true,
+        health: health.into(),
+        store: "ok".into(),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn status_says_in_a_line_that_all_is_good() {
+    let (node, drives, volumes) =
+        (node(wire::Health::Good), [drive("nvme0n1", wire::Health::Good)], [volume(wire::Health::Good, Vec::new())]);
+    let picture = Picture { node: &node, drives: &drives, volumes: &volumes, findings: &[] };
+    insta::assert_snapshot!(status::screen(&picture, &screen(Some(80))), @r#"
+    node1  Linux 6.12.0, diskvitalsd 0.1.0 started 2 h ago
+    GOOD  1 drive, 1 volume, nothing wrong
+
+    drives
+    NAME     HEALTH  KIND  SIZE       MODEL         SERIAL    VOLUMES  ID
+    nvme0n1  GOOD    NVMe  953.9 GiB  SAMSUNG MZV…  S64ANS0R  1        nguid.nvme0n1
+
+    volumes
+    ID               HEALTH  USED  SIZE       FS    DEVICE  WHERE
+    csi:d.example/a  GOOD    40%   100.0 GiB  ext4  dm-0    default/web-0
+    "#);
+}
+
+#[test]
+fn status_tells_what_is_wrong_and_what_cannot_be_seen() {
+    use wire::source_state::State;
+    let mut node = node(wire::Health::Bad);
+    node.store = "/var/lib/diskvitals/state.db: read-only file system".into();
+    node.stuck_probes = 1;
+    node.sources = vec![
+        wire::SourceState {
+            name: "udev".into(),
+            state: State::Limited.into(),
+            detail: "no udevd: kernel events and sysfs instead".into(),
+            since: before(7200),
+        },
+        wire::SourceState {
+            name: "kubelet".into(),
+            state: State::Down.into(),
+            detail: "reading /var/lib/kubelet: permission denied".into(),
+            since: before(60),
+        },
+        wire::SourceState { name: "mounts".into(), state: State::Active.into(), detail: "mountinfo".into(), since: before(7200) },
+    ];
+    node.limitations = vec!["not root: raw devices cannot be read".into()];
+    let mut acknowledged = finding();
+    acknowledged.acknowledged = Some(wire::Acknowledgement { by: "uid 0 (root)".into(), time: before(60), note: "known".into() });
+    let found = [finding(), acknowledged];
+    let mut unknown = drive("nvme1n1", wire::Health::Unknown);
+    unknown.health_unknown_why = "its state could not be read: Input/output error".into();
+    let (drives, volumes) = ([drive("nvme0n1", wire::Health::Good), unknown], [volume(wire::Health::Bad, vec![finding()])]);
+    let picture = Picture { node: &node, drives: &drives, volumes: &volumes, findings: &found };
+    insta::assert_snapshot!(status::screen(&picture, &screen(Some(80))), @r#"
+    node1  Linux 6.12.0, diskvitalsd 0.1.0 started 2 h ago
+    CRITICAL  2 drives, 1 volume, 1 finding, 1 acknowledged or under maintenance
+
+    BAD NotAccessible  csi:d.example/a  3 min ago  [0123456789ab]
+        /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers
+        readdir with: Input/output error (EIO)
+
+    acked NotAccessible  csi:d.example/a  3 min ago  [0123456789ab]
+        /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers
+        readdir with: Input/output error (EIO)
+
+    UNKNOWN nvme1n1
+        its state could not be read: Input/output error
+
+      source udev limited: no udevd: kernel events and sysfs instead, since
+      2026-03-01 10:00:00
+      source kubelet DOWN: reading /var/lib/kubelet: permission denied, since
+      2026-03-01 11:59:00 (which pods use which volumes is not known)
+      limited: not root: raw devices cannot be read
+      stuck: 1 probe has not come back: whoever uses those mounts or devices hangs
+      as well
+      store: /var/lib/diskvitals/state.db: read-only file system: history and
+      acknowledgements are in memory only
+    "#);
+}
+
+#[test]
+fn critical_before_warning_before_unknown_before_good() {
+    let of =
+        |health, findings: &[wire::Finding]| verdict(&Picture { node: &node(health), drives: &[], volumes: &[], findings }).exit_code();
+    assert_eq!(
+        [wire::Health::Good, wire::Health::Suspect, wire::Health::Bad, wire::Health::Unknown].map(|health| of(health, &[])),
+        [0, 1, 2, 3]
+    );
+    assert!(Verdict::Critical > Verdict::Warning && Verdict::Warning > Verdict::Unknown && Verdict::Unknown > Verdict::Good);
+    let mut about_device = finding();
+    about_device.severity = wire::Severity::Suspect.into();
+    assert_eq!(of(wire::Health::Unknown, &[about_device.clone()]), 1);
+    about_device.acknowledged = Some(wire::Acknowledgement::default());
+    assert_eq!(of(wire::Health::Good, &[about_device]), 0);
+    let unsettled = wire::Node { settled: false, ..node(wire::Health::Good) };
+    assert_eq!(verdict(&Picture { node: &unsettled, drives: &[], volumes: &[], findings: &[] }).exit_code(), 3);
+}
+
+#[test]
+fn tables_fit_the_terminal() {
+    let drives = [drive("nvme1n1", wire::Health::Good), drive("nvme0n1", wire::Health::Bad)];
+    insta::assert_snapshot!(drives::table(&drives, &screen(None)), @r#"
+    NAME     HEALTH  KIND  SIZE       MODEL                 SERIAL    VOLUMES  ID
+    nvme0n1  BAD     NVMe  953.9 GiB  SAMSUNG MZVL21T0HCLR  S64ANS0R  1        nguid.nvme0n1
+    nvme1n1  GOOD    NVMe  953.9 GiB  SAMSUNG MZVL21T0HCLR  S64ANS0R  1        nguid.nvme1n1
+    "#);
+    let volumes = [volume(wire::Health::Bad, vec![finding()])];
+    insta::assert_snapshot!(volumes::table(&volumes, &screen(Some(80))), @r#"
+    ID               HEALTH  USED  SIZE       DEVICE  WHERE          FINDINGS
+    csi:d.example/a  BAD     40%   100.0 GiB  dm-0    default/web-0  NotAccessible
+    "#);
+    insta::assert_snapshot!(findings::table(&[finding()], &screen(Some(80))), @r#"
+    FINDING       SEVERITY  REASON         SUBJECT          MESSAGE
+    0123456789ab  BAD       NotAccessible  csi:d.example/a  /var/lib/kubelet/pods/u…
+    "#);
+    for width in 50..120 {
+        for text in [
+            drives::table(&drives, &screen(Some(width))),
+            volumes::table(&volumes, &screen(Some(width))),
+            findings::table(&[finding()], &screen(Some(width))),
+        ] {
+            assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)), "{width}:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn one_drive_and_one_volume_in_full() {
+    insta::assert_snapshot!(drives::one(&drive("nvme0n1", wire::Health::Good), &screen(Some(100))), @r#"
+    drive nguid.nvme0n1
+    health      GOOD
+    name        nvme0n1
+    model       SAMSUNG MZVL21T0HCLR
+    serial      S64ANS0R
+    kind        NVMe over nvme
+    size        953.9 GiB (blocks of 512 / 512 bytes, logical / physical)
+    first seen  1 day ago
+    volumes     csi:d.example/a
+    "#);
+    insta::assert_snapshot!(volumes::one(&volume(wire::Health::Bad, vec![finding()]), &screen(Some(100))), @r#"
+    volume csi:d.example/a
+    health      BAD
+    condition   abnormal: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO)
+    driver      d.example
+    handle      a
+    PV          pv-a
+    filesystem  ext4, uuid u-u
+    source      /dev/mapper/vg-a
+    device      dm-0
+    status      published, operative, in use
+    space       40.0 GiB used of 100.0 GiB (40%), 60.0 GiB available
+    inodes      10 used of 1000, 990 available
+    last probe  30 s ago
+    first seen  1 h ago
+    mounts      /staging (staging, rw)
+                /pod (pod, NOT MOUNTED)
+    pods        default/web-0 as pv-a
+    stands on   dm-0 → nvme0n1p2 → nvme0n1
+    drives      nguid.nvme0n1
+
+    findings
+    BAD NotAccessible (inaccessible), csi:d.example/a, 3 min ago
+        /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output
+        error (EIO)
+        finding 0123456789ab, since 2026-03-01 11:56:40, seen 2 times, last 20 s ago
+        evidence  readdir, 2026-03-01 11:59:40
+                  | Input/output error (EIO)
+        clears    the path can be read again
+        to do     Read the error and the kernel log: I/O error means a drive or a filesystem that shut
+                  down; stale or not connected, a server that is gone.
+    "#);
+}
+
+#[test]
+fn explain_is_a_tree_from_the_drive_to_the_pod() {
+    let node = |id: &str, kind: &str, name: &str, detail: &str, below: &[&str]| wire::ChainNode {
+        id: id.into(),
+        kind: kind.into(),
+        name: name.into(),
+        detail: detail.into(),
+        stands_on: below.iter().map(ToString::to_string).collect(),
+        health: if matches!(kind, "drive" | "volume") { wire::Health::Good.into() } else { 0 },
+    };
+    let explanation = wire::Explanation {
+        subject: Some(wire::Subject { kind: wire::SubjectKind::Volume.into(), id: "csi:d.example/a".into() }),
+        chain: vec![
+            node("drive:A", "drive", "sda", "serial 1", &[]),
+            node("drive:B", "drive", "sdb", "serial 2", &[]),
+            node("device:md0", "md", "md0", "raid1 of sda, sdb", &["drive:A", "drive:B"]),
+            node("filesystem:u", "filesystem", "ext4", "uuid u", &["device:md0"]),
+            node("mount:/staging", "mount", "/staging", "staging: rw", &["filesystem:u"]),
+            node("volume:csi:d.example/a", "volume", "csi:d.example/a", "PV pv-a", &["mount:/staging"]),
+            node("pod:u1", "pod", "default/web-0", "uid u1, as pv-a", &["volume:csi:d.example/a"]),
+        ],
+        findings: vec![finding()],
+        ..Default::default()
+    };
+    insta::assert_snapshot!(explain::tree(&explanation, &screen(Some(100))), @r#"
+    volume csi:d.example/a
+    drive sda  GOOD  serial 1
+      md md0  raid1 of sda, sdb
+        filesystem ext4  uuid u
+          mount /staging  staging: rw
+            volume csi:d.example/a  GOOD  PV pv-a
+              pod default/web-0  uid u1, as pv-a
+    drive sdb  GOOD  serial 2
+      md md0  (see above)
+
+    findings
+    BAD NotAccessible (inaccessible), csi:d.example/a, 3 min ago
+        /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output
+        error (EIO)
+        finding 0123456789ab, since 2026-03-01 11:56:40, seen 2 times, last 20 s ago
+        evidence  readdir, 2026-03-01 11:59:40
+                  | Input/output error (EIO)
+        clears    the path can be read again
+        to do     Read the error and the kernel log: I/O error means a drive or a filesystem that shut
+                  down; stale or not connected, a server that is gone.
+    "#);
+}
+
+#[test]
+fn watch_has_a_line_for_each_change() {
+    use wire::watch_event::{Change, Item};
+    let event =
+        |change: Change, item| watch::line(&wire::WatchEvent { revision: 7, time: before(0), change: change.into(), item }, &screen(None));
+    let lines = [
+        event(Change::SnapshotBegin, None),
+        event(Change::Added, Some(Item::Drive(drive("nvme0n1", wire::Health::Good)))),
+        event(Change::SnapshotEnd, None),
+        event(Change::Modified, Some(Item::Volume(volume(wire::Health::Bad, vec![finding()])))),
+        event(Change::Removed, Some(Item::Finding(finding()))),
+    ];
+    insta::assert_snapshot!(lines.concat(), @r#"
+    12:00:00  everything there is, at revision 7:
+    12:00:00  added    drive    GOOD  nguid.nvme0n1 (nvme0n1)
+    12:00:00  that is all; changes follow
+    12:00:00  changed  volume   BAD  csi:d.example/a: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO)
+    12:00:00  removed  finding  BAD  NotAccessible csi:d.example/a: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO) [0123456789ab]
+    "#);
+}

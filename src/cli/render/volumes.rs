@@ -1,0 +1,183 @@
+//! Volumes: a table, worst first, and one volume in full.
+
+use crate::api::wire;
+use crate::cli::render::drives::rank;
+use crate::cli::render::{findings, heading, pairs};
+use crate::cli::screen::{Screen, Tone, bytes, health, or_dash, plain, used_percent, word};
+use crate::cli::table::{Column, column, table as layout};
+
+const COLUMNS: [Column; 8] = [
+    column("ID", 24, 0),
+    column("HEALTH", 0, 0),
+    column("USED", 0, 2),
+    column("SIZE", 0, 3),
+    column("FS", 0, 6),
+    column("DEVICE", 0, 5),
+    column("WHERE", 16, 4),
+    column("FINDINGS", 12, 1),
+];
+
+pub fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
+    if volumes.is_empty() {
+        return "no volumes\n".to_owned();
+    }
+    let mut sorted: Vec<&wire::Volume> = volumes.iter().collect();
+    sorted.sort_by(|a, b| (rank(a.health), &a.id).cmp(&(rank(b.health), &b.id)));
+    let rows: Vec<Vec<(String, Tone)>> = sorted.into_iter().map(row).collect();
+    layout(&COLUMNS, &rows, screen)
+}
+
+/// Who uses it, for people: its pods, else where it is mounted.
+fn place(volume: &wire::Volume) -> String {
+    let mut pods: Vec<String> = volume.pods.iter().map(pod).collect();
+    pods.dedup();
+    if !pods.is_empty() {
+        return pods.join(", ");
+    }
+    let mounts = volume.mounts.iter().chain(&volume.missing_mounts);
+    mounts.map(|mount| mount.path.as_str()).min_by_key(|path| path.len()).unwrap_or_default().to_owned()
+}
+
+fn pod(pod: &wire::PodUse) -> String {
+    if pod.name.is_empty() { format!("pod {}", pod.uid) } else { format!("{}/{}", pod.namespace, pod.name) }
+}
+
+fn row(volume: &wire::Volume) -> Vec<(String, Tone)> {
+    let (word_of_health, tone) = health(volume.health);
+    let used = match &volume.usage {
+        Some(usage) => {
+            let stale = if usage.stale_since.is_some() { "?" } else { "" };
+            used_percent(usage).map(|percent| format!("{percent}%{stale}")).unwrap_or_default()
+        }
+        None => "-".to_owned(),
+    };
+    let reasons: Vec<&str> = volume.findings.iter().map(|finding| finding.reason.as_str()).collect();
+    vec![
+        (volume.id.clone(), Tone::Strong),
+        (word_of_health.to_owned(), tone),
+        (used, Tone::Plain),
+        (volume.capacity.map(|capacity| bytes(capacity.total_bytes)).unwrap_or_else(|| "-".to_owned()), Tone::Plain),
+        (
+            if volume.block { "block".to_owned() } else { volume.filesystem.as_ref().map(|fs| fs.r#type.clone()).unwrap_or_default() },
+            Tone::Plain,
+        ),
+        (if volume.remote { "remote".to_owned() } else { volume.device.clone() }, Tone::Plain),
+        (place(volume), Tone::Plain),
+        (reasons.join(", "), tone),
+    ]
+}
+
+pub fn one(volume: &wire::Volume, screen: &Screen) -> String {
+    let (word_of_health, tone) = health(volume.health);
+    let fs = volume.filesystem.clone().unwrap_or_default();
+    let fs_text = match (fs.uuid.as_str(), fs.label.as_str()) {
+        ("", "") => fs.r#type.clone(),
+        (uuid, "") => format!("{}, uuid {uuid}", fs.r#type),
+        (uuid, label) => format!("{}, uuid {}, label {label}", fs.r#type, or_dash(uuid)),
+    };
+    let condition = volume.condition.clone().unwrap_or_default();
+    let mut lines = vec![
+        ("health", screen.paint(tone, word_of_health)),
+        ("unknown, because", plain(&volume.health_unknown_why)),
+        (
+            "condition",
+            if condition.abnormal {
+                screen.paint(tone, format!("abnormal: {}", plain(&condition.message)))
+            } else {
+                plain(&condition.message)
+            },
+        ),
+        ("driver", plain(&volume.driver)),
+        ("handle", plain(&volume.handle)),
+        ("PV", plain(&volume.pv)),
+        (
+            "kind",
+            [(volume.block, "raw block"), (volume.ephemeral, "ephemeral"), (volume.remote, "remote")]
+                .iter()
+                .filter(|(set, _)| *set)
+                .map(|(_, name)| *name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        ),
+        ("filesystem", plain(&fs_text)),
+        ("source", plain(&volume.source)),
+        ("device", plain(&volume.device)),
+        ("status", status(volume)),
+        ("space", space(volume)),
+        ("inodes", inodes(volume)),
+        (
+            "usage",
+            volume
+                .usage
+                .as_ref()
+                .and_then(|usage| usage.stale_since.as_ref())
+                .map(|since| format!("stale: asking has failed since {}", screen.at(Some(since))))
+                .unwrap_or_default(),
+        ),
+        ("last probe", volume.last_probe.map(|time| screen.ago(Some(&time))).unwrap_or_default()),
+        ("first seen", screen.ago(volume.first_seen.as_ref())),
+    ];
+    let mounts = volume.mounts.iter().map(|mount| {
+        let root = if matches!(mount.root.as_str(), "" | "/") { String::new() } else { format!(" showing {}", mount.root) };
+        format!("{} ({}{}){root}", mount.path, role(mount), mount.options.join(","))
+    });
+    let missing = volume.missing_mounts.iter().map(|mount| format!("{} ({}NOT MOUNTED)", mount.path, role(mount)));
+    let lists: [(&str, Vec<String>); 4] = [
+        ("mounts", mounts.chain(missing).collect()),
+        ("pods", volume.pods.iter().map(|use_| format!("{} as {}", pod(use_), use_.volume_name)).collect()),
+        ("stands on", if volume.devices.is_empty() { Vec::new() } else { vec![volume.devices.join(" → ")] }),
+        ("drives", volume.drive_ids.clone()),
+    ];
+    for (label, values) in &lists {
+        for (at, value) in values.iter().enumerate() {
+            lines.push((if at == 0 { label } else { "" }, plain(value)));
+        }
+    }
+    let mut text = heading(&format!("volume {}", plain(&volume.id)), screen);
+    text.push_str(&pairs(&lines));
+    text.push_str(&findings::in_full(&volume.findings, screen));
+    text
+}
+
+fn role(mount: &wire::VolumeMount) -> &'static str {
+    match mount.role() {
+        wire::MountRole::Staging => "staging, ",
+        wire::MountRole::Pod => "pod, ",
+        _ => "",
+    }
+}
+
+fn status(volume: &wire::Volume) -> String {
+    let mut words = Vec::new();
+    if volume.csi_status() != wire::CsiStatus::None {
+        words.push(word(volume.csi_status().as_str_name(), "CSI_STATUS_"));
+    }
+    words.push(word(volume.operational_status().as_str_name(), "OPERATIONAL_STATUS_"));
+    words.push(word(volume.usage_status().as_str_name(), "USAGE_STATUS_"));
+    words.join(", ")
+}
+
+fn space(volume: &wire::Volume) -> String {
+    match (&volume.usage, &volume.capacity) {
+        (Some(usage), Some(capacity)) => {
+            let percent = used_percent(usage).map(|percent| format!(" ({percent}%)")).unwrap_or_default();
+            format!(
+                "{} used of {}{percent}, {} available",
+                bytes(usage.used_bytes),
+                bytes(capacity.total_bytes),
+                bytes(usage.available_bytes)
+            )
+        }
+        (None, Some(capacity)) => bytes(capacity.total_bytes),
+        _ => "not known yet".to_owned(),
+    }
+}
+
+fn inodes(volume: &wire::Volume) -> String {
+    match (&volume.usage, &volume.capacity) {
+        (Some(usage), Some(capacity)) if capacity.total_inodes > 0 => {
+            format!("{} used of {}, {} available", usage.used_inodes, capacity.total_inodes, usage.available_inodes)
+        }
+        _ => String::new(),
+    }
+}

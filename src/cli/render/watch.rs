@@ -1,0 +1,44 @@
+//! One line per change.
+
+use crate::api::wire;
+use crate::api::wire::watch_event::{Change, Item};
+use crate::cli::render::findings;
+use crate::cli::screen::{Screen, Tone, health, plain, severity};
+
+pub fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
+    let clock = screen.clock(event.time.as_ref());
+    let (word, tone) = match event.change() {
+        Change::Added => ("added", Tone::Plain),
+        Change::Modified => ("changed", Tone::Plain),
+        Change::Removed => ("removed", Tone::Faint),
+        Change::SnapshotBegin => return format!("{clock}  everything there is, at revision {}:\n", event.revision),
+        Change::SnapshotEnd => return format!("{clock}  that is all; changes follow\n"),
+        Change::Unspecified => ("?", Tone::Faint),
+    };
+    let what = match &event.item {
+        Some(Item::Drive(drive)) => {
+            let (word, tone) = health(drive.health);
+            let missing = if drive.presence() == wire::Presence::Missing { ", MISSING" } else { "" };
+            format!("drive    {}  {} ({}){missing}", screen.paint(tone, word), plain(&drive.id), plain(&drive.name))
+        }
+        Some(Item::Volume(volume)) => {
+            let (word, tone) = health(volume.health);
+            let message =
+                volume.condition.as_ref().filter(|it| it.abnormal).map(|it| format!(": {}", plain(&it.message))).unwrap_or_default();
+            format!("volume   {}  {}{message}", screen.paint(tone, word), plain(&volume.id))
+        }
+        Some(Item::Finding(finding)) => {
+            let (word, tone) = severity(finding);
+            let reason = plain(&finding.reason);
+            format!(
+                "finding  {}  {reason} {}: {} [{}]",
+                screen.paint(tone, word),
+                plain(&findings::subject(finding)),
+                plain(&finding.message),
+                finding.id
+            )
+        }
+        None => "nothing this program knows".to_owned(),
+    };
+    format!("{clock}  {}  {what}\n", screen.paint(tone, format!("{word:7}")))
+}

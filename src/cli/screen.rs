@@ -1,0 +1,178 @@
+//! How things are written for people: tones, ages, sizes. Pure: width, colour, the time and its zone come as arguments.
+
+use anstyle::{AnsiColor, Style};
+use bytesize::ByteSize;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::api::wire;
+
+#[derive(Clone, Debug)]
+pub struct Screen {
+    /// Columns of the terminal; None: as wide as it gets.
+    pub width: Option<u16>,
+    pub color: bool,
+    pub now: Timestamp,
+    pub zone: TimeZone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    Plain,
+    Strong,
+    Good,
+    Warning,
+    Critical,
+    Faint,
+}
+
+impl Screen {
+    pub fn paint(&self, tone: Tone, text: impl std::fmt::Display) -> String {
+        let style = match tone {
+            _ if !self.color => return text.to_string(),
+            Tone::Plain => return text.to_string(),
+            Tone::Strong => Style::new().bold(),
+            Tone::Good => AnsiColor::Green.on_default(),
+            Tone::Warning => AnsiColor::Yellow.on_default(),
+            Tone::Critical => AnsiColor::Red.on_default().bold(),
+            Tone::Faint => Style::new().dimmed(),
+        };
+        format!("{style}{text}{style:#}")
+    }
+
+    /// `3 min ago`; after a hundred days the date.
+    pub fn ago(&self, time: Option<&prost_types::Timestamp>) -> String {
+        let Some(time) = time.and_then(timestamp) else { return "never".to_owned() };
+        match self.now.as_second() - time.as_second() {
+            // Clocks differ and are set: a little in the future is now.
+            ..5 => "just now".to_owned(),
+            seconds @ 5..60 => format!("{seconds} s ago"),
+            seconds @ 60..3600 => format!("{} min ago", seconds / 60),
+            seconds @ 3600..86_400 => format!("{} h ago", seconds / 3600),
+            seconds @ 86_400..172_800 => format!("{} day ago", seconds / 86_400),
+            seconds @ 172_800..8_640_000 => format!("{} days ago", seconds / 86_400),
+            _ => format!("on {}", time.to_zoned(self.zone.clone()).date()),
+        }
+    }
+
+    /// Local time to the second, with the date.
+    pub fn at(&self, time: Option<&prost_types::Timestamp>) -> String {
+        match time.and_then(timestamp) {
+            Some(time) => time.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+            None => "-".to_owned(),
+        }
+    }
+
+    /// The clock alone, for `watch`.
+    pub fn clock(&self, time: Option<&prost_types::Timestamp>) -> String {
+        match time.and_then(timestamp) {
+            Some(time) => time.to_zoned(self.zone.clone()).strftime("%H:%M:%S").to_string(),
+            None => "--:--:--".to_owned(),
+        }
+    }
+}
+
+fn timestamp(time: &prost_types::Timestamp) -> Option<Timestamp> {
+    Timestamp::new(time.seconds, time.nanos).ok()
+}
+
+/// What comes from outside must not steer the terminal: control characters are shown as escapes.
+pub fn plain(text: &str) -> String {
+    if !text.chars().any(char::is_control) {
+        return text.to_owned();
+    }
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] }).collect()
+}
+
+pub fn bytes(count: u64) -> String {
+    ByteSize(count).display().iec().to_string()
+}
+
+/// `-` for the empty text.
+pub fn or_dash(text: &str) -> &str {
+    if text.is_empty() { "-" } else { text }
+}
+
+pub fn health(health: i32) -> (&'static str, Tone) {
+    match wire::Health::try_from(health) {
+        Ok(wire::Health::Good) => ("GOOD", Tone::Good),
+        Ok(wire::Health::Suspect) => ("SUSPECT", Tone::Warning),
+        Ok(wire::Health::Bad) => ("BAD", Tone::Critical),
+        Ok(wire::Health::Unknown) => ("UNKNOWN", Tone::Warning),
+        _ => ("-", Tone::Faint),
+    }
+}
+
+pub fn severity(finding: &wire::Finding) -> (&'static str, Tone) {
+    if finding.cleared.is_some() {
+        return ("cleared", Tone::Faint);
+    }
+    if finding.acknowledged.is_some() {
+        return ("acked", Tone::Faint);
+    }
+    match finding.severity() {
+        wire::Severity::Bad => ("BAD", Tone::Critical),
+        wire::Severity::Suspect => ("SUSPECT", Tone::Warning),
+        wire::Severity::Info => ("info", Tone::Plain),
+        wire::Severity::Unspecified => ("-", Tone::Faint),
+    }
+}
+
+/// The value's name without its enum's: `DRIVE_KIND_SSD` → `ssd`.
+pub fn word(name: &str, prefix: &str) -> String {
+    name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase().replace('_', " ")
+}
+
+/// Used space in percent of what an unprivileged user could use, rounded up as df(1) does.
+pub fn used_percent(usage: &wire::Usage) -> Option<u64> {
+    let whole = u128::from(usage.used_bytes) + u128::from(usage.available_bytes);
+    (whole > 0).then(|| u64::try_from((u128::from(usage.used_bytes) * 100).div_ceil(whole)).unwrap_or(100))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    pub fn screen(width: Option<u16>) -> Screen {
+        Screen { width, color: false, now: "2026-03-01T12:00:00Z".parse().unwrap(), zone: TimeZone::UTC }
+    }
+
+    /// Seconds before the test's now.
+    pub fn before(seconds: i64) -> Option<prost_types::Timestamp> {
+        Some(prost_types::Timestamp { seconds: screen(None).now.as_second() - seconds, nanos: 0 })
+    }
+
+    #[test]
+    fn ages_are_words() {
+        let ages: Vec<String> =
+            [-100, 0, 4, 5, 59, 60, 3599, 3600, 86_400, 200_000, 9_000_000].map(|age| screen(None).ago(before(age).as_ref())).into();
+        let words = [
+            "just now",
+            "just now",
+            "just now",
+            "5 s ago",
+            "59 s ago",
+            "1 min ago",
+            "59 min ago",
+            "1 h ago",
+            "1 day ago",
+            "2 days ago",
+            "on 2025-11-17",
+        ];
+        assert_eq!(ages, words);
+        assert_eq!(screen(None).ago(None), "never");
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(plain("a\u{1b}[31mb\nc"), r"a\u{1b}[31mb\nc");
+    }
+
+    #[test]
+    fn colours_can_be_off() {
+        let mut screen = screen(None);
+        assert_eq!(screen.paint(Tone::Critical, "BAD"), "BAD");
+        screen.color = true;
+        assert_eq!(screen.paint(Tone::Good, "GOOD"), "\u{1b}[32mGOOD\u{1b}[0m");
+    }
+}

@@ -1,0 +1,162 @@
+//! Device-mapper's ioctl interface (linux/dm-ioctl.h): the status of one device's table, without flushing anything.
+//!
+//! In: a device number. Out: lines as `dmsetup status` prints them: `START LENGTH TYPE STATUS`.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::host::root::HostRoot;
+use crate::host::sys::{self, DM_HEADER};
+use crate::model::dev::DevNo;
+
+const CONTROL: &str = "/dev/mapper/control";
+/// The oldest interface that has all used here; the kernel accepts any minor version up to its own.
+const VERSION: [u32; 3] = [4, 0, 0];
+const BUFFER_FULL: u32 = 1 << 8;
+/// Without it, asking a thin pool commits its metadata: I/O, which on a dead disk never ends.
+const NO_FLUSH: u32 = 1 << 11;
+const FIRST_BUFFER: usize = 16 * 1024;
+const LARGEST_BUFFER: usize = 4 * 1024 * 1024;
+/// Offsets in struct dm_ioctl.
+const DATA_START: usize = 16;
+const TARGET_COUNT: usize = 20;
+const FLAGS: usize = 28;
+const DEV: usize = 40;
+/// sizeof(struct dm_target_spec): u64 start, u64 length, i32 status, u32 next, char type[16].
+const SPEC: usize = 40;
+
+#[derive(Debug, thiserror::Error)]
+pub enum DmError {
+    #[error("opening {CONTROL}")]
+    Open(#[source] io::Error),
+    #[error("asking device-mapper for the status of {dev}")]
+    Ask {
+        dev: DevNo,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the status of {dev} does not fit into {LARGEST_BUFFER} bytes")]
+    TooLong { dev: DevNo },
+    #[error("device-mapper's answer for {dev} makes no sense")]
+    Malformed { dev: DevNo },
+}
+
+pub fn table_status(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
+    let control = File::options().read(true).write(true).open(root.at(CONTROL)).map_err(DmError::Open)?;
+    let mut size = FIRST_BUFFER;
+    while size <= LARGEST_BUFFER {
+        let mut buffer = request(dev, size);
+        sys::dm_table_status(control.as_fd(), &mut buffer).map_err(|source| DmError::Ask { dev, source })?;
+        if u32_at(&buffer, FLAGS).is_some_and(|flags| flags & BUFFER_FULL == 0) {
+            return lines(&buffer).ok_or(DmError::Malformed { dev });
+        }
+        size *= 4;
+    }
+    Err(DmError::TooLong { dev })
+}
+
+fn request(dev: DevNo, size: usize) -> Vec<u8> {
+    let mut buffer = vec![0; size];
+    for (at, part) in VERSION.iter().enumerate() {
+        buffer[at * 4..at * 4 + 4].copy_from_slice(&part.to_ne_bytes());
+    }
+    let header = u32::try_from(DM_HEADER).unwrap_or(0);
+    buffer[DATA_START..DATA_START + 4].copy_from_slice(&header.to_ne_bytes());
+    buffer[FLAGS..FLAGS + 4].copy_from_slice(&NO_FLUSH.to_ne_bytes());
+    buffer[DEV..DEV + 8].copy_from_slice(&encode(dev).to_ne_bytes());
+    buffer
+}
+
+/// huge_encode_dev() of linux/kdev_t.h.
+fn encode(dev: DevNo) -> u64 {
+    let (major, minor) = (u64::from(dev.major), u64::from(dev.minor));
+    minor & 0xff | major << 8 | (minor & !0xff) << 12
+}
+
+/// The answer: after `data_start`, each target a struct dm_target_spec with its status as a C string behind it; `next` counts from the first one
+/// (retrieve_status(), drivers/md/dm-ioctl.c).
+fn lines(buffer: &[u8]) -> Option<Vec<String>> {
+    let data = buffer.get(usize::try_from(u32_at(buffer, DATA_START)?).ok()?..)?;
+    let count = u32_at(buffer, TARGET_COUNT)?;
+    let mut lines = Vec::new();
+    let mut at = 0;
+    for _ in 0..count {
+        let spec = data.get(at..)?;
+        let (start, length) = (u64_at(spec, 0)?, u64_at(spec, 8)?);
+        let next = usize::try_from(u32_at(spec, 20)?).ok()?;
+        let kind = c_string(spec.get(24..SPEC)?)?;
+        let status = c_string(spec.get(SPEC..)?)?;
+        lines.push(format!("{start} {length} {kind} {status}").trim_end().to_owned());
+        if next <= at && lines.len() < usize::try_from(count).ok()? {
+            return None;
+        }
+        at = next;
+    }
+    Some(lines)
+}
+
+fn c_string(bytes: &[u8]) -> Option<std::borrow::Cow<'_, str>> {
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    Some(String::from_utf8_lossy(&bytes[..end]))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn answer(targets: &[(u64, u64, &str, &str)]) -> Vec<u8> {
+        let mut buffer = request(DevNo::new(253, 3), DM_HEADER);
+        buffer[TARGET_COUNT..TARGET_COUNT + 4].copy_from_slice(&u32::try_from(targets.len()).unwrap().to_ne_bytes());
+        let mut data = Vec::new();
+        for (start, length, kind, status) in targets {
+            let at = data.len();
+            data.extend_from_slice(&start.to_ne_bytes());
+            data.extend_from_slice(&length.to_ne_bytes());
+            data.extend_from_slice(&[0; 8]);
+            let mut name = [0; 16];
+            name[..kind.len()].copy_from_slice(kind.as_bytes());
+            data.extend_from_slice(&name);
+            data.extend_from_slice(status.as_bytes());
+            data.push(0);
+            data.resize(data.len().next_multiple_of(8), 0);
+            let next = u32::try_from(data.len()).unwrap();
+            data[at + 20..at + 24].copy_from_slice(&next.to_ne_bytes());
+        }
+        buffer.extend(data);
+        buffer
+    }
+
+    #[test]
+    fn each_target_becomes_a_line() {
+        let answer = answer(&[(0, 8, "linear", ""), (8, 16, "thin-pool", "1 2/3 4/5 - rw")]);
+        assert_eq!(lines(&answer).unwrap(), ["0 8 linear", "8 16 thin-pool 1 2/3 4/5 - rw"]);
+    }
+
+    #[test]
+    fn device_numbers_are_encoded_as_the_kernel_decodes_them() {
+        assert_eq!(encode(DevNo::new(253, 3)), 0xfd03);
+        assert_eq!(encode(DevNo::new(253, 0x123)), 0x0010_fd23);
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_makes_the_reading_panic(mut junk in proptest::collection::vec(any::<u8>(), 0..500), start in 0u32..400, count in 0u32..5) {
+            let _lines = lines(&junk);
+            junk.resize(junk.len().max(DM_HEADER), 0);
+            junk[DATA_START..DATA_START + 4].copy_from_slice(&start.to_ne_bytes());
+            junk[TARGET_COUNT..TARGET_COUNT + 4].copy_from_slice(&count.to_ne_bytes());
+            let _lines = lines(&junk);
+        }
+    }
+}

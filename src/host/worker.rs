@@ -1,0 +1,375 @@
+//! Worker processes: small copies of our own binary that do what can block, so that blocking blocks nobody else.
+//!
+//! In: a question for a target, with a time-out. Out: the answer, or that it is stuck, since when and in what. A worker answers many targets in
+//! turn over a pipe. One that does not answer in time is abandoned, counted and replaced; it is never joined and never waited for, and when it
+//! answers at last, the answer is used. Knows nothing of what is asked.
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
+
+use crate::host::clock::now;
+
+/// The longest answer; an inventory of thousands of devices stays far below.
+const MAX_ANSWER: u64 = 64 << 20;
+
+/// How to start a worker.
+#[derive(Clone, Debug)]
+pub struct Spawn {
+    pub program: PathBuf,
+    pub args: Vec<std::ffi::OsString>,
+    /// Workers that answer at a time; stuck ones not counted.
+    pub active: usize,
+    /// Stuck ones that are tolerated; beyond, questions fail at once.
+    pub max_stuck: usize,
+}
+
+#[derive(Debug)]
+pub enum Outcome<A> {
+    Answer(A),
+    /// Not answered in its time, or an earlier question to the same target is not.
+    Stuck {
+        since: Timestamp,
+        /// The process' state and what it waits in, where the kernel tells (`D (disk sleep) in wait_on_page_bit`).
+        waiting_in: Option<String>,
+        /// Gets the answer should it come; None where an earlier asker has it.
+        late: Option<oneshot::Receiver<Result<A, String>>>,
+    },
+    Failed(String),
+}
+
+/// A pool of workers. Cheap to clone.
+pub struct Workers<J, A> {
+    inner: Arc<Inner>,
+    types: PhantomData<fn(J) -> A>,
+}
+
+impl<J, A> Clone for Workers<J, A> {
+    fn clone(&self) -> Self {
+        Workers { inner: self.inner.clone(), types: PhantomData }
+    }
+}
+
+struct Inner {
+    spawn: Spawn,
+    /// One permit for each worker that may be answering now.
+    turns: Semaphore,
+    pool: Mutex<Pool>,
+    /// Questions that have taken longer than `GRACE`; the stuck ones are among them.
+    overdue: watch::Sender<u32>,
+    stuck: watch::Sender<u32>,
+    /// A target is free again.
+    freed: Notify,
+    limitations: watch::Sender<Vec<String>>,
+}
+
+#[derive(Default)]
+struct Pool {
+    idle: Vec<Worker>,
+    /// Targets that are being asked, and when the question was sent.
+    targets: HashMap<String, Option<Timestamp>>,
+    closed: bool,
+}
+
+struct Worker {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// A healthy answer takes well under a millisecond. After this long, others no longer wait for their turn behind it.
+const GRACE: Duration = Duration::from_millis(500);
+/// A worker has nothing to do before its first line but enter a namespace.
+const HELLO: Duration = Duration::from_secs(10);
+
+#[derive(Debug, thiserror::Error)]
+enum WorkerError {
+    #[error("starting a worker process: {0}")]
+    Spawn(#[source] std::io::Error),
+    #[error("a worker process was started without its pipes")]
+    NoPipes,
+    #[error("a worker process did not greet within 10 s")]
+    NoHello,
+    #[error("talking to a worker process: {0}")]
+    Pipe(#[source] std::io::Error),
+    #[error("a worker process ended without an answer")]
+    Ended,
+    #[error("encoding a question for a worker: {0}")]
+    Encode(#[source] serde_json::Error),
+    #[error("a worker's answer makes no sense: {0}")]
+    Decode(#[source] serde_json::Error),
+    #[error("the workers are being closed")]
+    Closed,
+}
+
+/// What a worker says first.
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Hello {
+    /// What it may not see or do, in words for the admin.
+    pub limitations: Vec<String>,
+}
+
+impl<J: Serialize, A: DeserializeOwned + Send + 'static> Workers<J, A> {
+    pub fn start(spawn: Spawn) -> Workers<J, A> {
+        let inner = Inner {
+            turns: Semaphore::new(spawn.active),
+            spawn,
+            pool: Mutex::default(),
+            overdue: watch::Sender::new(0),
+            stuck: watch::Sender::new(0),
+            freed: Notify::new(),
+            limitations: watch::Sender::default(),
+        };
+        Workers { inner: Arc::new(inner), types: PhantomData }
+    }
+
+    /// Asks a worker. `timeout` counts from when the question is sent, not the wait for a free worker. One question is in flight per target:
+    /// a further one waits for it, and is answered `Stuck` when the first has taken longer than `timeout`.
+    pub async fn ask(&self, target: &str, job: J, timeout: Duration) -> Outcome<A> {
+        let claim = loop {
+            let freed = self.inner.freed.notified();
+            match Claim::take(&self.inner, target) {
+                Ok(claim) => break claim,
+                // The first one waits for a worker itself: its own time has not begun.
+                Err(None) => freed.await,
+                Err(Some(since)) => {
+                    let left = timeout.saturating_sub(elapsed(since));
+                    if left.is_zero() {
+                        return Outcome::Stuck { since, waiting_in: None, late: None };
+                    }
+                    // Freed or over: either way the next round tells.
+                    let _ = tokio::time::timeout(left, freed).await;
+                }
+            }
+        };
+        match self.ask_claimed(claim, job, timeout).await {
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::Failed(error.to_string()),
+        }
+    }
+
+    /// How many are stuck.
+    pub fn stuck(&self) -> watch::Receiver<u32> {
+        self.inner.stuck.subscribe()
+    }
+
+    /// What workers said that they may not see or do.
+    pub fn limitations(&self) -> watch::Receiver<Vec<String>> {
+        self.inner.limitations.subscribe()
+    }
+
+    /// Lets all workers go: idle ones end by the end of their pipe, stuck ones are left to the kernel. Returns at once.
+    pub fn close(&self) {
+        let mut pool = self.inner.pool();
+        pool.closed = true;
+        pool.idle.clear();
+    }
+
+    async fn ask_claimed(&self, claim: Claim, job: J, timeout: Duration) -> Result<Outcome<A>, WorkerError> {
+        let turn = self.inner.turns.acquire().await.map_err(|_| WorkerError::Closed)?;
+        let overdue = *self.inner.overdue.borrow();
+        if overdue as usize >= self.inner.spawn.max_stuck {
+            return Ok(Outcome::Failed(format!("not asked: {overdue} questions are overdue, and no more than that may be")));
+        }
+        let mut line = serde_json::to_vec(&job).map_err(WorkerError::Encode)?;
+        line.push(b'\n');
+        let mut worker = self.inner.worker().await?;
+        let since = claim.sent();
+        let mut answer = Vec::new();
+        let mut asked = tokio::time::timeout(GRACE.min(timeout), worker.exchange(&line, &mut answer)).await;
+        let mut late = None;
+        if asked.is_err() {
+            // Slow is not stuck, but no reason to hold up others: a new worker takes this one's turn.
+            late = Some(Overdue::count(&self.inner));
+            drop(turn);
+            asked = tokio::time::timeout(timeout.saturating_sub(GRACE), worker.rest_of_answer(&mut answer)).await;
+        }
+        match asked {
+            Ok(Ok(())) => {
+                let answer = decode(&answer)?;
+                self.inner.give_back(worker);
+                Ok(Outcome::Answer(answer))
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                let overdue = late;
+                let (tell, late) = oneshot::channel();
+                let waiting_in = waiting_in(worker.child.id());
+                let inner = self.inner.clone();
+                inner.stuck.send_modify(|stuck| *stuck += 1);
+                tokio::spawn(async move {
+                    let ended = worker.rest_of_answer(&mut answer).await;
+                    inner.stuck.send_modify(|stuck| *stuck = stuck.saturating_sub(1));
+                    drop(overdue);
+                    drop(claim); // The target may be asked again before the late answer is told.
+                    let result = ended.and_then(|()| decode(&answer)).map_err(|error| error.to_string());
+                    // Nobody may wait for it any more.
+                    let _ = tell.send(result);
+                    worker.retire().await;
+                });
+                Ok(Outcome::Stuck { since, waiting_in, late: Some(late) })
+            }
+        }
+    }
+}
+
+fn decode<A: DeserializeOwned>(answer: &[u8]) -> Result<A, WorkerError> {
+    serde_json::from_slice(answer).map_err(WorkerError::Decode)
+}
+
+impl Inner {
+    /// The lock is held for a push or a pop, never across an await; a panic under it leaves nothing half done.
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn worker(&self) -> Result<Worker, WorkerError> {
+        let idle = {
+            let mut pool = self.pool();
+            if pool.closed {
+                return Err(WorkerError::Closed);
+            }
+            pool.idle.pop()
+        };
+        match idle {
+            Some(worker) => Ok(worker),
+            None => self.spawn().await,
+        }
+    }
+
+    #[allow(clippy::disallowed_methods)] // This is the door: our own binary, no shell, bounded answers.
+    async fn spawn(&self) -> Result<Worker, WorkerError> {
+        let mut child = Command::new(&self.spawn.program)
+            .args(&self.spawn.args)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(false)
+            .spawn()
+            .map_err(WorkerError::Spawn)?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else { return Err(WorkerError::NoPipes) };
+        let mut worker = Worker { child, stdin, stdout: BufReader::new(stdout) };
+        let mut line = Vec::new();
+        tokio::time::timeout(HELLO, worker.rest_of_answer(&mut line)).await.map_err(|_| WorkerError::NoHello)??;
+        let hello: Hello = decode(&line)?;
+        self.limitations.send_if_modified(|known| {
+            let new: Vec<String> = hello.limitations.into_iter().filter(|limitation| !known.contains(limitation)).collect();
+            for limitation in &new {
+                tracing::warn!(%limitation, "a worker may see less than it should");
+            }
+            known.extend(new);
+            true
+        });
+        Ok(worker)
+    }
+
+    /// Keeps as many as can be busy at a time; a surplus one ends with its pipe.
+    fn give_back(&self, worker: Worker) {
+        let surplus = {
+            let mut pool = self.pool();
+            if pool.closed || pool.idle.len() >= self.spawn.active {
+                Some(worker)
+            } else {
+                pool.idle.push(worker);
+                None
+            }
+        };
+        if let Some(worker) = surplus {
+            tokio::spawn(worker.retire());
+        }
+    }
+}
+
+impl Worker {
+    async fn exchange(&mut self, line: &[u8], answer: &mut Vec<u8>) -> Result<(), WorkerError> {
+        self.stdin.write_all(line).await.map_err(WorkerError::Pipe)?;
+        self.rest_of_answer(answer).await
+    }
+
+    /// Goes on where a time-out cut it off: what was read is kept in `answer`.
+    async fn rest_of_answer(&mut self, answer: &mut Vec<u8>) -> Result<(), WorkerError> {
+        (&mut self.stdout).take(MAX_ANSWER).read_until(b'\n', answer).await.map_err(WorkerError::Pipe)?;
+        if answer.last() == Some(&b'\n') { Ok(()) } else { Err(WorkerError::Ended) }
+    }
+
+    /// Closes its pipe and reaps it whenever it ends.
+    async fn retire(self) {
+        let Worker { mut child, stdin, .. } = self;
+        drop(stdin);
+        // Its status tells nothing that its answer did not.
+        let _ = child.wait().await;
+    }
+}
+
+/// The right to ask a target. Dropping it lets others.
+struct Claim {
+    inner: Arc<Inner>,
+    target: String,
+}
+
+impl Claim {
+    /// The error: when the question that is in flight was sent, None while it waits for a worker.
+    fn take(inner: &Arc<Inner>, target: &str) -> Result<Claim, Option<Timestamp>> {
+        let mut pool = inner.pool();
+        if let Some(sent) = pool.targets.get(target) {
+            return Err(*sent);
+        }
+        pool.targets.insert(target.to_owned(), None);
+        Ok(Claim { inner: inner.clone(), target: target.to_owned() })
+    }
+
+    fn sent(&self) -> Timestamp {
+        let at = now();
+        self.inner.pool().targets.insert(self.target.clone(), Some(at));
+        at
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.inner.pool().targets.remove(&self.target);
+        self.inner.freed.notify_waiters();
+    }
+}
+
+/// A question that is slower than it should be, stuck or not.
+struct Overdue(Arc<Inner>);
+
+impl Overdue {
+    fn count(inner: &Arc<Inner>) -> Overdue {
+        inner.overdue.send_modify(|overdue| *overdue += 1);
+        Overdue(inner.clone())
+    }
+}
+
+impl Drop for Overdue {
+    fn drop(&mut self) {
+        self.0.overdue.send_modify(|overdue| *overdue = overdue.saturating_sub(1));
+    }
+}
+
+fn elapsed(since: Timestamp) -> Duration {
+    // A clock that was set back makes it zero: then we wait a little longer.
+    Duration::try_from(now().duration_since(since)).unwrap_or_default()
+}
+
+/// `D (disk sleep) in request_wait_answer`, from /proc/PID (proc_pid_status(5), proc_pid_wchan(5)); reading either does not wait for the process.
+fn waiting_in(pid: Option<u32>) -> Option<String> {
+    let pid = pid?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().to_owned();
+    match std::fs::read_to_string(format!("/proc/{pid}/wchan")) {
+        Ok(place) if !matches!(place.trim(), "" | "0") => Some(format!("{state} in {}", place.trim())),
+        _ => Some(state),
+    }
+}

@@ -1,0 +1,270 @@
+//! Events: what the kernel (or udev, after it has looked) says of devices that come, change and go, through libudev's netlink monitor.
+//!
+//! In: uevents of block, nvme and enclosure devices. Out: `Event`s. An event is a reason to scan again, never a fact by itself; so nothing is lost
+//! as long as one event follows the last change, and an overflow on any side becomes `Overrun`.
+//! udev's objects never leave the thread.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nix::sched::CloneFlags;
+use nix::sys::socket::sockopt;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use udev::{MonitorBuilder, MonitorSocket};
+
+use crate::host::root::HostRoot;
+use crate::model::report::SourceStatus;
+
+/// `nvme` for controllers without namespaces, `enclosure` for drives that are pushed into another slot.
+const SUBSYSTEMS: [&str; 4] = ["block", "nvme", "nvme-subsystem", "enclosure"];
+/// About 100,000 events. Memory is used only while events wait.
+const RECEIVE_BUFFER: usize = 128 * 1024 * 1024;
+const CHANNEL: usize = 256;
+const STACK: usize = 128 * 1024;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    Changed {
+        /// `add`, `change`, `remove`…
+        action: String,
+        subsystem: String,
+        /// Kernel name: `sda1`, `nvme0`.
+        devname: String,
+        seqnum: u64,
+    },
+    /// Events came faster than they were taken: look at everything.
+    Overrun,
+    /// There will be no more events; says why.
+    Lost(String),
+}
+
+/// The receiving side. Dropping it ends the thread.
+pub struct Events {
+    receiver: mpsc::Receiver<Event>,
+    overrun: Arc<AtomicBool>,
+    /// Its closing wakes the thread.
+    _stop: Option<OwnedFd>,
+}
+
+impl Events {
+    /// None when there will be no more events. Cancel-safe.
+    pub async fn recv(&mut self) -> Option<Event> {
+        if self.overrun.swap(false, Ordering::SeqCst) {
+            return Some(Event::Overrun);
+        }
+        self.receiver.recv().await
+    }
+}
+
+/// Starts listening. Every event after the return is seen. Status `Down` or `Limited` says what is missing; then scan from time to time.
+pub fn start(root: &HostRoot) -> (SourceStatus, Events) {
+    start_with(root, RECEIVE_BUFFER)
+}
+
+/// With a receive buffer of another size, for a test of its overflow.
+#[doc(hidden)]
+pub fn start_with(root: &HostRoot, buffer: usize) -> (SourceStatus, Events) {
+    let (sender, receiver) = mpsc::channel(CHANNEL);
+    let overrun = Arc::new(AtomicBool::new(false));
+    let mut events = Events { receiver, overrun: Arc::clone(&overrun), _stop: None };
+    if root.is_recorded() {
+        return (SourceStatus::Limited("a recorded tree has no events".to_owned()), events);
+    }
+    let (stopped, stop) = match nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC) {
+        Ok(ends) => ends,
+        Err(error) => return (SourceStatus::Down(format!("no device events: making a pipe: {error}")), events),
+    };
+    events._stop = Some(stop);
+    let (tell, told) = std::sync::mpsc::channel();
+    let root = root.clone();
+    let thread = std::thread::Builder::new().name("uevents".to_owned()).stack_size(STACK).spawn(move || {
+        let (status, socket) = match open(&root, buffer) {
+            Ok((status, socket)) => (status, Some(socket)),
+            Err(error) => (SourceStatus::Down(format!("no device events: {error}")), None),
+        };
+        // Fails only when the caller is gone; then the pipe is closed as well.
+        let _ = tell.send(status);
+        if let Some(socket) = socket {
+            let outlet = Outlet { sender, overrun };
+            if let Err(error) = follow(&socket, &stopped, &outlet) {
+                outlet.lost(error);
+            }
+        }
+    });
+    let status = match thread {
+        Ok(_detached) => told.recv().unwrap_or_else(|_| SourceStatus::Down("no device events: the thread ended".to_owned())),
+        Err(error) => SourceStatus::Down(format!("no device events: starting a thread: {error}")),
+    };
+    (status, events)
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ListenError {
+    #[error("opening the netlink monitor: {0}")]
+    Open(io::Error),
+    #[error("waiting for the netlink socket: {0}")]
+    Wait(Errno),
+    #[error("receiving from the netlink socket: {0}")]
+    Receive(Errno),
+    #[error("the netlink socket is closed")]
+    Closed,
+}
+
+/// In the host's network namespace: udevd's events stay in its own, and the kernel's reach no namespace below another user namespace
+/// (uevent_net_broadcast_untagged(), lib/kobject_uevent.c).
+fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket), ListenError> {
+    let mut limits = Vec::new();
+    if let Err(why) = enter_host_network(root) {
+        limits.push(why);
+    }
+    // udevd's own socket: while it is there, udevd runs and sends on what it has looked at.
+    let control = "/run/udev/control";
+    let udev_runs = root.at(control).exists();
+    // libudev looks for it at its own place and hears nothing, without a word, where it is not there (device_monitor_new_full()).
+    let udev_heard = udev_runs && std::path::Path::new(control).exists();
+    let builder = if udev_heard { MonitorBuilder::new() } else { MonitorBuilder::new_kernel() }.map_err(ListenError::Open)?;
+    let builder =
+        SUBSYSTEMS.iter().try_fold(builder, |builder, subsystem| builder.match_subsystem(subsystem)).map_err(ListenError::Open)?;
+    if nix::sys::socket::setsockopt(&builder, sockopt::RcvBufForce, &buffer).is_err() {
+        // Without CAP_NET_ADMIN, up to net.core.rmem_max.
+        if let Err(error) = nix::sys::socket::setsockopt(&builder, sockopt::RcvBuf, &buffer) {
+            limits.push(format!("the receive buffer is small: {error}"));
+        }
+    }
+    let socket = builder.listen().map_err(ListenError::Open)?;
+    if !udev_runs {
+        limits.insert(0, "udevd does not run: kernel events and sysfs only, no udev links and properties".to_owned());
+    } else if !udev_heard {
+        limits.insert(0, format!("{control} is not mounted here: kernel events, which come before udev has looked at the device"));
+    }
+    let status = if limits.is_empty() { SourceStatus::Active("udev events".to_owned()) } else { SourceStatus::Limited(limits.join("; ")) };
+    Ok((status, socket))
+}
+
+/// Only this thread moves: a network namespace belongs to a thread.
+fn enter_host_network(root: &HostRoot) -> Result<(), String> {
+    let hosts = root.at("/proc/1/ns/net");
+    // The thread's own, from our own /proc whatever the host root. Reading that of PID 1 takes the right to trace it (ptrace(2)).
+    let name = |path: &std::path::Path| {
+        std::fs::read_link(path).map_err(|error| {
+            format!("reading {}: {error}: if the host's network namespace is another one, events may be missing", path.display())
+        })
+    };
+    let (host, own) = (name(&hosts)?, name(std::path::Path::new("/proc/thread-self/ns/net"))?);
+    if host == own {
+        return Ok(());
+    }
+    let entered = std::fs::File::open(&hosts)
+        .map_err(|error| error.to_string())
+        .and_then(|namespace| nix::sched::setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|errno| errno.to_string()));
+    entered.map_err(|error| format!("entering the host's network namespace: {error}: events may be missing"))
+}
+
+/// Until the other side is gone.
+fn follow(socket: &MonitorSocket, stopped: &OwnedFd, outlet: &Outlet) -> Result<(), ListenError> {
+    loop {
+        let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN), PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
+        match nix::poll::poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => continue,
+            Err(error) => return Err(ListenError::Wait(error)),
+        }
+        let [on_socket, on_stop] = fds.map(|fd| fd.revents().unwrap_or(PollFlags::empty()));
+        if !on_stop.is_empty() {
+            return Ok(());
+        }
+        if on_socket.intersects(PollFlags::POLLHUP | PollFlags::POLLNVAL) {
+            return Err(ListenError::Closed);
+        }
+        drain(socket, outlet)?;
+    }
+}
+
+/// All that waits on the socket. libudev gives nothing at the end and leaves the reason in errno, as at an overflow of the buffer.
+fn drain(socket: &MonitorSocket, outlet: &Outlet) -> Result<(), ListenError> {
+    let mut events = socket.iter();
+    loop {
+        Errno::clear();
+        let Some(event) = events.next() else { break };
+        let text = |text: Option<&std::ffi::OsStr>| text.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+        outlet.send(Event::Changed {
+            action: text(event.action()),
+            subsystem: text(event.subsystem()),
+            devname: event.sysname().to_string_lossy().into_owned(),
+            seqnum: event.sequence_number(),
+        });
+    }
+    match Errno::last() {
+        // Unset: the last message was one that the filter does not pass.
+        Errno::EAGAIN | Errno::EINTR => Ok(()),
+        Errno::ENOBUFS => {
+            outlet.send(Event::Overrun);
+            Ok(())
+        }
+        errno if errno == Errno::from_raw(0) => Ok(()),
+        // A message that libudev cannot read (a stranger's, or damaged) says nothing of the socket.
+        Errno::EINVAL | Errno::EBADMSG | Errno::ENODEV | Errno::ENOENT | Errno::ENODATA | Errno::EIO => {
+            outlet.send(Event::Overrun);
+            Ok(())
+        }
+        errno => Err(ListenError::Receive(errno)),
+    }
+}
+
+struct Outlet {
+    sender: mpsc::Sender<Event>,
+    overrun: Arc<AtomicBool>,
+}
+
+impl Outlet {
+    /// Never waits. What does not fit is folded into one `Overrun`: the flag is up before the channel is tried again, so either the try gets
+    /// through and wakes the receiver, or the channel is full, and the receiver sees the flag before it has emptied it.
+    fn send(&self, event: Event) {
+        if let Err(TrySendError::Full(_folded)) = self.sender.try_send(event) {
+            self.overrun.store(true, Ordering::SeqCst);
+            // Full again is as good, and closed means that nobody listens.
+            let _ = self.sender.try_send(Event::Overrun);
+        }
+    }
+
+    fn lost(&self, error: ListenError) {
+        // The thread ends here, so waiting for room holds nobody up; closed means that nobody listens.
+        let _ = self.sender.blocking_send(Event::Lost(error.to_string()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn events_that_do_not_fit_become_one_overrun() {
+        let (sender, receiver) = mpsc::channel(4);
+        let overrun = Arc::new(AtomicBool::new(false));
+        let mut events = Events { receiver, overrun: Arc::clone(&overrun), _stop: None };
+        let outlet = Outlet { sender, overrun };
+        for seqnum in 0..10_000 {
+            outlet.send(Event::Changed { action: "change".into(), subsystem: "block".into(), devname: "sda".into(), seqnum });
+        }
+        assert_eq!(events.recv().await, Some(Event::Overrun));
+        for expected in 0..4 {
+            assert!(matches!(events.recv().await, Some(Event::Changed { seqnum, .. }) if seqnum == expected));
+        }
+        drop(outlet);
+        assert_eq!(events.recv().await, None);
+    }
+
+    #[tokio::test]
+    async fn a_recorded_tree_has_no_events_and_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("exec")).unwrap();
+        let (status, mut events) = start(&HostRoot::new(dir.path()));
+        assert_eq!(status, SourceStatus::Limited("a recorded tree has no events".into()));
+        assert_eq!(events.recv().await, None);
+    }
+}

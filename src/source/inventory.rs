@@ -1,0 +1,61 @@
+//! Inventory: the drives of the node and the block devices above them, from sysfs (/sys/class/block, /sys/class/nvme, /sys/fs/btrfs) and udev's
+//! database (/run/udev/data). One reader for the live host and for a recorded tree.
+//!
+//! In: the host root, patterns of names to admit and to ignore. Out: an `Inventory`. Only attributes are read whose reading cannot wait for I/O,
+//! with one exception (virtio-blk's `serial`, where udev has not read it before); still the scan runs in a worker.
+//! May not enter: mounts, volumes, health.
+
+mod block;
+mod btrfs;
+mod classify;
+mod drive;
+mod identity;
+mod nvme;
+mod sysfs;
+mod text;
+mod udev_db;
+
+use std::io;
+
+use crate::host::root::HostRoot;
+use crate::model::block::Inventory;
+use crate::source::inventory::drive::Found;
+use crate::source::inventory::sysfs::Reader;
+
+const CLASS_BLOCK: &str = "/sys/class/block";
+
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    #[error("reading {CLASS_BLOCK}")]
+    ListDevices(#[source] io::Error),
+}
+
+/// All drives and block devices there are now. `admit`: names (with `*` and `?`) of loop and other virtual devices that shall count as drives;
+/// `ignore`: names of drives that shall not.
+///
+/// A device that vanishes meanwhile is left out. What cannot be read otherwise is in `warnings`, each naming its file.
+pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inventory, ScanError> {
+    let reader = Reader::new(root);
+    let names = reader.must_list(CLASS_BLOCK).map_err(ScanError::ListDevices)?;
+    let mut entries: Vec<_> = names.iter().filter_map(|name| block::read(&reader, name)).collect();
+    let ignored = |name: &str| text::matches_any(ignore, name);
+
+    let mut found: Vec<Found> = nvme::find(&reader, &entries, &ignored);
+    for entry in entries.iter().filter(|entry| entry.nvme_parent.is_none() && !ignored(&entry.device.name)) {
+        found.extend(drive::find(&reader, entry, admit));
+    }
+    let drives = drive::name(found);
+    for drive in &drives {
+        for node in &drive.devices {
+            if let Some(entry) = entries.iter_mut().find(|entry| entry.device.name == node.name) {
+                entry.device.drive = Some(drive.id.clone());
+            }
+        }
+    }
+    let devices = entries.into_iter().map(|entry| (entry.device.name.clone(), entry.device)).collect();
+    let btrfs = btrfs::read(&reader);
+    Ok(Inventory { drives, devices, btrfs, warnings: reader.into_warnings() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! Mounted btrfs filesystems, from /sys/fs/btrfs (Documentation/ABI: fs/btrfs/sysfs.c). Their members are otherwise in no device's `slaves/`.
+
+use crate::model::block::BtrfsFs;
+use crate::source::inventory::sysfs::{Gone, Reader};
+
+const DIR: &str = "/sys/fs/btrfs";
+
+pub fn read(reader: &Reader<'_>) -> Vec<BtrfsFs> {
+    // `features` and `debug` lie beside the filesystems, whose folders are named by their UUIDs.
+    let uuids = reader.list(DIR).into_iter().filter(|name| name.len() == 36 && name.matches('-').count() == 4);
+    uuids.filter_map(|uuid| read_one(reader, uuid).ok()).collect()
+}
+
+fn read_one(reader: &Reader<'_>, uuid: String) -> Result<BtrfsFs, Gone> {
+    let dir = format!("{DIR}/{uuid}");
+    let mut missing_devices = 0;
+    for member in reader.list(&format!("{dir}/devinfo")) {
+        if reader.flag(&format!("{dir}/devinfo/{member}/missing"))? == Some(true) {
+            missing_devices += 1;
+        }
+    }
+    Ok(BtrfsFs {
+        label: reader.text(&format!("{dir}/label"))?,
+        devices: reader.list(&format!("{dir}/devices")),
+        missing_devices,
+        data_profiles: profiles(reader, &format!("{dir}/allocation/data")),
+        metadata_profiles: profiles(reader, &format!("{dir}/allocation/metadata")),
+        uuid,
+    })
+}
+
+/// Profiles are folders between attribute files.
+fn profiles(reader: &Reader<'_>, dir: &str) -> Vec<String> {
+    reader.list(dir).into_iter().filter(|name| reader.is_dir(&format!("{dir}/{name}"))).collect()
+}

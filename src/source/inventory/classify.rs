@@ -1,0 +1,221 @@
+//! What kind of thing a disk is and how it is attached, from where it hangs in /sys/devices and what it says of itself. Pure.
+
+use crate::model::drive::{DriveKind, Transport};
+
+/// What sysfs shows of a disk's attachment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Signs<'a> {
+    /// Kernel name: `sda`.
+    pub name: &'a str,
+    /// The device's directory: `/sys/devices/pci0000:00/…/block/sda`.
+    pub sysfs: &'a str,
+    /// SCSI inquiry vendor and model, NVMe or MMC model.
+    pub vendor: Option<&'a str>,
+    pub model: Option<&'a str>,
+    /// NVMe controller's `transport`: `pcie`, `tcp`, `rdma`, `fc`, `loop`.
+    pub nvme_transport: Option<&'a str>,
+    /// `proc_name` of the SCSI host: the driver (`ahci`, `megaraid_sas`).
+    pub scsi_driver: Option<&'a str>,
+    /// SCSI channel of the device.
+    pub scsi_channel: Option<u32>,
+    /// hpsa's and smartpqi's `raid_level`: `N/A` on a physical disk.
+    pub raid_level: Option<&'a str>,
+    pub rotational: Option<bool>,
+}
+
+pub fn transport(signs: &Signs<'_>) -> Transport {
+    let has = |prefix: &str| components(signs.sysfs).any(|part| numbered(part, prefix));
+    if let Some(nvme) = signs.nvme_transport {
+        return if matches!(nvme, "tcp" | "rdma" | "fc" | "loop") { Transport::NvmeFabrics } else { Transport::Nvme };
+    }
+    if numbered(signs.name, "loop") {
+        Transport::Loop
+    } else if numbered(signs.name, "nbd") {
+        Transport::Nbd
+    } else if components(signs.sysfs).any(|part| part == "mmc_host") {
+        Transport::Mmc
+    } else if has("usb") {
+        Transport::Usb
+    } else if has("session") {
+        Transport::Iscsi
+    } else if components(signs.sysfs).any(|part| part.starts_with("rport-")) {
+        Transport::FibreChannel
+    } else if components(signs.sysfs).any(|part| part.starts_with("VMBUS:") || part.starts_with("MSFT1000:"))
+        || signs.scsi_driver == Some("storvsc_host")
+    {
+        Transport::HyperV
+    } else if components(signs.sysfs).any(|part| part.starts_with("vbd-")) || signs.name.starts_with("xvd") {
+        Transport::Xen
+    } else if has("virtio") {
+        Transport::Virtio
+    } else if is_logical_disk(signs) {
+        Transport::Raid
+    } else if has("ata") || signs.vendor == Some("ATA") {
+        // Also a SATA disk behind a SAS controller, whose translation calls the vendor so (SAT-3, 8.2.2).
+        Transport::Sata
+    } else if below_sas(signs.sysfs) {
+        Transport::Sas
+    } else if signs.scsi_channel.is_some() {
+        Transport::Scsi
+    } else {
+        Transport::Unknown
+    }
+}
+
+/// A logical disk that a RAID controller makes of its physical ones.
+fn is_logical_disk(signs: &Signs<'_>) -> bool {
+    let physical_vendor = matches!(signs.vendor, Some("ATA" | "NVMe"));
+    match signs.scsi_driver {
+        // Channels 0 and 1 are physical disks (MEGASAS_IS_LOGICAL in megaraid_sas.h).
+        Some("megaraid_sas") => signs.scsi_channel.is_some_and(|channel| channel >= 2),
+        // raid_level_show() of hpsa.c and smartpqi_init.c.
+        Some("hpsa" | "smartpqi") => signs.raid_level.is_some_and(|level| !level.starts_with("N/A")),
+        // Containers are on channel 0 (CONTAINER_CHANNEL in aacraid.h), physical disks on the others.
+        Some("aacraid") => signs.scsi_channel == Some(0),
+        // Physical disks hang below an end device of the SAS transport, volumes do not (RAID_CHANNEL in mpt3sas_base.h).
+        Some("mpt2sas" | "mpt3sas" | "mpi3mr") => !below_sas(signs.sysfs) && !physical_vendor,
+        Some("3w-9xxx" | "3w-sas" | "3w-xxxx" | "arcmsr" | "ips" | "megaraid" | "megaraid_legacy" | "stex") => !physical_vendor,
+        _ => signs.name.starts_with("cciss!"),
+    }
+}
+
+pub fn below_sas(sysfs: &str) -> bool {
+    components(sysfs).any(|part| part.starts_with("end_device-"))
+}
+
+pub fn kind(signs: &Signs<'_>, transport: Transport) -> DriveKind {
+    match transport {
+        Transport::Loop | Transport::Virtio | Transport::Xen | Transport::HyperV => DriveKind::Virtual,
+        _ if transport.is_remote() || numbered(signs.name, "rbd") => DriveKind::Remote,
+        _ if is_hypervisors(signs) => DriveKind::Virtual,
+        Transport::Mmc => DriveKind::Emmc,
+        Transport::Usb => DriveKind::Usb,
+        Transport::Nvme => DriveKind::Nvme,
+        _ => match signs.rotational {
+            // A disk of the kernel's own making has no device above it.
+            _ if signs.sysfs.starts_with("/sys/devices/virtual/") => DriveKind::Virtual,
+            Some(true) => DriveKind::Hdd,
+            Some(false) => DriveKind::Ssd,
+            None => DriveKind::Unknown,
+        },
+    }
+}
+
+/// Disks that a hypervisor or a cloud makes up: health and rotation speed of them mean nothing.
+fn is_hypervisors(signs: &Signs<'_>) -> bool {
+    const VENDORS: [&str; 9] = ["QEMU", "VMware", "VBOX", "Msft", "Google", "NUTANIX", "Xen", "Virtuozzo", "AHV"];
+    const MODELS: [&str; 13] = [
+        "QEMU ",
+        "VMware",
+        "VBOX ",
+        "ORCL-VBOX",
+        "Amazon EC2",
+        "Amazon Elastic",
+        "nvme_card",
+        "MSFT NVMe",
+        "Microsoft NVMe",
+        "Alibaba Cloud",
+        "Google ",
+        "Virtual ",
+        "Parallels",
+    ];
+    signs.vendor.is_some_and(|vendor| VENDORS.iter().any(|known| vendor.eq_ignore_ascii_case(known)))
+        || signs.model.is_some_and(|model| MODELS.iter().any(|known| model.starts_with(known)))
+        // scsi_debug's disks, and VMware's paravirtual controller whatever the disk says.
+        || components(signs.sysfs).any(|part| numbered(part, "pseudo_"))
+        || signs.scsi_driver == Some("vmw_pvscsi")
+}
+
+/// Address of the nearest PCI device above: `0000:03:00.0`.
+pub fn pci_address(sysfs: &str) -> Option<&str> {
+    components(sysfs).filter(|part| is_pci_address(part)).last()
+}
+
+fn is_pci_address(part: &str) -> bool {
+    let mut fields = part.split([':', '.']);
+    let mut hex = |length: std::ops::RangeInclusive<usize>| {
+        fields.next().is_some_and(|field| length.contains(&field.len()) && field.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    // Domains have four digits, behind a VMD controller more.
+    hex(4..=8) && hex(2..=2) && hex(2..=2) && hex(1..=1) && fields.next().is_none() && part.matches(':').count() == 2
+}
+
+/// SCSI `host:channel:target:lun`, the component of that form nearest to the disk.
+pub fn hctl(sysfs: &str) -> Option<&str> {
+    components(sysfs)
+        .filter(|part| part.split(':').count() == 4 && part.split(':').all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())))
+        .last()
+}
+
+fn components(sysfs: &str) -> impl Iterator<Item = &str> {
+    sysfs.split('/').filter(|part| !part.is_empty())
+}
+
+/// `usb1` for `usb`: the prefix and a number.
+pub fn numbered(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(sysfs: &str, vendor: &str, scsi_driver: Option<&str>, rotational: bool) -> (Transport, DriveKind) {
+        let signs = Signs {
+            name: sysfs.rsplit('/').next().unwrap_or_default(),
+            sysfs,
+            vendor: Some(vendor),
+            scsi_driver,
+            scsi_channel: hctl(sysfs).and_then(|text| text.split(':').nth(1)?.parse().ok()),
+            rotational: Some(rotational),
+            ..Signs::default()
+        };
+        let transport = transport(&signs);
+        (transport, kind(&signs, transport))
+    }
+
+    #[test]
+    fn the_place_in_sysfs_tells_the_transport() {
+        let pci = "/sys/devices/pci0000:00/0000:00:1f.2";
+        let check =
+            |path: &str, vendor: &str, driver: &str, rotational: bool| told(&format!("{pci}/{path}"), vendor, Some(driver), rotational);
+        assert_eq!(check("ata1/host0/target0:0:0/0:0:0:0/block/sda", "ATA", "ahci", true), (Transport::Sata, DriveKind::Hdd));
+        let sas = "host0/port-0:0/expander-0:0/port-0:0:1/end_device-0:0:1/target0:0:1/0:0:1:0/block/sdb";
+        assert_eq!(check(sas, "SEAGATE", "mpt3sas", true), (Transport::Sas, DriveKind::Hdd));
+        assert_eq!(check(sas, "ATA", "mpt3sas", false), (Transport::Sata, DriveKind::Ssd));
+        assert_eq!(check("host0/target0:1:0/0:1:0:0/block/sdb", "LSI", "mpt3sas", true), (Transport::Raid, DriveKind::Hdd));
+        assert_eq!(check("host0/target0:2:0/0:2:0:0/block/sdb", "DELL", "megaraid_sas", true), (Transport::Raid, DriveKind::Hdd));
+        assert_eq!(check("host0/target0:0:9/0:0:9:0/block/sdb", "SEAGATE", "megaraid_sas", true), (Transport::Scsi, DriveKind::Hdd));
+        assert_eq!(check("usb2/2-1/2-1:1.0/host6/target6:0:0/6:0:0:0/block/sdb", "WD", "uas", true), (Transport::Usb, DriveKind::Usb));
+        assert_eq!(
+            check("host3/rport-3:0-1/target3:0:0/3:0:0:4/block/sdx", "NETAPP", "qla2xxx", false),
+            (Transport::FibreChannel, DriveKind::Remote)
+        );
+        assert_eq!(check("virtio1/block/vda", "0x1af4", "", true), (Transport::Virtio, DriveKind::Virtual));
+        assert_eq!(
+            check("virtio1/host0/target0:0:0/0:0:0:1/block/sda", "QEMU", "virtio_scsi", false),
+            (Transport::Virtio, DriveKind::Virtual)
+        );
+        assert_eq!(check("ata1/host0/target0:0:0/0:0:0:0/block/sda", "VBOX", "ahci", true), (Transport::Sata, DriveKind::Virtual));
+        assert_eq!(check("mmc_host/mmc0/mmc0:0001/block/mmcblk0", "", "", false), (Transport::Mmc, DriveKind::Emmc));
+        assert_eq!(told("/sys/devices/vbd-51712/block/xvda", "", None, false), (Transport::Xen, DriveKind::Virtual));
+        assert_eq!(
+            told("/sys/devices/platform/host2/session1/target2:0:0/2:0:0:0/block/sdc", "LIO-ORG", None, false),
+            (Transport::Iscsi, DriveKind::Remote)
+        );
+        assert_eq!(told("/sys/devices/virtual/block/nbd3", "", None, false), (Transport::Nbd, DriveKind::Remote));
+    }
+
+    #[test]
+    fn addresses_are_the_ones_nearest_to_the_disk() {
+        let path = "/sys/devices/pci0000:00/0000:00:1c.0/0000:03:00.0/host0/port-0:0/end_device-0:0/target0:0:1/0:0:1:0/block/sdb";
+        assert_eq!(pci_address(path), Some("0000:03:00.0"));
+        assert_eq!(hctl(path), Some("0:0:1:0"));
+        assert_eq!(
+            pci_address("/sys/devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:06.0/10000:e1:00.0/nvme/nvme0"),
+            Some("10000:e1:00.0")
+        );
+        assert_eq!(pci_address("/sys/devices/virtual/block/loop0"), None);
+        assert_eq!(hctl("/sys/devices/virtual/block/loop0"), None);
+    }
+}

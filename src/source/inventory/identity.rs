@@ -1,0 +1,296 @@
+//! Which identity a drive has, and which device nodes are one drive. Pure.
+//!
+//! In: what each device node says of itself. Out: groups of nodes, each a drive, with an id that depends on no kernel name.
+//!
+//! The order of identities (the first that is valid and that no other drive has too):
+//! 1. a number with an authority behind it that is wide: nguid, eui64, uuid; 2. naa (the WWN of SCSI and ATA); 3. `MODEL_SERIAL`, then a vendor's
+//!    `t10.` text; 4. `path:…`, which names the place and is marked unstable.
+//!
+//! An NVMe controller is a drive, and nguid and eui64 belong to its namespaces, which come and go: a second one is created, the only one is
+//! deleted, a failing controller loses all. So a controller's `MODEL_SERIAL` (mandatory in Identify Controller) goes first, and a namespace's
+//! number is taken only when the serial is bogus or not unique.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::ids::DriveId;
+
+/// One device node (or one NVMe subsystem) that wants to be a drive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Candidate {
+    /// Identities, best first, already free of bogus ones. Never empty strings.
+    pub identities: Vec<String>,
+    /// Where it sits, for the fallback; differs between any two nodes that exist at once, except for namespaces of one place.
+    pub path: String,
+    /// Where it sits in sysfs, without its kernel name: tells two apart whose `path` is the same.
+    pub exact_path: String,
+    /// Non-bogus only.
+    pub serial: Option<String>,
+    pub model: Option<String>,
+    pub size_bytes: u64,
+    /// The target it is reached through (host:channel:target), where one drive can be reached through several; None where it cannot
+    /// (USB, a SATA port, virtio-blk): there, equal serials are a lie of the hardware.
+    pub nexus: Option<String>,
+    /// Whether a non-path identity is one that stays with the drive (false for loop devices).
+    pub never_stable: bool,
+}
+
+/// A drive: indices of the candidates that are it, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assigned {
+    pub members: Vec<usize>,
+    pub id: DriveId,
+    pub stable: bool,
+}
+
+pub fn assign(candidates: &[Candidate]) -> Vec<Assigned> {
+    let groups = group(candidates);
+    // How many drives claim each identity, at whatever level.
+    let mut claims: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut paths: BTreeMap<&str, usize> = BTreeMap::new();
+    for members in &groups {
+        *paths.entry(place(candidates, members)).or_default() += 1;
+        let own: BTreeSet<&str> = members.iter().flat_map(|at| candidates[*at].identities.iter().map(String::as_str)).collect();
+        for identity in own {
+            *claims.entry(identity).or_default() += 1;
+        }
+    }
+    groups
+        .iter()
+        .map(|members| {
+            let first = &candidates[members[0]];
+            let common = |identity: &&String| members.iter().all(|at| candidates[*at].identities.contains(*identity));
+            let unique = first.identities.iter().filter(common).find(|identity| claims.get(identity.as_str()) == Some(&1));
+            let place = place(candidates, members);
+            let (id, stable) = match unique {
+                Some(identity) => (DriveId::new(identity), !first.never_stable),
+                None if paths.get(place) == Some(&1) => (DriveId::new(format!("path:{place}")), false),
+                None => (DriveId::new(format!("path:{}", first.exact_path)), false),
+            };
+            Assigned { members: members.clone(), id, stable }
+        })
+        .collect()
+}
+
+/// The place of a drive with several paths is the first in the alphabet, so that it does not depend on the order in which they were found.
+fn place<'a>(candidates: &'a [Candidate], members: &[usize]) -> &'a str {
+    members.iter().map(|at| candidates[*at].path.as_str()).min().unwrap_or_default()
+}
+
+/// Two nodes are one drive only on equal best identity, model, size and (where both say one) serial, reached through different targets.
+fn group(candidates: &[Candidate]) -> Vec<Vec<usize>> {
+    let mut by_key: BTreeMap<(&str, Option<&str>, u64), Vec<usize>> = BTreeMap::new();
+    let mut groups = Vec::new();
+    for (at, candidate) in candidates.iter().enumerate() {
+        match (candidate.identities.first(), &candidate.nexus) {
+            (Some(identity), Some(_)) => {
+                by_key.entry((identity, candidate.model.as_deref(), candidate.size_bytes)).or_default().push(at);
+            }
+            _ => groups.push(vec![at]),
+        }
+    }
+    for members in by_key.into_values() {
+        let targets: BTreeSet<_> = members.iter().map(|at| &candidates[*at].nexus).collect();
+        let serials: BTreeSet<_> = members.iter().filter_map(|at| candidates[*at].serial.as_ref()).collect();
+        if targets.len() == members.len() && serials.len() <= 1 {
+            groups.push(members);
+        } else {
+            groups.extend(members.into_iter().map(|at| vec![at]));
+        }
+    }
+    groups.sort();
+    groups
+}
+
+/// `MODEL_SERIAL`, runs of white space folded into one `_`.
+pub fn model_serial(model: &str, serial: &str) -> String {
+    let fold = |text: &str| text.split_whitespace().collect::<Vec<_>>().join("_");
+    format!("{}_{}", fold(model), fold(serial))
+}
+
+/// A serial number that identifies nothing: empty, one character repeated, digits counted up, a placeholder, unprintable.
+pub fn is_bogus_serial(serial: &str) -> bool {
+    const PLACEHOLDERS: [&str; 10] = [
+        "1.0",
+        "none",
+        "null",
+        "n/a",
+        "unknown",
+        "serial",
+        "default string",
+        "not specified",
+        "to be filled by o.e.m.",
+        // JMicron's and ASMedia's bridges when their EEPROM is empty.
+        "dd56419883891",
+    ];
+    let serial = serial.trim();
+    let lower = serial.to_ascii_lowercase();
+    !serial.chars().all(|c| c == ' ' || c.is_ascii_graphic())
+        || is_one_character(&lower)
+        || is_counting(&lower)
+        || PLACEHOLDERS.contains(&lower.as_str())
+}
+
+/// The digits of a nguid, eui64 or naa number that identify nothing: zeros, one digit repeated, counted up, or a constant of a bridge whose
+/// vendor part is empty (`5000000000000001`).
+pub fn is_bogus_number(digits: &str) -> bool {
+    let lower = digits.to_ascii_lowercase();
+    let plain: String = lower.chars().filter(char::is_ascii_hexdigit).collect();
+    // Without the format digit, all but the last two digits zero.
+    let almost_empty = plain.len() > 3 && plain[1..plain.len() - 2].bytes().all(|b| b == b'0');
+    is_one_character(&plain) || is_counting(&plain) || almost_empty
+}
+
+/// Empty counts too: nothing but one character, nothing at all.
+fn is_one_character(text: &str) -> bool {
+    let mut characters = text.chars().filter(|c| !matches!(c, ' ' | '-' | '.' | ':'));
+    match characters.next() {
+        None => true,
+        Some(first) => characters.all(|c| c == first),
+    }
+}
+
+/// `0123456789ABCDEF`, `123456789012`, `ABCDEF0123456789`: each digit one more than the one before.
+fn is_counting(text: &str) -> bool {
+    let follows = |a: u8, b: u8| match a {
+        b'9' => b == b'a' || b == b'0',
+        b'f' => b == b'0',
+        _ => a.is_ascii_hexdigit() && b == a + 1,
+    };
+    text.len() >= 6 && text.as_bytes().windows(2).all(|pair| follows(pair[0], pair[1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn candidate(identities: &[&str], path: &str, size_bytes: u64) -> Candidate {
+        Candidate {
+            identities: identities.iter().map(|text| (*text).to_owned()).collect(),
+            path: path.to_owned(),
+            exact_path: format!("exact/{path}"),
+            size_bytes,
+            ..Candidate::default()
+        }
+    }
+
+    fn ids(candidates: &[Candidate]) -> Vec<(String, bool, usize)> {
+        assign(candidates).into_iter().map(|drive| (drive.id.to_string(), drive.stable, drive.members.len())).collect()
+    }
+
+    #[test]
+    fn placeholders_identify_nothing() {
+        for serial in [
+            "",
+            "   ",
+            "000000000000",
+            "0123456789ABCDEF",
+            "123456789012",
+            "ABCDEF0123456789",
+            "1.0",
+            "FFFFFFFF",
+            "a\u{7}b",
+            "DD56419883891",
+        ] {
+            assert!(is_bogus_serial(serial), "{serial:?}");
+        }
+        for serial in ["QM00001", "S5GXNX0R123456", "2000", "overlayblk", "WD-WX11A00000", "root"] {
+            assert!(!is_bogus_serial(serial), "{serial:?}");
+        }
+        for number in ["0000000000000000", "ffffffffffffffff", "5000000000000001", "5000000000000000"] {
+            assert!(is_bogus_number(number), "{number}");
+        }
+        for number in ["5000c500a1b2c3d4", "0025385b01234567", "33333330000007d0", "60014055a9b8a5ee27f4b4b8a8e1d2c3"] {
+            assert!(!is_bogus_number(number), "{number}");
+        }
+    }
+
+    #[test]
+    fn the_same_serial_on_two_drives_identifies_neither() {
+        let mut docks = [candidate(&["JMicron_DOCK1"], "usb-1", 1), candidate(&["JMicron_DOCK1"], "usb-2", 1)];
+        for dock in &mut docks {
+            dock.serial = Some("DOCK1".into());
+        }
+        assert_eq!(ids(&docks), [("path:usb-1".into(), false, 1), ("path:usb-2".into(), false, 1)]);
+    }
+
+    #[test]
+    fn a_duplicate_falls_to_the_next_level_only() {
+        let drives = [candidate(&["naa.1", "M_A"], "1", 1), candidate(&["naa.1", "M_B"], "2", 2)];
+        assert_eq!(ids(&drives), [("M_A".into(), true, 1), ("M_B".into(), true, 1)]);
+    }
+
+    #[test]
+    fn paths_of_one_unit_are_one_drive() {
+        let path = |nexus: &str| Candidate { nexus: Some(nexus.into()), ..candidate(&["naa.6", "LUN_1"], nexus, 10) };
+        assert_eq!(ids(&[path("0:0:0"), path("1:0:0")]), [("naa.6".into(), true, 2)]);
+        // The same target cannot be two ways to one unit.
+        assert_eq!(ids(&[path("0:0:0"), path("0:0:0")]).len(), 2);
+        // Another size is another drive.
+        let other = Candidate { size_bytes: 11, ..path("2:0:0") };
+        assert_eq!(ids(&[path("0:0:0"), other]).len(), 2);
+    }
+
+    #[test]
+    fn two_things_in_one_place_are_told_apart() {
+        let mut luns = [candidate(&[], "pci-1", 1), candidate(&[], "pci-1", 1)];
+        luns[1].exact_path = "exact/other".into();
+        assert_eq!(ids(&luns), [("path:exact/pci-1".into(), false, 1), ("path:exact/other".into(), false, 1)]);
+    }
+
+    fn any_candidate() -> impl Strategy<Value = Candidate> {
+        let identities = proptest::collection::vec("[ab]_[12]", 0..3);
+        let serial = proptest::option::of("[12]");
+        let nexus = proptest::option::of("[0-3]:0:0");
+        (identities, serial, proptest::option::of("[ab]"), 0u64..3, nexus).prop_map(|(identities, serial, model, size_bytes, nexus)| {
+            Candidate { identities, serial, model, size_bytes, nexus, ..Candidate::default() }
+        })
+    }
+
+    fn placed(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
+        for (at, candidate) in candidates.iter_mut().enumerate() {
+            candidate.path = format!("place-{at}");
+            candidate.exact_path = format!("exact-{at}");
+        }
+        candidates
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_drives_share_an_id_and_no_node_is_lost(candidates in proptest::collection::vec(any_candidate(), 0..8)) {
+            let candidates = placed(candidates);
+            let drives = assign(&candidates);
+            let ids: BTreeSet<_> = drives.iter().map(|drive| drive.id.clone()).collect();
+            prop_assert_eq!(ids.len(), drives.len());
+            let mut members: Vec<usize> = drives.iter().flat_map(|drive| drive.members.clone()).collect();
+            members.sort_unstable();
+            prop_assert_eq!(members, (0..candidates.len()).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn nodes_of_different_size_model_or_serial_are_never_one_drive(candidates in proptest::collection::vec(any_candidate(), 0..8)) {
+            let candidates = placed(candidates);
+            for drive in assign(&candidates) {
+                for pair in drive.members.windows(2) {
+                    let (a, b) = (&candidates[pair[0]], &candidates[pair[1]]);
+                    prop_assert_eq!(a.size_bytes, b.size_bytes);
+                    prop_assert_eq!(&a.model, &b.model);
+                    prop_assert!(a.serial.is_none() || b.serial.is_none() || a.serial == b.serial);
+                    prop_assert!(a.nexus.is_some() && a.nexus != b.nexus);
+                }
+            }
+        }
+
+        #[test]
+        fn the_order_in_which_drives_are_found_changes_no_id(candidates in proptest::collection::vec(any_candidate(), 0..8)) {
+            let candidates = placed(candidates);
+            let mut reversed = candidates.clone();
+            reversed.reverse();
+            let name = |candidates: &[Candidate]| -> BTreeSet<(String, bool)> {
+                assign(candidates).into_iter().map(|drive| (drive.id.to_string(), drive.stable)).collect()
+            };
+            prop_assert_eq!(name(&candidates), name(&reversed));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The thin reader below the scan: attributes, links and folders of the host, with what went wrong noted beside.
+//!
+//! Three kinds of failure: an attribute that does not apply (None), a device that goes while it is read (`Gone`: the caller drops the device,
+//! an event will follow), and everything else (None and a warning that names the file).
+
+use std::cell::RefCell;
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+
+use crate::host::root::HostRoot;
+use crate::model::path::HostPath;
+use crate::source::inventory::udev_db::{self, UdevRecord};
+
+/// sysfs gives a page at most; udev's records stay far below this.
+const LONGEST_FILE: u64 = 256 * 1024;
+/// A tree full of damage must not make an answer of any size.
+const MOST_WARNINGS: usize = 100;
+
+/// The device vanished between two reads (hot-unplug).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+pub struct Reader<'a> {
+    root: &'a HostRoot,
+    warnings: RefCell<Vec<String>>,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(root: &'a HostRoot) -> Reader<'a> {
+        Reader { root, warnings: RefCell::default() }
+    }
+
+    pub fn into_warnings(self) -> Vec<String> {
+        self.warnings.into_inner()
+    }
+
+    /// The one thing that makes a scan impossible: the folder of all block devices.
+    pub fn must_list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(self.root.at(dir))? {
+            match entry?.file_name().into_string() {
+                Ok(name) => names.push(name),
+                Err(name) => self.warn(format!("{dir}/{}: the name is no UTF-8", name.display())),
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Names in a folder, sorted; empty where there is no such folder.
+    pub fn list(&self, dir: &str) -> Vec<String> {
+        self.must_list(dir).unwrap_or_else(|error| {
+            if !is_absent(&error) && !is_gone(&error) {
+                self.warn_reading(dir, &error);
+            }
+            Vec::new()
+        })
+    }
+
+    pub fn is_dir(&self, path: &str) -> bool {
+        self.root.at(path).is_dir()
+    }
+
+    pub fn exists(&self, path: &str) -> bool {
+        self.root.at(path).symlink_metadata().is_ok()
+    }
+
+    /// An attribute's bytes. None where the device has no such attribute.
+    pub fn bytes(&self, path: &str) -> Result<Option<Vec<u8>>, Gone> {
+        let mut bytes = Vec::new();
+        let read = std::fs::File::open(self.root.at(path)).and_then(|file| file.take(LONGEST_FILE).read_to_end(&mut bytes));
+        match read {
+            Ok(_) => Ok(Some(bytes)),
+            Err(error) if is_gone(&error) => Err(Gone),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => {
+                self.warn_reading(path, &error);
+                Ok(None)
+            }
+        }
+    }
+
+    /// An attribute's text without white space around it; None when empty. Bytes that are no UTF-8 are shown as U+FFFD and warned of.
+    pub fn text(&self, path: &str) -> Result<Option<String>, Gone> {
+        let Some(bytes) = self.bytes(path)? else { return Ok(None) };
+        let text = String::from_utf8_lossy(&bytes);
+        if matches!(text, std::borrow::Cow::Owned(_)) {
+            self.warn(format!("{path}: not UTF-8: {text:.80}"));
+        }
+        let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+        Ok((!text.is_empty()).then(|| text.to_owned()))
+    }
+
+    pub fn number(&self, path: &str) -> Result<Option<u64>, Gone> {
+        let Some(text) = self.text(path)? else { return Ok(None) };
+        let number = text.parse().ok();
+        if number.is_none() {
+            self.warn(format!("{path}: `{text:.40}` is not a number"));
+        }
+        Ok(number)
+    }
+
+    /// 0 or 1.
+    pub fn flag(&self, path: &str) -> Result<Option<bool>, Gone> {
+        Ok(self.number(path)?.map(|number| number != 0))
+    }
+
+    /// Where a link of sysfs leads, as the host names it. sysfs's links are relative and cross no other link, so they are resolved by name:
+    /// the same on a recorded tree, wherever it lies.
+    pub fn link(&self, path: &str) -> Option<String> {
+        let target = match std::fs::read_link(self.root.at(path)) {
+            Ok(target) => target,
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    self.warn_reading(path, &error);
+                }
+                return None;
+            }
+        };
+        let base = Path::new(path).parent()?;
+        let mut resolved = PathBuf::new();
+        for component in base.join(target).components() {
+            match component {
+                Component::ParentDir => {
+                    resolved.pop();
+                }
+                Component::CurDir => {}
+                other => resolved.push(other),
+            }
+        }
+        match resolved.into_os_string().into_string() {
+            Ok(text) => Some(text),
+            Err(text) => {
+                self.warn(format!("{path}: leads to {}, which is no UTF-8", HostPath::from(Path::new(&text))));
+                None
+            }
+        }
+    }
+
+    /// udev's record of a device; None where udev has none (or does not run).
+    pub fn udev(&self, id: &str) -> Option<UdevRecord> {
+        let path = format!("/run/udev/data/{id}");
+        // A record that goes is a device that goes; the device's own attributes will tell.
+        let record = udev_db::parse(&self.bytes(&path).ok().flatten()?);
+        if record.damaged {
+            self.warn(format!("{path}: not UTF-8 in places"));
+        }
+        Some(record)
+    }
+
+    pub fn warn(&self, text: String) {
+        let mut warnings = self.warnings.borrow_mut();
+        match warnings.len() {
+            0..MOST_WARNINGS => warnings.push(text),
+            MOST_WARNINGS => warnings.push("more warnings of this scan are not shown".to_owned()),
+            _ => {}
+        }
+    }
+
+    fn warn_reading(&self, path: &str, error: &io::Error) {
+        self.warn(format!("reading {path}: {error}"));
+    }
+}
+
+/// What drivers answer for an attribute that this device does not have. EINVAL and ENXIO are what sd and the SCSI core say of pages that
+/// are not there (scsi_sysfs.c); 524 is the kernel's ENOTSUPP, which has no name in user space.
+fn is_absent(error: &io::Error) -> bool {
+    const ENOTSUPP: i32 = 524;
+    let absent = [Errno::ENOENT, Errno::ENOTDIR, Errno::EINVAL, Errno::ENXIO, Errno::EOPNOTSUPP, Errno::ENODATA];
+    error.raw_os_error().is_some_and(|code| code == ENOTSUPP || absent.iter().any(|errno| *errno as i32 == code))
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::ENODEV as i32)
+}

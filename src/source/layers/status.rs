@@ -1,0 +1,176 @@
+//! Lines of device-mapper status, `START LENGTH TYPE STATUS`. Pure.
+
+use crate::model::block::{LayerState, Multipath, MultipathPath, ThinPool};
+
+/// Names the line that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("device-mapper status `{0}` makes no sense")]
+pub struct BadStatus(pub String);
+
+/// A device's state is that of the first of its targets that can be judged.
+pub fn parse(lines: &str) -> Result<LayerState, BadStatus> {
+    for line in lines.lines().filter(|line| !line.trim().is_empty()) {
+        let bad = || BadStatus(line.chars().take(200).collect());
+        let mut words = Words(line.split_whitespace());
+        let (_start, _length) = (words.number().ok_or_else(bad)?, words.number().ok_or_else(bad)?);
+        let state = match words.word().ok_or_else(bad)? {
+            "thin-pool" => thin_pool(words, line),
+            "multipath" => multipath(words, line),
+            "raid" => raid(words, line),
+            _ => continue,
+        };
+        return state.ok_or_else(bad);
+    }
+    Ok(LayerState::Plain)
+}
+
+struct Words<'a>(std::str::SplitWhitespace<'a>);
+
+impl<'a> Words<'a> {
+    fn word(&mut self) -> Option<&'a str> {
+        self.0.next()
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.word()?.parse().ok()
+    }
+
+    fn skip(&mut self, count: u64) -> Option<()> {
+        (0..count).try_for_each(|_| self.word().map(drop))
+    }
+
+    fn used_of_total(&mut self) -> Option<(u64, u64)> {
+        let (used, total) = self.word()?.split_once('/')?;
+        Some((used.parse().ok()?, total.parse().ok()?))
+    }
+}
+
+/// `<transaction> <used>/<total metadata> <used>/<total data> <held root> ro|rw|out_of_data_space <discards> <when full> needs_check|- <low mark>`,
+/// or only `Fail` or `Error` (pool_status(), drivers/md/dm-thin.c).
+fn thin_pool(mut words: Words<'_>, line: &str) -> Option<LayerState> {
+    let status_line = line.trim().to_owned();
+    let transaction = words.word()?;
+    if matches!(transaction, "Fail" | "Error") {
+        return Some(LayerState::Thin(ThinPool { mode: transaction.to_owned(), status_line, ..ThinPool::default() }));
+    }
+    transaction.parse::<u64>().ok()?;
+    let (metadata_used, metadata_total) = words.used_of_total()?;
+    let (data_used, data_total) = words.used_of_total()?;
+    words.word()?;
+    let mode = words.word()?.to_owned();
+    let needs_check = words.0.any(|word| word == "needs_check");
+    Some(LayerState::Thin(ThinPool { metadata_used, metadata_total, data_used, data_total, mode, needs_check, status_line }))
+}
+
+/// `<n features…> <n handler…> <groups> <current>`, then for each group `<A|E|D> <n selector…> <paths> <words a path>`, then for each path
+/// `<dev> <A|F> <failures> <selector's words>` (multipath_status(), drivers/md/dm-mpath.c).
+fn multipath(mut words: Words<'_>, line: &str) -> Option<LayerState> {
+    for _ in 0..2 {
+        let count = words.number()?;
+        words.skip(count)?;
+    }
+    let groups = words.number()?;
+    words.number()?;
+    let mut paths = Vec::new();
+    for _ in 0..groups {
+        words.word().filter(|state| matches!(*state, "A" | "E" | "D"))?;
+        let selector = words.number()?;
+        words.skip(selector)?;
+        let (count, words_a_path) = (words.number()?, words.number()?);
+        for _ in 0..count {
+            let dev = words.word()?.parse().ok()?;
+            let active = match words.word()? {
+                "A" => true,
+                "F" => false,
+                _ => return None,
+            };
+            paths.push(MultipathPath { dev, active, fail_count: words.number()? });
+            words.skip(words_a_path)?;
+        }
+    }
+    Some(LayerState::Multipath(Multipath { paths, status_line: line.trim().to_owned() }))
+}
+
+/// `<level> <legs> <health, a character a leg> <ratio> <action> <mismatches> …` (dm-raid.rst, "Status Output"). Old kernels end after the ratio.
+fn raid(mut words: Words<'_>, line: &str) -> Option<LayerState> {
+    let level = words.word()?.to_owned();
+    let legs = words.number()?;
+    let health = words.word()?.to_owned();
+    if u64::try_from(health.len()).ok()? != legs || !health.chars().all(|c| matches!(c, 'A' | 'a' | 'D' | '-')) {
+        return None;
+    }
+    words.word()?;
+    let sync_action = words.word().map(str::to_owned);
+    Some(LayerState::DmRaid { level, health, sync_action, status_line: line.trim().to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::dev::DevNo;
+
+    #[test]
+    fn a_thin_pool_tells_its_use() {
+        let line = "0 1953 thin-pool 1 19/4096 3/244 - out_of_data_space discard_passdown queue_if_no_space needs_check 1024";
+        let pool = ThinPool {
+            metadata_used: 19,
+            metadata_total: 4096,
+            data_used: 3,
+            data_total: 244,
+            mode: "out_of_data_space".into(),
+            needs_check: true,
+            status_line: line.into(),
+        };
+        assert_eq!(parse(line), Ok(LayerState::Thin(pool)));
+    }
+
+    #[test]
+    fn a_failed_pool_says_only_so() {
+        let Ok(LayerState::Thin(pool)) = parse("0 1953 thin-pool Fail") else { panic!("a pool") };
+        assert_eq!((pool.mode.as_str(), pool.data_total), ("Fail", 0));
+    }
+
+    #[test]
+    fn each_path_of_each_group_is_told() {
+        let line = "0 2097152 multipath 2 0 0 0 2 1 A 0 1 2 8:16 A 0 0 1 E 0 1 2 8:32 F 3 0 1 ";
+        let Ok(LayerState::Multipath(multipath)) = parse(line) else { panic!("paths") };
+        let path = |minor, active, fail_count| MultipathPath { dev: DevNo::new(8, minor), active, fail_count };
+        assert_eq!(multipath.paths, [path(16, true, 0), path(32, false, 3)]);
+    }
+
+    #[test]
+    fn a_multipath_without_any_path_is_no_error() {
+        let Ok(LayerState::Multipath(multipath)) = parse("0 8 multipath 2 0 0 0 0 0") else { panic!("paths") };
+        assert!(multipath.paths.is_empty());
+    }
+
+    #[test]
+    fn a_raid_tells_the_health_of_its_legs() {
+        let line = "0 1960893648 raid raid4 5 AAADA 2/490221568 recover 0 0 -";
+        let Ok(LayerState::DmRaid { level, health, sync_action, .. }) = parse(line) else { panic!("a raid") };
+        assert_eq!((level.as_str(), health.as_str(), sync_action.as_deref()), ("raid4", "AAADA", Some("recover")));
+    }
+
+    #[test]
+    fn anything_else_is_plain() {
+        assert_eq!(parse("0 8 linear \n8 8 crypt"), Ok(LayerState::Plain));
+        assert_eq!(parse(""), Ok(LayerState::Plain));
+    }
+
+    #[test]
+    fn a_damaged_line_is_an_error_that_shows_it() {
+        for line in ["0 8 thin-pool 1 19/4096", "0 8 multipath 2 0 0 0 1 1 A 0 2 0 8:16 A 0", "0 8 raid raid1 2 A 0/1", "x 8 linear", "0 8"]
+        {
+            assert_eq!(parse(line), Err(BadStatus(line.into())));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(kind in "(thin-pool|multipath|raid|linear)", rest in "([0-9AFED/:-]{1,4} ){0,20}", junk in "\\PC{0,80}") {
+            let _states = (parse(&format!("0 8 {kind} {rest}")), parse(&junk));
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Mounts: what the host has mounted, from /proc/1/mountinfo (proc_pid_mountinfo(5)), and what /etc/fstab says it should be.
+//!
+//! In: the host root. Out: `Report::Mounts`. Knows nothing of volumes or of health.
+
+use std::convert::Infallible;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc;
+
+use crate::host::clock::now;
+use crate::host::root::HostRoot;
+use crate::model::dev::DevNo;
+use crate::model::mount::{FstabEntry, Mount, MountTable};
+use crate::model::observation::Observation;
+use crate::model::path::HostPath;
+use crate::model::report::{Report, Request, Source, SourceStatus};
+use crate::source::context::{Context, SourceError};
+
+const MOUNTINFO: &str = "/proc/1/mountinfo";
+const FSTAB: &str = "/etc/fstab";
+/// Mounts come in bursts (a pod has a dozen); one reading answers them all.
+const SETTLE: Duration = Duration::from_millis(10);
+
+/// Lines that make no sense are left out and named; everything else is there. A field that is not UTF-8 is kept, options are shown lossily.
+pub fn parse(text: &[u8]) -> (Vec<Mount>, Vec<String>) {
+    let (mut mounts, mut warnings) = (Vec::new(), Vec::new());
+    for (number, line) in text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
+        match parse_line(line) {
+            Some(mount) => mounts.push(mount),
+            None => warnings.push(format!("{MOUNTINFO}, line {}: not a mount: {}", number + 1, excerpt(line))),
+        }
+    }
+    (mounts, warnings)
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    let id = number(fields.next()?)?;
+    let parent = number(fields.next()?)?;
+    let dev: DevNo = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let root = HostPath::unescape(fields.next()?);
+    let mount_point = HostPath::unescape(fields.next()?);
+    let options = options(fields.next()?);
+    // Optional fields (shared:N, master:N, …), of which there may be more in newer kernels, end with a hyphen.
+    fields.by_ref().find(|field| *field == b"-")?;
+    let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
+    // The kernel prints an empty source as nothing at all, which the split passes over: then one field less follows.
+    let rest: Vec<&[u8]> = fields.collect();
+    let (source, super_options) = match rest.as_slice() {
+        [super_options] => (&b""[..], *super_options),
+        [source, super_options, ..] => (*source, *super_options),
+        [] => return None,
+    };
+    Some(Mount {
+        id,
+        parent,
+        dev,
+        root,
+        mount_point,
+        options,
+        fs_type,
+        source: HostPath::unescape(source),
+        super_options: self::options(super_options),
+    })
+}
+
+fn number(field: &[u8]) -> Option<u32> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+fn options(field: &[u8]) -> Vec<String> {
+    field.split(|byte| *byte == b',').filter(|option| !option.is_empty()).map(|option| HostPath::unescape(option).to_string()).collect()
+}
+
+fn excerpt(line: &[u8]) -> String {
+    let short = HostPath::new(&line[..line.len().min(120)]);
+    if line.len() > 120 { format!("{short}…") } else { short.to_string() }
+}
+
+/// fstab(5): lines of at least four fields that mount something at a path.
+pub fn parse_fstab(text: &[u8]) -> Vec<FstabEntry> {
+    let mut entries = Vec::new();
+    for line in text.split(|byte| *byte == b'\n') {
+        let mut fields = line.split(|byte| byte.is_ascii_whitespace()).filter(|field| !field.is_empty());
+        let (Some(source), Some(mount_point), Some(fs_type)) = (fields.next(), fields.next(), fields.next()) else { continue };
+        if source.starts_with(b"#") || !mount_point.starts_with(b"/") {
+            continue;
+        }
+        entries.push(FstabEntry {
+            source: HostPath::unescape(source).to_string(),
+            mount_point: HostPath::unescape(mount_point),
+            fs_type: String::from_utf8_lossy(fs_type).into_owned(),
+            options: fields.next().map(options).unwrap_or_default(),
+        });
+    }
+    entries
+}
+
+/// fstab lies on the root filesystem and only says what was meant; a host without one has none.
+fn read_fstab(root: &HostRoot) -> Vec<FstabEntry> {
+    root.read(FSTAB).map(|text| parse_fstab(&text)).unwrap_or_default()
+}
+
+/// Runs until the owner of the state is gone. The reading sits on a thread of its own: the kernel holds a lock over mountinfo that a hanging
+/// mount(2) can hold as well.
+pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+    let (poke, poked) = std::os::unix::net::UnixStream::pair().map_err(|source| SourceError::Thread { name: "mounts", source })?;
+    let live = !context.root.is_recorded();
+    let status = match live {
+        true => SourceStatus::Active("mountinfo of PID 1, by its change events".into()),
+        false => SourceStatus::Active("mountinfo of a recorded tree".into()),
+    };
+    let mut requests = context.requests.subscribe();
+    let (root, reports) = (context.root.clone(), context.reports.clone());
+    context.report(Report::Source { source: Source::Mounts, status }).await?;
+    std::thread::Builder::new()
+        .name("mounts".into())
+        .stack_size(256 * 1024)
+        .spawn(move || follow(&root, &reports, &poked, live))
+        .map_err(|source| SourceError::Thread { name: "mounts", source })?;
+    loop {
+        match requests.recv().await {
+            Ok(Request::All) | Err(RecvError::Lagged(_)) => {
+                use std::io::Write;
+                // It is full only when the thread has not come around to many earlier ones.
+                let _ = (&poke).write(&[1]);
+            }
+            Ok(_) => {}
+            Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
+        }
+    }
+}
+
+/// The thread: reads, tells, waits for a change of the table (POLLPRI | POLLERR on mountinfo) or a request.
+fn follow(root: &HostRoot, reports: &mpsc::Sender<Report>, poked: &std::os::unix::net::UnixStream, live: bool) {
+    let mut told = Vec::new();
+    let mut fstab = read_fstab(root);
+    loop {
+        // Opened before it is read: a change in between makes the poll below return at once.
+        let file = std::fs::File::open(root.at(MOUNTINFO));
+        let mut text = Vec::new();
+        let read = file.as_ref().map_err(clone_error).and_then(|mut file| file.read_to_end(&mut text));
+        let observation = match read {
+            Ok(_) => {
+                let (mounts, warnings) = parse(&text);
+                if warnings != told {
+                    warnings.iter().for_each(|warning| tracing::warn!(%warning, "a line of the mount table is left out"));
+                    told = warnings;
+                }
+                Observation::ok(now(), MountTable { mounts, fstab: fstab.clone() })
+            }
+            Err(error) => Observation::failed(now(), format!("reading {MOUNTINFO}: {error}")),
+        };
+        let failed = observation.error().is_some();
+        if reports.blocking_send(Report::Mounts(observation)).is_err() {
+            return;
+        }
+        let mut waited = vec![PollFd::new(poked.as_fd(), PollFlags::POLLIN)];
+        if live && let Ok(file) = &file {
+            waited.push(PollFd::new(file.as_fd(), PollFlags::POLLPRI));
+        }
+        let patience = if failed { PollTimeout::from(5000_u16) } else { PollTimeout::NONE };
+        if let Err(errno) = poll(&mut waited, patience)
+            && errno != nix::errno::Errno::EINTR
+        {
+            tracing::error!(%errno, "waiting for changes of the mount table");
+            return;
+        }
+        let asked = waited[0].any().unwrap_or(false);
+        if asked {
+            let mut pokes = [0; 64];
+            match { poked }.read(&mut pokes) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => fstab = read_fstab(root),
+            }
+        } else {
+            settle();
+        }
+    }
+}
+
+/// Lets a burst of mounts go by.
+fn settle() {
+    let [a, _b] = match std::os::unix::net::UnixStream::pair() {
+        Ok((a, b)) => [a, b],
+        Err(_) => return,
+    };
+    // A wait on something that never comes: bounded by its time.
+    let _ = poll(&mut [PollFd::new(a.as_fd(), PollFlags::POLLIN)], PollTimeout::try_from(SETTLE).unwrap_or(PollTimeout::ZERO));
+}
+
+fn clone_error(error: &std::io::Error) -> std::io::Error {
+    std::io::Error::from(error.kind())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_manual_page_is_understood() {
+        let (mounts, warnings) = parse(b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n");
+        assert!(warnings.is_empty());
+        assert_eq!((mounts[0].id, mounts[0].parent, mounts[0].dev), (36, 35, DevNo::new(98, 0)));
+        assert_eq!((&mounts[0].root, &mounts[0].mount_point), (&"/mnt1".into(), &"/mnt2".into()));
+        assert_eq!(mounts[0].super_options, ["rw", "errors=continue"]);
+    }
+
+    #[test]
+    fn spaces_newlines_and_bytes_that_are_no_text_are_kept() {
+        let (mounts, warnings) = parse(b"1 0 8:1 / /a\\040b\\012\xff rw - ext4 /dev/sda1 rw\n");
+        assert!(warnings.is_empty());
+        assert_eq!(mounts[0].mount_point.as_bytes(), b"/a b\n\xff");
+    }
+
+    #[test]
+    fn an_empty_source_is_understood() {
+        let (mounts, _) = parse(b"1 0 0:5 / /x rw - tmpfs  rw,size=1k\n");
+        assert_eq!((mounts[0].source.as_bytes(), mounts[0].super_options.len()), (&b""[..], 2));
+    }
+
+    #[test]
+    fn a_line_that_makes_no_sense_is_named_and_the_others_are_there() {
+        let (mounts, warnings) = parse(b"junk\n1 0 8:1 / /a rw - ext4 /dev/sda1 rw\n2 0 8:2 / /b rw\n");
+        assert_eq!((mounts.len(), warnings.len()), (1, 2));
+        assert!(warnings[0].contains("line 1: not a mount: junk"));
+    }
+
+    #[test]
+    fn fstab_has_mounts_and_no_comments_or_swap() {
+        let entries = parse_fstab(b"# a b c\nUUID=1 / ext4 errors=remount-ro 0 1\n/dev/x none swap sw\n/dev/sdb\\0401 /a\\040b xfs\n");
+        assert_eq!(entries.len(), 2);
+        assert_eq!((entries[1].mount_point.as_bytes(), entries[0].options[0].as_str()), (&b"/a b"[..], "errors=remount-ro"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_junk_is_survived_and_no_line_is_lost_silently(text in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let (mounts, warnings) = parse(&text);
+            let lines = text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).count();
+            prop_assert_eq!(mounts.len() + warnings.len(), lines);
+        }
+    }
+}

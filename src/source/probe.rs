@@ -1,0 +1,170 @@
+//! Probes: asks every mounted volume how it is, by a worker in the host's mount namespace, one question a filesystem at a time.
+//!
+//! In: the paths that the owner wants asked, a timer, requests. Out: `Report::Probe`, `Report::ProbeStuck`. That a stuck or failing volume is bad
+//! is for `assess` to say; here it only means to ask more rarely.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::time::Duration;
+
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::host::clock::now;
+use crate::host::worker::Outcome;
+use crate::model::observation::Observation;
+use crate::model::path::HostPath;
+use crate::model::probe::{MountProbe, ProbeTarget, Stuck};
+use crate::model::report::{Report, Request, Source, SourceStatus};
+use crate::source::context::{Context, SourceError};
+use crate::source::jobs::{Answer, Job};
+
+/// A volume that does not answer is asked ever more rarely, up to this.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(600);
+
+/// When a path is asked next, and how it went so far.
+struct Plan {
+    target: ProbeTarget,
+    due: Instant,
+    /// Questions in a row that were stuck or could not be asked.
+    troubles: u32,
+    /// A question to it is on its way.
+    asked: bool,
+}
+
+/// How one question ended.
+struct Ended {
+    path: HostPath,
+    answered: bool,
+}
+
+/// Runs until the owner of the state is gone.
+pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+    let status = match context.root.is_recorded() {
+        false => SourceStatus::Active("statfs and readdir by worker processes".into()),
+        true => SourceStatus::Active("answers of a recorded tree".into()),
+    };
+    context.report(Report::Source { source: Source::Probe, status }).await?;
+    let mut requests = context.requests.subscribe();
+    let (mut targets, mut settings) = (context.targets.clone(), context.settings.clone());
+    let mut plans: BTreeMap<HostPath, Plan> = BTreeMap::new();
+    let mut running: JoinSet<Result<Ended, SourceError>> = JoinSet::new();
+    take_over(&mut plans, &targets.borrow_and_update());
+    loop {
+        let interval = settings.borrow().probe_interval;
+        start_due(&mut plans, &mut running, &context, interval);
+        let next = plans.values().filter(|plan| !plan.asked).map(|plan| plan.due).min();
+        tokio::select! {
+            ended = running.join_next(), if !running.is_empty() => match ended {
+                Some(Ok(ended)) => after(&mut plans, &ended?, interval),
+                // A probe task that panicked or was cancelled: its plan is asked again from scratch.
+                Some(Err(_)) | None => plans.values_mut().for_each(|plan| plan.asked = false),
+            },
+            changed = targets.changed() => {
+                changed.map_err(|_| SourceError::OwnerGone)?;
+                take_over(&mut plans, &targets.borrow_and_update());
+            }
+            changed = settings.changed() => {
+                changed.map_err(|_| SourceError::OwnerGone)?;
+                settings.mark_unchanged();
+            }
+            request = requests.recv() => match request {
+                Ok(Request::All) => plans.values_mut().for_each(|plan| plan.due = Instant::now()),
+                Ok(Request::Probe(paths)) => paths.iter().for_each(|path| {
+                    if let Some(plan) = plans.get_mut(path) {
+                        plan.due = Instant::now();
+                    }
+                }),
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
+            },
+            () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+        }
+    }
+}
+
+/// New paths are due at once; paths that are gone are forgotten (a question on its way ends by itself).
+fn take_over(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
+    let wanted: BTreeSet<&HostPath> = targets.iter().map(|target| &target.path).collect();
+    plans.retain(|path, _| wanted.contains(path));
+    for target in targets {
+        match plans.get_mut(&target.path) {
+            // Another filesystem on the same path is another volume.
+            Some(plan) if plan.target.dev == target.dev => plan.target = target.clone(),
+            _ => {
+                let plan = Plan { target: target.clone(), due: Instant::now(), troubles: 0, asked: false };
+                plans.insert(target.path.clone(), plan);
+            }
+        }
+    }
+}
+
+fn start_due(plans: &mut BTreeMap<HostPath, Plan>, running: &mut JoinSet<Result<Ended, SourceError>>, context: &Context, interval: Duration) {
+    let at = Instant::now();
+    for plan in plans.values_mut().filter(|plan| !plan.asked && plan.due <= at) {
+        if plan.target.asleep {
+            // Asking would wake the drive: its last answer stands.
+            plan.due = at + interval;
+            continue;
+        }
+        plan.asked = true;
+        running.spawn(ask(context.clone(), plan.target.clone()));
+    }
+}
+
+fn after(plans: &mut BTreeMap<HostPath, Plan>, ended: &Ended, interval: Duration) {
+    let Some(plan) = plans.get_mut(&ended.path) else { return };
+    plan.asked = false;
+    let (recovered, dev) = (ended.answered && plan.troubles > 0, plan.target.dev);
+    plan.troubles = if ended.answered { 0 } else { plan.troubles.saturating_add(1) };
+    let back_off = interval.saturating_mul(1 << plan.troubles.min(10)).min(LONGEST_BACK_OFF.max(interval));
+    plan.due = Instant::now() + if ended.answered { interval } else { back_off };
+    if recovered {
+        // Its filesystem answers again: so may the other mounts of it, whatever their back-off says.
+        plans.values_mut().filter(|plan| plan.target.dev == dev && plan.troubles > 0).for_each(|plan| plan.due = Instant::now());
+    }
+}
+
+/// One question, with the wait for a late answer: until then the path is not asked again.
+async fn ask(context: Context, target: ProbeTarget) -> Result<Ended, SourceError> {
+    let (path, sent) = (target.path.clone(), Instant::now());
+    let timeout = context.settings.borrow().probe_timeout;
+    // One question a filesystem: all its mounts hang together, and each stuck process costs memory.
+    let key = format!("{} {}", target.dev, target.filesystem);
+    let report = |result| Report::Probe { path: path.clone(), result, took: sent.elapsed() };
+    match context.probe_workers.ask(&key, Job::ProbeMount { path: path.clone() }, timeout).await {
+        Outcome::Answer(answer) => {
+            context.report(report(observed(answer))).await?;
+            Ok(Ended { path, answered: true })
+        }
+        Outcome::Stuck { since, waiting_in, late: Some(late) } => {
+            context.report(Report::ProbeStuck { path: path.clone(), stuck: Stuck { since, waiting_in, path: path.clone() } }).await?;
+            let result = match late.await {
+                Ok(Ok(answer)) => observed(answer),
+                Ok(Err(error)) => Observation::failed(now(), error),
+                Err(_) => Observation::failed(now(), "the probe process that hung has ended without an answer"),
+            };
+            let answered = result.value().is_some();
+            context.report(report(result)).await?;
+            Ok(Ended { path, answered })
+        }
+        // Asked through another mount of the same filesystem, and stuck there.
+        Outcome::Stuck { since, waiting_in, late: None } => {
+            context.report(Report::ProbeStuck { path: path.clone(), stuck: Stuck { since, waiting_in, path: path.clone() } }).await?;
+            Ok(Ended { path, answered: false })
+        }
+        Outcome::Failed(error) => {
+            context.report(report(Observation::failed(now(), error))).await?;
+            Ok(Ended { path, answered: false })
+        }
+    }
+}
+
+fn observed(answer: Answer) -> Observation<MountProbe> {
+    match answer {
+        Answer::ProbeMount(probe) => Observation::ok(now(), probe),
+        Answer::Failed { error } => Observation::failed(now(), error),
+        _ => Observation::failed(now(), "a worker answered another question than was asked"),
+    }
+}

@@ -1,0 +1,109 @@
+//! One probe of a mounted volume: statfs(2), and one reading of its top directory. Leaves no trace: no atime, no descriptor, no working directory.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+use nix::sys::statvfs::statvfs;
+
+use crate::host::root::HostRoot;
+use crate::model::path::HostPath;
+use crate::model::probe::{MountProbe, ProbeError, Usage};
+
+pub fn probe(path: &HostPath) -> MountProbe {
+    MountProbe { statfs: usage(path), readdir: read_directory(path) }
+}
+
+/// As statvfs(3) has it: available is what an unprivileged user may still use.
+fn usage(path: &HostPath) -> Result<Usage, ProbeError> {
+    let answer = statvfs(path.as_path()).map_err(|errno| error("statfs", errno))?;
+    let unit = answer.fragment_size();
+    let total_inodes = answer.files();
+    Ok(Usage {
+        total_bytes: answer.blocks().saturating_mul(unit),
+        available_bytes: answer.blocks_available().saturating_mul(unit),
+        used_bytes: answer.blocks().saturating_sub(answer.blocks_free()).saturating_mul(unit),
+        total_inodes,
+        available_inodes: answer.files_available(),
+        used_inodes: total_inodes.saturating_sub(answer.files_free()),
+    })
+}
+
+/// Opens the directory and reads its first entries. A mount on a file (a bind mount of one) is opened and not read.
+fn read_directory(path: &HostPath) -> Result<(), ProbeError> {
+    let plain = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let directory = match open(path.as_path(), plain | OFlag::O_DIRECTORY | OFlag::O_NOATIME, Mode::empty()) {
+        Ok(directory) => directory,
+        Err(Errno::ENOTDIR) => return open(path.as_path(), plain, Mode::empty()).map(drop).map_err(|errno| error("open", errno)),
+        // Not the owner and without the right to leave atime alone: opening is all that leaves no trace.
+        Err(Errno::EPERM) => return open(path.as_path(), plain | OFlag::O_DIRECTORY, Mode::empty()).map(drop).map_err(|errno| error("open", errno)),
+        Err(errno) => return Err(error("open", errno)),
+    };
+    first_entry(directory)
+}
+
+fn first_entry(directory: OwnedFd) -> Result<(), ProbeError> {
+    let mut entries = nix::dir::Dir::from_fd(directory).map_err(|errno| error("open", errno))?;
+    match entries.iter().next() {
+        Some(Err(errno)) => Err(error("readdir", errno)),
+        // Even an empty directory has `.`; one without is strange and readable.
+        Some(Ok(_)) | None => Ok(()),
+    }
+}
+
+fn error(operation: &str, errno: Errno) -> ProbeError {
+    ProbeError { operation: operation.into(), errno: errno as i32, text: format!("{} ({errno:?})", errno.desc()) }
+}
+
+/// What a recorded tree answers: `exec/probes.json`, by mount point.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Recorded {
+    Hang { hang: bool },
+    Error { errno: i32, operation: String },
+    Answer { statfs: Usage },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    #[error("reading exec/probes.json of the recorded tree")]
+    Read(#[source] std::io::Error),
+    #[error("understanding exec/probes.json of the recorded tree")]
+    Parse(#[source] serde_json::Error),
+}
+
+pub fn recorded(root: &HostRoot, path: &HostPath) -> Result<MountProbe, RecordingError> {
+    static ANSWERS: OnceLock<BTreeMap<String, Recorded>> = OnceLock::new();
+    let answers = match ANSWERS.get() {
+        Some(answers) => answers,
+        None => {
+            let text = root.read("/exec/probes.json").map_err(RecordingError::Read)?;
+            let answers = serde_json::from_slice(&text).map_err(RecordingError::Parse)?;
+            ANSWERS.get_or_init(|| answers)
+        }
+    };
+    Ok(match answers.get(&path.to_string()) {
+        Some(Recorded::Hang { hang: true }) => hang(),
+        Some(Recorded::Answer { statfs }) => MountProbe { statfs: Ok(*statfs), readdir: Ok(()) },
+        Some(Recorded::Error { errno, operation }) => {
+            let failure = error(operation, Errno::from_raw(*errno));
+            let statfs = if operation == "statfs" { Err(failure.clone()) } else { Ok(Usage::default()) };
+            MountProbe { statfs, readdir: Err(failure) }
+        }
+        Some(Recorded::Hang { hang: false }) | None => {
+            let failure = error("statfs", Errno::ENOENT);
+            MountProbe { statfs: Err(failure.clone()), readdir: Err(failure) }
+        }
+    })
+}
+
+/// As a process in the kernel would: until the daemon is gone, and no signal but SIGKILL ends it.
+fn hang() -> MountProbe {
+    let mut line = [0; 1];
+    // The daemon asks nothing more of a stuck worker; the end of its pipe is its own end.
+    while matches!(nix::unistd::read(std::io::stdin(), &mut line), Ok(1..)) {}
+    std::process::exit(0)
+}

@@ -1,0 +1,459 @@
+#!/usr/bin/env python3
+"""Writes the recorded hosts: miniature trees of what diskvitals reads, laid out as the kernel and udev lay them out.
+
+Run it in this folder after changing it: every case is written anew, except its expected *.json beside `proc`. Only attributes that are read are there.
+"""
+
+import json
+import os
+import shutil
+import struct
+
+G = 1024**3
+
+
+class Host:
+    def __init__(self, case, udev=True):
+        self.base, self.udev = case, udev
+        for part in ("proc", "sys", "run", "exec", "etc", "var"):
+            shutil.rmtree(f"{case}/{part}", ignore_errors=True)
+        self.stats, self.mounts, self.probes, self.fstab = [], [], {}, []
+        self.mount_id = 21
+        os.makedirs(f"{case}/sys/class/block", exist_ok=True)
+
+    def file(self, path, content=""):
+        path = self.base + path
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        data = content if isinstance(content, bytes) else str(content).encode() + b"\n"
+        with open(path, "wb") as file:
+            file.write(data)
+
+    def link(self, path, target):
+        """A relative link, as sysfs makes them."""
+        full = self.base + path
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        os.symlink(os.path.relpath(target, os.path.dirname(path)), full)
+
+    def symlink(self, path, target):
+        full = self.base + path
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        os.symlink(target, full)
+
+    def record(self, dev, links=(), **properties):
+        if self.udev:
+            lines = [f"S:{link}" for link in links] + ["I:4711000"] + [f"E:{key}={value}" for key, value in properties.items()] + ["G:systemd", "V:1"]
+            self.file(f"/run/udev/data/{dev}", "\n".join(lines))
+
+    def block(self, sysfs, dev, size, rotational=0, logical=512, physical=512, cache="write back", queue=True, links=(), udev=None, removable=0, busy=(0, 0)):
+        """A whole disk at `sysfs`; size in bytes."""
+        name = sysfs.rsplit("/", 1)[1]
+        self.link(f"/sys/class/block/{name}", sysfs)
+        self.link(f"/sys/block/{name}", sysfs)
+        self.file(f"{sysfs}/dev", dev)
+        self.file(f"{sysfs}/size", size // 512)
+        self.file(f"{sysfs}/ro", 0)
+        self.file(f"{sysfs}/removable", removable)
+        if queue:
+            for key, value in dict(rotational=rotational, logical_block_size=logical, physical_block_size=physical, write_cache=cache, iostats=1).items():
+                self.file(f"{sysfs}/queue/{key}", value)
+        if udev is not None:
+            self.record(f"b{dev}", links, **udev)
+        self.stat(dev, name, *busy)
+
+    def stat(self, dev, name, done=0, flying=0):
+        major, minor = dev.split(":")
+        self.stats.append(f"{major:>4} {minor:>7} {name} {done} 0 {done * 8} 20 {done} 0 {done * 8} 40 {flying} 60 60 0 0 0 0 0 0")
+
+    def partition(self, disk, name, number, dev, start, size, links=(), **udev):
+        sysfs = f"{disk}/{name}"
+        self.link(f"/sys/class/block/{name}", sysfs)
+        for key, value in dict(dev=dev, size=size // 512, ro=0, partition=number, start=start // 512).items():
+            self.file(f"{sysfs}/{key}", value)
+        self.record(f"b{dev}", links, **udev)
+        self.stat(dev, name, 100)
+        return sysfs
+
+    def on(self, above, *below):
+        """`above` (a sysfs path) stands on `below`."""
+        for device in below:
+            self.link(f"{above}/slaves/{device.rsplit('/', 1)[1]}", device)
+            self.link(f"{device}/holders/{above.rsplit('/', 1)[1]}", above)
+
+    def scsi(self, place, hctl, name, dev, size, vendor, model, rev, proc_name, wwid=None, serial=None, state="running", runtime="active", pg89=None, **block):
+        """A SCSI disk; `place` is the folder of its host or what is between it and the target."""
+        device = f"{place}/target{hctl.rsplit(':', 1)[0]}/{hctl}"
+        sysfs = f"{device}/block/{name}"
+        self.block(sysfs, dev, size, **block)
+        self.link(f"{sysfs}/device", device)
+        attributes = dict(vendor=f"{vendor:8}", model=f"{model:16}", rev=rev, state=state, **{"power/runtime_status": runtime})
+        if wwid:
+            attributes["wwid"] = wwid
+        for key, value in attributes.items():
+            self.file(f"{device}/{key}", value)
+        if serial:
+            self.file(f"{device}/vpd_pg80", b"\x00\x80" + struct.pack(">H", len(serial)) + serial.encode())
+        if pg89:
+            self.file(f"{device}/vpd_pg89", ata_page(*pg89))
+        parts = place.split("/")
+        host = next(at for at, part in enumerate(parts) if part.startswith("host"))
+        self.file("/".join(parts[: host + 1]) + f"/scsi_host/{parts[host]}/proc_name", proc_name)
+        return sysfs
+
+    def ata(self, number, name, dev, size, model, serial, firmware, wwn, rotational, pci="0000:00:17.0", **more):
+        """A SATA disk on the board's own controller."""
+        place = f"/sys/devices/pci0000:00/{pci}/ata{number}/host{number - 1}"
+        udev = dict(
+            ID_ATA="1", ID_BUS="ata", ID_MODEL=model.replace(" ", "_"), ID_MODEL_ENC=model.replace(" ", "\\x20"), ID_REVISION=firmware, ID_SERIAL=f"{model.replace(' ', '_')}_{serial}",
+            ID_SERIAL_SHORT=serial, ID_WWN=f"0x{wwn}", ID_WWN_WITH_EXTENSION=f"0x{wwn}", ID_PATH=f"pci-{pci}-ata-{number}",
+        )
+        links = [f"disk/by-id/ata-{model.replace(' ', '_')}_{serial}", f"disk/by-id/wwn-0x{wwn}", f"disk/by-path/pci-{pci}-ata-{number}"]
+        return self.scsi(
+            place, f"{number - 1}:0:0:0", name, dev, size, "ATA", model[:16], firmware[-4:], "ahci", wwid=f"naa.{wwn}", serial=f"{serial:>20}",
+            rotational=rotational, physical=4096, links=links, udev=udev, busy=(1000, 0), pg89=(model, serial, firmware), **more,
+        )
+
+    def nvme(self, number, pci, model, serial, firmware, dev, size, nguid=None, eui=None, subsystem=None, partition_links=True):
+        """A PCIe controller with one namespace. Returns the namespace's sysfs path."""
+        controller = f"/sys/devices/pci0000:00/{pci}/nvme/nvme{number}"
+        nqn = f"nqn.2014.08.org.nvmexpress:144d144d{serial:20}{model:40}"
+        values = dict(model=f"{model:40}", serial=f"{serial:20}", firmware_rev=f"{firmware:8}", transport="pcie", state="live", subsysnqn=nqn)
+        for key, value in values.items():
+            self.file(f"{controller}/{key}", value)
+        self.link(f"/sys/class/nvme/nvme{number}", controller)
+        virtual = f"/sys/devices/virtual/nvme-subsystem/nvme-subsys{number}"
+        for key in ("model", "serial", "firmware_rev", "subsysnqn"):
+            self.file(f"{virtual}/{key}", values[key])
+        self.link(f"/sys/class/nvme-subsystem/nvme-subsys{number}", virtual)
+        sysfs = f"{controller}/nvme{number}n1"
+        wwn = f"eui.{(nguid or eui).replace('-', '').replace(' ', '')}"
+        underscored = model.replace(" ", "_")
+        udev = dict(ID_MODEL=underscored, ID_SERIAL=f"{underscored}_{serial}_1", ID_SERIAL_SHORT=serial, ID_WWN=wwn, ID_PATH=f"pci-{pci.split('/')[-1]}-nvme-1")
+        self.block(sysfs, dev, size, links=[f"disk/by-id/nvme-{underscored}_{serial}", f"disk/by-id/nvme-{wwn}", f"disk/by-path/pci-{pci.split('/')[-1]}-nvme-1"], udev=udev, busy=(5000, 0))
+        self.link(f"{sysfs}/device", controller)
+        self.file(f"{sysfs}/nsid", 1)
+        self.file(f"{sysfs}/wwid", wwn)
+        if nguid:
+            self.file(f"{sysfs}/nguid", nguid)
+        if eui:
+            self.file(f"{sysfs}/eui", eui)
+        return sysfs
+
+    def virtual(self, name, dev, size, **attributes):
+        sysfs = f"/sys/devices/virtual/block/{name}"
+        udev = attributes.pop("udev", None)
+        links = attributes.pop("links", ())
+        self.block(sysfs, dev, size, udev=udev, links=links)
+        for key, value in attributes.items():
+            self.file(f"{sysfs}/{key.replace('__', '/')}", value)
+        return sysfs
+
+    def dm(self, minor, name, size, uuid, below, status, links=(), **udev):
+        udev = dict(DM_NAME=name, DM_UUID=uuid, **udev)
+        sysfs = self.virtual(f"dm-{minor}", f"253:{minor}", size, dm__name=name, dm__uuid=uuid, udev=udev, links=[f"mapper/{name}", *links])
+        self.on(sysfs, *below)
+        self.file(f"/exec/dm/dm-{minor}.status", status)
+        return sysfs
+
+    def mount(self, dev, root, point, fs, source, options="rw,relatime", super_options="rw", shared=True, probe=None, fstab=None):
+        """`probe`: (bytes, used part) or an answer as it is; mounts of a disk get one."""
+        tag = f"shared:{self.mount_id} " if shared else ""
+        self.mounts.append(f"{self.mount_id} 1 {dev} {root} {point} {options} {tag}- {fs} {source} {super_options}")
+        self.mount_id += 1
+        if isinstance(probe, dict):
+            self.probes[point] = probe
+        elif probe:
+            total, used = probe[0], int(probe[0] * probe[1])
+            inodes = 0 if fs in ("btrfs", "vfat") else total // 16384
+            self.probes[point] = {"statfs": {
+                "total_bytes": total, "available_bytes": total - used, "used_bytes": used,
+                "total_inodes": inodes, "available_inodes": inodes - inodes // 10, "used_inodes": inodes // 10}}
+        if fstab:
+            self.fstab.append(f"{fstab} {point} {fs} defaults 0 2")
+
+    def pseudo(self):
+        self.mount("0:21", "/", "/sys", "sysfs", "sysfs", "rw,nosuid,nodev,noexec,relatime")
+        self.mount("0:22", "/", "/proc", "proc", "proc", "rw,nosuid,nodev,noexec,relatime")
+        self.mount("0:5", "/", "/dev", "devtmpfs", "udev", "rw,nosuid,relatime")
+        self.mount("0:24", "/", "/run", "tmpfs", "tmpfs", "rw,nosuid,nodev")
+
+    def done(self):
+        self.file("/proc/1/mountinfo", "\n".join(self.mounts))
+        self.file("/proc/diskstats", "\n".join(self.stats))
+        self.file("/etc/fstab", "\n".join(self.fstab))
+        self.file("/exec/probes.json", json.dumps(self.probes, indent=2))
+
+
+def ata_page(model, serial, firmware):
+    """SAT's ATA information page around IDENTIFY DEVICE, whose strings are byte-swapped words."""
+    identify = bytearray(512)
+    for word, length, text in ((10, 20, serial), (23, 8, firmware), (27, 40, model)):
+        padded = f"{text:{length}}".encode()
+        identify[word * 2 : word * 2 + length] = b"".join(padded[at + 1 : at + 2] + padded[at : at + 1] for at in range(0, length, 2))
+    return b"\x00\x89\x02\x38" + bytes(56) + bytes(identify)
+
+
+def fs(kind, uuid, label=None):
+    found = dict(ID_FS_TYPE=kind, ID_FS_UUID=uuid, ID_FS_UUID_ENC=uuid)
+    if label:
+        found.update(ID_FS_LABEL=label.replace(" ", "_"), ID_FS_LABEL_ENC=label.replace(" ", "\\x20"))
+    return found
+
+
+def nvme_laptop():
+    """One NVMe drive, LUKS on it, btrfs with two subvolumes inside; a snap on a loop device, zram."""
+    host = Host("nvme-laptop")
+    disk = host.nvme(0, "0000:00:06.0/0000:01:00.0", "Samsung SSD 980 PRO 1TB", "S5GXNX0R123456", "5B2QGXA7", "259:0", 1000204886016, eui="00 25 38 5b 11 b2 c3 d4")
+    host.partition(disk, "nvme0n1p1", 1, "259:1", 1048576, 536870912, ["disk/by-uuid/4D2A-11F0"], **fs("vfat", "4D2A-11F0", "EFI SYSTEM"))
+    luks = host.partition(disk, "nvme0n1p2", 2, "259:2", 537919488, 999666966528, **fs("crypto_LUKS", "b4f3f1c2-7d1e-4a55-9d0c-2f6f0d8a1b3c"))
+    uuid = "0f0b7a9e-3c1d-4a5e-8b6f-9d2c4e6a8b0d"
+    host.dm(0, "luks-root", 999650189312, "CRYPT-LUKS2-b4f3f1c27d1e4a559d0c2f6f0d8a1b3c-luks-root", [luks], "0 1952441776 crypt", [f"disk/by-uuid/{uuid}"], **fs("btrfs", uuid, "laptop"))
+    host.file(f"/sys/fs/btrfs/{uuid}/label", "laptop")
+    host.link(f"/sys/fs/btrfs/{uuid}/devices/dm-0", "/sys/devices/virtual/block/dm-0")
+    host.file(f"/sys/fs/btrfs/{uuid}/devinfo/1/missing", 0)
+    host.file(f"/sys/fs/btrfs/{uuid}/allocation/data/single/total_bytes", 400 * G)
+    host.file(f"/sys/fs/btrfs/{uuid}/allocation/metadata/dup/total_bytes", 4 * G)
+    host.file("/sys/fs/btrfs/features/raid1c34", 0)
+    host.virtual("zram0", "252:0", 8 * G)
+    host.virtual("loop0", "7:0", 4096 * 26000, loop__backing_file="/var/lib/snapd/snaps/hello_42.snap", udev=fs("squashfs", ""))
+    host.virtual("loop1", "7:1", 0)
+    host.pseudo()
+    host.mount("0:30", "/@", "/", "btrfs", "/dev/mapper/luks-root", "rw,noatime", "rw,ssd,space_cache=v2,subvolid=256,subvol=/@", probe=(999650189312, 0.4), fstab=f"UUID={uuid}")
+    host.mount("0:30", "/@home", "/home", "btrfs", "/dev/mapper/luks-root", "rw,noatime", "rw,ssd,space_cache=v2,subvolid=257,subvol=/@home", probe=(999650189312, 0.4), fstab=f"UUID={uuid}")
+    host.mount("259:1", "/", "/boot/efi", "vfat", "/dev/nvme0n1p1", super_options="rw,fmask=0077,errors=remount-ro", probe=(535805952, 0.02), fstab="UUID=4D2A-11F0")
+    host.mount("7:0", "/", "/snap/hello/42", "squashfs", "/dev/loop0", "ro,nodev,relatime", "ro,errors=continue", probe=(4096 * 26000, 1.0))
+    host.done()
+
+
+def sas_12_bay():
+    """Twelve SAS drives behind an expander whose enclosure names the slots, one of them asleep; the system on a SATA SSD."""
+    host = Host("sas-12-bay")
+    system = host.ata(1, "sda", "8:0", 240057409536, "INTEL SSDSC2KB240G8", "PHYF1234567890ABCD", "XCV10132", "55cd2e4150a1b2c3", 0)
+    root = "6e1f2d3c-1111-4222-8333-444455556666"
+    host.partition(system, "sda1", 1, "8:1", 1048576, 240055312384, [f"disk/by-uuid/{root}"], **fs("ext4", root))
+    hba = "/sys/devices/pci0000:00/0000:00:03.0/0000:03:00.0/host8"
+    expander = f"{hba}/port-8:0/expander-8:0"
+    ses = f"{expander}/port-8:0:12/end_device-8:0:12/target8:0:12/8:0:12:0/enclosure/8:0:12:0"
+    host.file(f"{ses}/id", "0x500304800123457f")
+    host.link("/sys/class/enclosure/8:0:12:0", ses)
+    host.pseudo()
+    host.mount("8:1", "/", "/", "ext4", "/dev/sda1", probe=(240055312384, 0.2), fstab=f"UUID={root}")
+    for bay in range(12):
+        letter, minor = "bcdefghijklm"[bay], 16 * (bay + 1)
+        wwn, address = f"5000c500a1b2{0xC000 + bay * 16 + 7:04x}", f"0x5000c500a1b2{0xC000 + bay * 16 + 5:04x}"
+        serial, place = f"ZC1A{bay:02}QX0000C9{bay:02}", f"{expander}/port-8:0:{bay}/end_device-8:0:{bay}"
+        path = f"pci-0000:03:00.0-sas-exp0x500304800123457f-phy{bay}-lun-0"
+        uuid = f"aaaa{bay:04}-0000-4000-8000-00000000{bay:04}"
+        sysfs = host.scsi(
+            place, f"8:0:{bay}:0", f"sd{letter}", f"8:{minor}", 12000138625024, "SEAGATE", "ST12000NM0038", "E004", "mpt3sas", wwid=f"naa.{wwn}", serial=serial,
+            runtime="suspended" if bay == 11 else "active", rotational=1, physical=4096, cache="write through", busy=(300 + bay, 0),
+            links=[f"disk/by-id/scsi-3{wwn}", f"disk/by-id/wwn-0x{wwn}", f"disk/by-path/{path}"] + ([f"disk/by-uuid/{uuid}"] if bay < 3 else []),
+            udev=dict(ID_BUS="scsi", ID_MODEL="ST12000NM0038", ID_REVISION="E004", ID_SCSI="1", ID_SCSI_SERIAL=serial, ID_SERIAL=f"3{wwn}", ID_SERIAL_SHORT=wwn,
+                      ID_VENDOR="SEAGATE", ID_WWN=f"0x{wwn}", ID_WWN_WITH_EXTENSION=f"0x{wwn}", ID_PATH=path, **(fs("xfs", uuid, f"bay {bay}") if bay < 3 else {})),
+        )
+        host.file(f"{place}/sas_device/end_device-8:0:{bay}/sas_address", address)
+        slot = f"{ses}/Slot {bay:02}"
+        device = f"{place}/target8:0:{bay}/8:0:{bay}:0"
+        host.file(f"{slot}/type", "array device")
+        host.link(f"{slot}/device", device)
+        host.link(f"{device}/enclosure_device:Slot {bay:02}", slot)
+        if bay < 3:
+            host.mount(f"8:{minor}", "/", f"/srv/bay{bay}", "xfs", f"/dev/sd{letter}", probe=(12000138625024, 0.5), fstab=f"UUID={uuid}")
+    host.done()
+
+
+def lvm_on_md():
+    """Two SATA disks, RAID1 that has lost a member, LVM with a thin pool on top, hyphens in every name."""
+    host = Host("lvm-on-md")
+    parts = []
+    for number, (letter, serial) in enumerate((("a", "WD-WX11A1111111"), ("b", "WD-WX11A2222222"))):
+        disk = host.ata(number + 1, f"sd{letter}", f"8:{16 * number}", 4000787030016, "WDC WD40EFRX-68N32N0", serial, "82.00A82", f"50014ee2b{number + 1:07}", 1)
+        member = dict(ID_FS_TYPE="linux_raid_member", ID_FS_UUID="5a1d7c2e-90ab-4cde-8f01-23456789abcd", ID_FS_UUID_SUB=f"00000000-0000-4000-8000-00000000000{number}", ID_FS_LABEL="nas:0")
+        parts.append(host.partition(disk, f"sd{letter}1", 1, f"8:{16 * number + 1}", 1048576, 3999999991808, **member))
+    md = host.virtual("md127", "9:127", 3999865774080, md__level="raid1", md__raid_disks="2", md__degraded="1", md__array_state="clean", md__sync_action="idle", md__sync_completed="none",
+                      links=["disk/by-id/md-name-nas:0", "md/0"], udev=dict(MD_LEVEL="raid1", MD_NAME="nas:0", ID_FS_TYPE="LVM2_member", ID_FS_UUID="abcdef-0123-4567-89ab-cdef-0123-456789"))
+    host.on(md, *parts)
+    for part, state, slot, errors in ((parts[0], "in_sync", "0", 0), (parts[1], "faulty", "none", 12)):
+        name = part.rsplit("/", 1)[1]
+        for key, value in dict(state=state, slot=slot, errors=errors).items():
+            host.file(f"{md}/md/dev-{name}/{key}", value)
+        host.link(f"{md}/md/dev-{name}/block", part)
+    group = "LVM-Zs8kQ0vYxUoWm1rT2nB3cD4eF5gH6iJ7"
+    lvm = lambda volume: dict(DM_VG_NAME="vg-nas", DM_LV_NAME=volume)
+    meta = host.dm(0, "vg--nas-pool--0_tmeta", 1 * G, f"{group}aaaa-tmeta", [md], "0 2097152 linear", **lvm("pool-0_tmeta"))
+    data = host.dm(1, "vg--nas-pool--0_tdata", 3000 * G, f"{group}bbbb-tdata", [md], "0 6291456000 linear", **lvm("pool-0_tdata"))
+    pool = host.dm(2, "vg--nas-pool--0-tpool", 3000 * G, f"{group}cccc-tpool", [meta, data],
+                   "0 6291456000 thin-pool 7 41230/262144 46080/49152 - rw discard_passdown queue_if_no_space - 1024", DM_VG_NAME="vg-nas", DM_LV_NAME="pool-0", DM_LV_LAYER="tpool")
+    uuid = "1c2d3e4f-5a6b-4c7d-8e9f-0a1b2c3d4e5f"
+    # Without udev's LVM names, as when the rules of lvm2 are not installed.
+    host.dm(3, "vg--nas-home--dirs", 2000 * G, f"{group}dddd", [pool], "0 4194304000 thin 4000000000 4194303999", [f"disk/by-uuid/{uuid}"], **fs("ext4", uuid))
+    root = host.dm(4, "vg--nas-root", 20 * G, f"{group}eeee", [md], "0 41943040 linear", **lvm("root"), **fs("xfs", "77777777-0000-4000-8000-000000000001"))
+    host.pseudo()
+    host.mount("253:4", "/", "/", "xfs", "/dev/mapper/vg--nas-root", probe=(20 * G, 0.3), fstab="/dev/vg-nas/root")
+    host.mount("253:3", "/", "/srv/home\\040dirs", "ext4", "/dev/mapper/vg--nas-home--dirs", probe=None, fstab=None)
+    host.probes["/srv/home dirs"] = {"statfs": {"total_bytes": 2000 * G, "available_bytes": 700 * G, "used_bytes": 1200 * G, "total_inodes": 1000000, "available_inodes": 900000, "used_inodes": 100000}}
+    host.fstab.append("/dev/vg-nas/home-dirs /srv/home\\040dirs ext4 defaults 0 2")
+    host.done()
+
+
+def multipath():
+    """One LUN of an array through two Fibre Channel ports, one of which is gone; the system on a logical disk of a RAID controller."""
+    host = Host("multipath")
+    raid = "/sys/devices/pci0000:00/0000:00:01.0/0000:02:00.0/host0"
+    wwn = "61866da0a1b2c3002a1b2c3d4e5f6071"
+    system = host.scsi(raid, "0:2:0:0", "sda", "8:0", 479559942144, "DELL", "PERC H730P Mini", "4.30", "megaraid_sas", wwid=f"naa.{wwn}", serial=f"0071605f4e3d2c1b2a00c3b2a1a06d86", rotational=1,
+                       links=[f"disk/by-id/wwn-0x{wwn}", "disk/by-path/pci-0000:02:00.0-scsi-0:2:0:0"], busy=(900, 0),
+                       udev=dict(ID_BUS="scsi", ID_MODEL="PERC_H730P_Mini", ID_VENDOR="DELL", ID_REVISION="4.30", ID_SCSI_SERIAL="0071605f4e3d2c1b2a00c3b2a1a06d86", ID_SERIAL=f"3{wwn}", ID_SERIAL_SHORT=wwn,
+                                 ID_WWN_WITH_EXTENSION=f"0x{wwn}", ID_PATH="pci-0000:02:00.0-scsi-0:2:0:0"))
+    host.partition(system, "sda1", 1, "8:1", 1048576, 479557844992, **fs("xfs", "99999999-0000-4000-8000-000000000001"))
+    lun, serial, paths = "600a098038303053453f463045727a34", "80000SE?F0Erz4", []
+    for number, (name, dev, port, state) in enumerate((("sdb", "8:16", "0x2001d039ea1b2c3d", "running"), ("sdc", "8:32", "0x2002d039ea1b2c3d", "transport-offline"))):
+        place = f"/sys/devices/pci0000:00/0000:00:02.0/0000:04:00.{number}/host{number + 1}/rport-{number + 1}:0-1"
+        path = f"pci-0000:04:00.{number}-fc-{port}-lun-0"
+        paths.append(host.scsi(place, f"{number + 1}:0:0:0", name, dev, 1099511627776, "NETAPP", "LUN C-Mode", "9131", "qla2xxx", wwid=f"naa.{lun}", serial=serial, state=state, rotational=0,
+                               cache="write through", physical=4096, links=[f"disk/by-path/{path}"], busy=(400, 0),
+                               udev=dict(ID_BUS="scsi", ID_MODEL="LUN_C-Mode", ID_VENDOR="NETAPP", ID_REVISION="9131", ID_SCSI_SERIAL=serial, ID_SERIAL=f"3{lun}", ID_SERIAL_SHORT=lun,
+                                         ID_WWN_WITH_EXTENSION=f"0x{lun}", ID_PATH=path, DM_MULTIPATH_DEVICE_PATH="1", ID_FS_TYPE="mpath_member")))
+    mpath = host.dm(0, "mpatha", 1099511627776, f"mpath-3{lun}", paths, "0 2147483648 multipath 2 0 0 0 2 1 A 0 1 2 8:16 A 0 0 1 E 0 1 2 8:32 F 4 0 1", [f"disk/by-id/dm-uuid-mpath-3{lun}", f"disk/by-id/wwn-0x{lun}"])
+    uuid = "88888888-0000-4000-8000-000000000001"
+    host.dm(1, "mpatha1", 1099509530624, f"part1-mpath-3{lun}", [mpath], "0 2147479552 linear", [f"disk/by-uuid/{uuid}"], **fs("xfs", uuid, "san"))
+    host.pseudo()
+    host.mount("8:1", "/", "/", "xfs", "/dev/sda1", probe=(479557844992, 0.3), fstab="UUID=99999999-0000-4000-8000-000000000001")
+    host.mount("253:1", "/", "/srv/san", "xfs", "/dev/mapper/mpatha1", probe=(1099509530624, 0.6), fstab=f"UUID={uuid}")
+    host.done()
+
+
+def usb():
+    """A bridge whose serial number is zeros, and a dock with two bays that both show the dock's serial number."""
+    host = Host("usb")
+    system = host.ata(1, "sda", "8:0", 500107862016, "CT500MX500SSD1", "1928E20A1B2C", "M3CR023", "500a0751e20a1b2c", 0)
+    host.partition(system, "sda1", 1, "8:1", 1048576, 500105216000, **fs("ext4", "22222222-0000-4000-8000-000000000001"))
+    controller = "/sys/devices/pci0000:00/0000:00:14.0/usb2"
+
+    def bay(port, number, lun, name, dev, size, vendor, model, usb_serial, uuid=None):
+        device = f"{controller}/2-{port}"
+        for key, value in dict(idVendor="152d", idProduct="0578", serial=usb_serial).items():
+            host.file(f"{device}/{key}", value)
+        path = f"pci-0000:00:14.0-usb-0:{port}:1.0-scsi-0:0:0:{lun}"
+        label = f"usb-{vendor}_{model.replace(' ', '_')}_{usb_serial}-0:{lun}"
+        return host.scsi(f"{device}/2-{port}:1.0/host{number}", f"{number}:0:0:{lun}", name, dev, size, vendor, model, "0209", "uas" if port == 1 else "usb-storage", rotational=1, cache="write through",
+                         links=[f"disk/by-id/{label}", f"disk/by-path/{path}"], busy=(50, 0),
+                         udev=dict(ID_BUS="usb", ID_MODEL=model.replace(" ", "_"), ID_MODEL_ENC=f"{model:16}".replace(" ", "\\x20"), ID_VENDOR=vendor, ID_REVISION="0209", ID_SERIAL_SHORT=usb_serial,
+                                   ID_SERIAL=f"{vendor}_{model.replace(' ', '_')}_{usb_serial}-0:{lun}", ID_PATH=path, ID_USB_DRIVER="usb-storage", **(fs("exfat", uuid, "Stick of Zoë") if uuid else {})))
+
+    bay(1, 4, 0, "sdb", "8:16", 2000398934016, "JMicron", "Generic", "000000000000", "5C1A-90F2")
+    bay(2, 5, 0, "sdc", "8:32", 4000787030016, "ASMedia", "ASM1352R", "A123456DOCK7")
+    bay(2, 5, 1, "sdd", "8:48", 4000787030016, "ASMedia", "ASM1352R", "A123456DOCK7")
+    host.block("/sys/devices/pci0000:00/0000:00:17.0/ata2/host1/target1:0:0/1:0:0:0/block/sr0", "11:0", 1073741312, removable=1, udev=dict(ID_CDROM="1", ID_BUS="ata"))
+    host.link("/sys/devices/pci0000:00/0000:00:17.0/ata2/host1/target1:0:0/1:0:0:0/block/sr0/device", "/sys/devices/pci0000:00/0000:00:17.0/ata2/host1/target1:0:0/1:0:0:0")
+    host.pseudo()
+    host.mount("8:1", "/", "/", "ext4", "/dev/sda1", probe=(500105216000, 0.3), fstab="UUID=22222222-0000-4000-8000-000000000001")
+    host.mount("8:16", "/", "/media/ann/Stick\\040of\\040Zo\\303\\253".replace("\\303\\253", "ë"), "exfat", "/dev/sdb")
+    host.probes["/media/ann/Stick of Zoë"] = {"errno": 5, "operation": "readdir"}
+    host.done()
+
+
+def vm_virtio():
+    """A virtual machine: a disk without any identity, one with a serial number, a SCSI disk of the hypervisor, an empty floppy."""
+    host = Host("vm-virtio")
+
+    def disk(slot, number, name, dev, size, serial):
+        device = f"/sys/devices/pci0000:00/0000:00:{slot}.0/virtio{number}"
+        sysfs = f"{device}/block/{name}"
+        udev = dict(ID_PATH=f"pci-0000:00:{slot}.0")
+        if serial:
+            udev["ID_SERIAL"] = serial
+        host.block(sysfs, dev, size, rotational=1, links=[f"disk/by-path/pci-0000:00:{slot}.0"] + ([f"disk/by-id/virtio-{serial}"] if serial else []), udev=udev, busy=(700, 0))
+        host.link(f"{sysfs}/device", device)
+        host.file(f"{sysfs}/serial", serial.encode())
+        host.file(f"{device}/vendor", "0x1af4")
+        return sysfs
+
+    system = disk("04", 1, "vda", "252:0", 40 * G, "")
+    host.partition(system, "vda1", 1, "252:1", 1048576, 40 * G - 2097152, ["disk/by-label/cloudimg-rootfs"], **fs("ext4", "33333333-0000-4000-8000-000000000001", "cloudimg-rootfs"))
+    disk("05", 2, "vdb", "252:16", 100 * G, "data-1")
+    host.record("b252:16", ["disk/by-id/virtio-data-1", "disk/by-path/pci-0000:00:05.0"], ID_SERIAL="data-1", ID_PATH="pci-0000:00:05.0", **fs("xfs", "33333333-0000-4000-8000-000000000002"))
+    host.scsi("/sys/devices/pci0000:00/0000:00:06.0/virtio3/host2", "2:0:0:1", "sda", "8:0", 10 * G, "QEMU", "QEMU HARDDISK", "2.5+", "Virtio SCSI HBA", serial="drive-scsi1", rotational=1,
+              links=["disk/by-path/pci-0000:00:06.0-scsi-0:0:0:1"], udev=dict(ID_BUS="scsi", ID_MODEL="QEMU_HARDDISK", ID_VENDOR="QEMU", ID_REVISION="2.5+", ID_SCSI_SERIAL="drive-scsi1", ID_PATH="pci-0000:00:06.0-scsi-0:0:0:1"))
+    host.block("/sys/devices/platform/floppy.0/block/fd0", "2:0", 4096, removable=1)
+    host.link("/sys/devices/platform/floppy.0/block/fd0/device", "/sys/devices/platform/floppy.0")
+    host.file("/sys/devices/platform/floppy.0/modalias", "platform:floppy")
+    host.pseudo()
+    host.mount("252:1", "/", "/", "ext4", "/dev/vda1", probe=(40 * G, 0.3), fstab="LABEL=cloudimg-rootfs")
+    host.mount("252:16", "/", "/data", "xfs", "/dev/vdb", probe=(100 * G, 0.97), fstab="UUID=33333333-0000-4000-8000-000000000002")
+    host.done()
+
+
+def kubernetes_node():
+    """A node whose pods use volumes of two CSI drivers, one of them a raw block volume."""
+    host = Host("kubernetes-node")
+    system = host.nvme(0, "0000:00:1d.0/0000:05:00.0", "INTEL SSDPE2KX010T8", "BTLJ9050021A1P0FGN", "VDV10131", "259:0", 1000204886016, nguid="01000000-0100-0000-5cd2-e4abcd125151")
+    host.partition(system, "nvme0n1p1", 1, "259:1", 1048576, 1000202788864, **fs("ext4", "44444444-0000-4000-8000-000000000001"))
+    sda = host.ata(1, "sda", "8:0", 960197124096, "MTFDDAK960TDS-1AW1ZABYY", "2019289A1B2C", "D3MU001", "500a0751289a1b2c", 0)
+    sdb = host.ata(2, "sdb", "8:16", 960197124096, "MTFDDAK960TDS-1AW1ZABYY", "2019289A1B2D", "D3MU001", "500a0751289a1b2d", 0)
+    volume = host.dm(0, "data-pvc--7a1c", 100 * G, "LVM-KpW1xvTg0aUuMmQ9rS8tV7wX6yZ5aaaabbbb", [sda], "0 209715200 linear", DM_VG_NAME="data", DM_LV_NAME="pvc-7a1c", **fs("xfs", "44444444-0000-4000-8000-000000000002"))
+    kubelet = "/var/lib/kubelet"
+    pods = {"shop_orders-db-0": "0d4f6c1e-8a3b-4f57-9c21-5b6d7e8f9a01", "lab_scratch-5d9f7b8c6-x2x9p": "7b2e9d40-1c5a-4e8f-b3d6-0f1e2d3c4b5a", "shop_queue-0": "c3a9b8d7-6e5f-4d3c-8b2a-1f0e9d8c7b6a"}
+    for pod, uid in pods.items():
+        host.file(f"/var/log/pods/{pod.split('_')[0]}_{pod.split('_')[1]}_{uid}/main/0.log", "")
+    host.pseudo()
+    host.mount("259:1", "/", "/", "ext4", "/dev/nvme0n1p1", probe=(1000202788864, 0.4), fstab="UUID=44444444-0000-4000-8000-000000000001")
+
+    def record(path, **data):
+        host.file(f"{path}/vol_data.json", json.dumps(data, separators=(",", ":")))
+
+    # LVM driver: staged and published, with the pod's record.
+    pv, driver, handle, uid = "pvc-7a1c9e42-3f6b-4f0e-8d5b-2a6c1e9f7b30", "lvm.csi.example.org", "pvc-7a1c", pods["shop_orders-db-0"]
+    staged = f"{kubelet}/plugins/kubernetes.io/csi/{driver}/8b1f0a2c3d4e5f60718293a4b5c6d7e8f9000112233445566778899aabbccdd0"
+    record(staged, driverName=driver, volumeHandle=handle)
+    published = f"{kubelet}/pods/{uid}/volumes/kubernetes.io~csi/{pv}"
+    record(published, attachmentID="csi-1f2e3d", driverName=driver, nodeName="node-1", specVolID=pv, volumeHandle=handle, volumeLifecycleMode="Persistent")
+    host.mount("253:0", "/", f"{staged}/globalmount", "xfs", "/dev/mapper/data-pvc--7a1c", probe=(100 * G, 0.5))
+    host.mount("253:0", "/", f"{published}/mount", "xfs", "/dev/mapper/data-pvc--7a1c", probe=(100 * G, 0.5))
+    # Folder driver: no staging, a bind mount of a folder on the system disk.
+    pv, driver, uid = "pvc-c0ffee00-1111-4222-8333-444455556666", "folders.csi.example.org", pods["lab_scratch-5d9f7b8c6-x2x9p"]
+    published = f"{kubelet}/pods/{uid}/volumes/kubernetes.io~csi/{pv}"
+    record(published, attachmentID="", driverName=driver, nodeName="node-1", specVolID=pv, volumeHandle="node-1#/srv/folders#" + pv, volumeLifecycleMode="Persistent")
+    host.mount("259:1", f"/srv/folders/{pv}", f"{published}/mount", "ext4", "/dev/nvme0n1p1", probe=(1000202788864, 0.4))
+    # Raw block volume of the first driver: the whole of sdb, bound for the pod, and the loop device with which the kubelet holds it.
+    pv, driver, handle, uid = "pvc-b10cb10c-2222-4333-8444-555566667777", "lvm.csi.example.org", "raw-sdb", pods["shop_queue-0"]
+    block = f"{kubelet}/plugins/kubernetes.io/csi/volumeDevices"
+    record(f"{block}/{pv}/data", driverName=driver, volumeHandle=handle, specVolID=pv, nodeName="node-1", attachmentID="csi-4a5b6c")
+    host.file(f"{block}/publish/{pv}/{uid}", "")
+    host.file(f"{block}/{pv}/dev/{uid}", "")
+    host.symlink(f"{kubelet}/pods/{uid}/volumeDevices/kubernetes.io~csi/{pv}", f"{block}/publish/{pv}/{uid}")
+    host.mount("0:5", "/sdb", f"{block}/publish/{pv}/{uid}", "devtmpfs", "udev", "rw,nosuid,relatime")
+    host.mount("0:5", "/sdb", f"{block}/{pv}/dev/{uid}", "devtmpfs", "udev", "rw,nosuid,relatime")
+    host.virtual("loop0", "7:0", 960197124096, loop__backing_file=f"{block}/{pv}/dev/{uid}")
+    host.done()
+
+
+def no_udevd():
+    """A machine on which udevd never ran: sysfs alone, with a SATA disk, an eMMC and a virtio disk."""
+    host = Host("no-udevd", udev=False)
+    disk = host.ata(3, "sda", "8:0", 4000787030016, "ST4000DM004-2CV104", "ZFN0ABCD", "0001", "5000c500b6c7d8e9", 1)
+    host.partition(disk, "sda1", 1, "8:1", 1048576, 4000784416768)
+    card = "/sys/devices/platform/soc/fe330000.mmc/mmc_host/mmc0/mmc0:0001"
+    sysfs = f"{card}/block/mmcblk0"
+    host.block(sysfs, "179:0", 31268536320, busy=(2000, 0))
+    host.link(f"{sysfs}/device", card)
+    for key, value in dict(name="DG4032", serial="0x3f2a1b0c", fwrev="0x3000000000000000", type="MMC", manfid="0x000045").items():
+        host.file(f"{card}/{key}", value)
+    host.partition(sysfs, "mmcblk0p1", 1, "179:1", 1048576, 31267487744)
+    boot = f"{sysfs}/mmcblk0boot0"
+    host.block(boot, "179:8", 4194304)
+    host.link(f"{boot}/device", sysfs)
+    device = "/sys/devices/pci0000:00/0000:00:02.0/virtio1"
+    host.block(f"{device}/block/vda", "254:0", 8 * G, rotational=1, busy=(10, 0))
+    host.link(f"{device}/block/vda/device", device)
+    host.file(f"{device}/vendor", "0x1af4")
+    host.file(f"{device}/block/vda/serial", "cache-7")
+    host.pseudo()
+    host.mount("179:1", "/", "/", "ext4", "/dev/mmcblk0p1", probe=(31267487744, 0.3), fstab="/dev/mmcblk0p1")
+    host.mount("8:1", "/", "/srv", "ext4", "/dev/sda1", probe=(4000784416768, 0.1), fstab="/dev/sda1")
+    host.done()
+
+
+if __name__ == "__main__":
+    os.chdir(os.path.dirname(os.path.abspath(__file__)))
+    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd):
+        make()
