@@ -1,4 +1,126 @@
-//! The composition root: settings, then sockets and locks, then tasks, then waiting for the end.
+//! The composition root: settings, then locks and sockets, then tasks, then waiting for the end.
+//!
+//! Everything is built here and handed down; nothing else reads arguments or the environment. A task that ends unexpectedly ends the daemon with its
+//! error: a half-alive daemon is the worst state.
 
+pub mod node;
 pub mod options;
 pub mod reload;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::CommandFactory;
+
+use crate::app::options::Options;
+use crate::config::{Config, Level};
+use crate::logging;
+
+/// Exit statuses, as the help says.
+const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+
+/// Frames are shallow, and all stacks are locked in memory.
+const STACK: usize = 256 * 1024;
+
+/// The whole life of the daemon.
+pub fn main(options: Options) -> ExitCode {
+    if options.man {
+        return man();
+    }
+    let config = match crate::config::load(options.config.as_deref()) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("diskvitalsd: {}", chain(&error));
+            return ExitCode::from(USAGE);
+        }
+    };
+    if options.check_config {
+        return print_settings(&options, &config);
+    }
+    let logging = match logging::init(options.log_format, level(config.log.level)) {
+        Ok(logging) => logging,
+        Err(error) => {
+            eprintln!("diskvitalsd: {}", chain(&error));
+            return ExitCode::from(FAILED);
+        }
+    };
+    crate::host::memory::few_arenas();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(4)
+        .thread_stack_size(STACK)
+        .thread_name("diskvitalsd")
+        .enable_all()
+        .build();
+    let ended = match runtime {
+        Ok(runtime) => {
+            let ended = runtime.block_on(run::run(options, config, &logging));
+            // Never joined: a thread of it may hang on a disk.
+            runtime.shutdown_timeout(Duration::ZERO);
+            ended
+        }
+        Err(error) => Err(run::RunError::Runtime(error)),
+    };
+    let status = match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = chain(&error), "diskvitalsd ends");
+            ExitCode::from(FAILED)
+        }
+    };
+    logging.flush();
+    status
+}
+
+fn man() -> ExitCode {
+    match clap_mangen::Man::new(Options::command()).render(&mut std::io::stdout()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("diskvitalsd: writing the man page: {error}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn print_settings(options: &Options, config: &Config) -> ExitCode {
+    match toml::to_string(config) {
+        Ok(text) => {
+            let file = options.config.clone().unwrap_or_else(|| PathBuf::from(crate::config::DEFAULT_FILE));
+            println!("# in force with {}{}", file.display(), if file.exists() { "" } else { " (missing: defaults)" });
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("diskvitalsd: printing the settings: {error}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// An error with its causes, once each: what was being done to what, and why it went wrong.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let next_text = next.to_string();
+        if !text.contains(&next_text) {
+            text = format!("{text}: {next_text}");
+        }
+        cause = next.source();
+    }
+    text
+}
+
+fn level(level: Level) -> tracing_subscriber::filter::LevelFilter {
+    use tracing_subscriber::filter::LevelFilter;
+    match level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    }
+}

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::policy::{Policy, SpacePolicy, ThinPoolPolicy, seconds};
+use crate::model::path::HostPath;
+use crate::model::policy::{Policy, SpacePolicy, ThinPoolPolicy, VolumeSettings, seconds};
 
 /// The file that is read when none is named; it may be missing.
 pub const DEFAULT_FILE: &str = "/etc/diskvitals/diskvitals.toml";
@@ -81,13 +82,30 @@ impl Default for Drives {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Volumes {
     /// Mount points (`*` and `?` allowed) that are no volumes.
     pub ignore_mounts: Vec<String>,
     /// Filesystem types that are no volumes, besides the pseudo filesystems.
     pub ignore_types: Vec<String>,
+    /// CSI drivers that stage without mounting anything at the staging path.
+    pub stage_without_mount: Vec<String>,
+    /// How long a mount that the kubelet's records ask for may be on its way.
+    #[serde(with = "seconds")]
+    pub not_mounted_after: Duration,
+}
+
+impl Default for Volumes {
+    fn default() -> Self {
+        let settings = VolumeSettings::default();
+        Volumes {
+            ignore_mounts: settings.ignore_mounts,
+            ignore_types: settings.ignore_types,
+            stage_without_mount: settings.stage_without_mount,
+            not_mounted_after: Policy::default().not_mounted_after,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -245,7 +263,19 @@ impl Config {
             io_stalled_after: self.io.stalled_after,
             forget_missing_after: self.drives.forget_missing_after,
             offline_after: self.drives.offline_after,
+            not_mounted_after: self.volumes.not_mounted_after,
             maintenance: self.drives.maintenance.clone(),
+        }
+    }
+
+    /// What counts as a volume.
+    pub fn volume_settings(&self, kubelet_root: HostPath) -> VolumeSettings {
+        let volumes = self.volumes.clone();
+        VolumeSettings {
+            kubelet_root,
+            ignore_mounts: volumes.ignore_mounts,
+            ignore_types: volumes.ignore_types,
+            stage_without_mount: volumes.stage_without_mount,
         }
     }
 }

@@ -5,10 +5,13 @@
 
 pub mod assess;
 pub mod block;
+pub mod condition;
 pub mod dev;
 pub mod drive;
 pub mod facts;
 pub mod finding;
+#[cfg(test)]
+pub mod fixture;
 pub mod graph;
 pub mod ids;
 pub mod kubelet;

@@ -10,3 +10,8 @@ pub fn lock() -> Result<(), String> {
         format!("memory is not locked ({errno}; LimitMEMLOCK is {limit}): if the disk below the program or swap dies, the daemon may die with it")
     })
 }
+
+/// Two heaps for all threads. glibc makes one for each thread that allocates, and all of them are locked.
+pub fn few_arenas() {
+    crate::host::sys::limit_arenas(2);
+}

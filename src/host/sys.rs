@@ -23,3 +23,9 @@ pub fn dm_table_status(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result
     unsafe { raw::dm_table_status(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
     Ok(())
 }
+
+/// mallopt(3), M_ARENA_MAX.
+pub fn limit_arenas(most: i32) {
+    // SAFETY: mallopt takes two integers and is called before any other thread runs.
+    unsafe { nix::libc::mallopt(nix::libc::M_ARENA_MAX, most) };
+}

@@ -1,1 +1,217 @@
-//! Judgement: what is wrong, out of what was observed. One function a rule; its doc comment is its specification. Pure, no clock.
+//! Judgement: which findings the facts raise, clear, or leave undecided, now.
+//!
+//! In: facts, which findings are active (for hysteresis), the policy, the time. Out: judgements, at most one a subject and reason.
+//! One function a rule; its doc comment is the specification. May not enter: clocks, I/O, logging.
+//!
+//! A rule answers with a verdict, or with nothing where its source does not apply or has not answered yet: then an active finding stays.
+//! `Clear` and `Unknown` are passed on for active findings only.
+
+mod drive;
+mod health;
+mod layers;
+mod mounted;
+mod read_only;
+mod space;
+mod stalls;
+mod text;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::model::facts::{Facts, KnownVolume};
+use crate::model::finding::{Judgement, Severity, Status, Subject, Verdict};
+use crate::model::ids::DriveId;
+use crate::model::policy::Policy;
+use crate::model::reason::Reason;
+
+pub use health::{health, health_unknown};
+pub use text::{MAX_MESSAGE, cut};
+
+/// The findings that are active, as the owner of the state has them.
+pub trait Active {
+    /// How bad the active finding of this subject and reason is; `None` when there is none.
+    fn severity(&self, subject: &Subject, reason: Reason) -> Option<Severity>;
+
+    /// All of them: what is about something that is no more is cleared.
+    fn all(&self) -> Vec<(Subject, Reason)>;
+}
+
+/// No finding is active.
+impl Active for () {
+    fn severity(&self, _: &Subject, _: Reason) -> Option<Severity> {
+        None
+    }
+
+    fn all(&self) -> Vec<(Subject, Reason)> {
+        Vec::new()
+    }
+}
+
+impl Active for BTreeMap<(Subject, Reason), Severity> {
+    fn severity(&self, subject: &Subject, reason: Reason) -> Option<Severity> {
+        self.get(&(subject.clone(), reason)).copied()
+    }
+
+    fn all(&self) -> Vec<(Subject, Reason)> {
+        self.keys().cloned().collect()
+    }
+}
+
+/// Judges everything. Order: drives, volumes, devices, what is no more; each by id.
+pub fn assess(facts: &Facts, active: &dyn Active, policy: &Policy, now: Timestamp) -> Vec<Judgement> {
+    let mut bench = Bench { facts, active, policy, now, judgements: Vec::new(), seen: BTreeSet::new() };
+    bench.drives();
+    let failing = bench.failing_drives();
+    for (id, known) in &facts.volumes {
+        bench.volume(&Subject::Volume(id.clone()), known, &failing);
+    }
+    bench.devices();
+    bench.what_is_no_more();
+    bench.judgements
+}
+
+/// What is wrong with a drive, as far as its volumes inherit it.
+#[derive(Clone, Debug)]
+struct Failing {
+    reasons: Vec<Reason>,
+    severity: Severity,
+    status: Status,
+    message: String,
+}
+
+struct Bench<'a> {
+    facts: &'a Facts,
+    active: &'a dyn Active,
+    policy: &'a Policy,
+    now: Timestamp,
+    judgements: Vec<Judgement>,
+    /// Subjects that exist.
+    seen: BTreeSet<Subject>,
+}
+
+impl Bench<'_> {
+    fn say(&mut self, subject: &Subject, reason: Reason, verdict: Option<Verdict>) {
+        let Some(verdict) = verdict else { return };
+        let tells = matches!(verdict, Verdict::Raised(_)) || self.active.severity(subject, reason).is_some();
+        if tells {
+            self.judgements.push(Judgement { subject: subject.clone(), reason, verdict });
+        }
+    }
+
+    fn drives(&mut self) {
+        for (id, known) in &self.facts.drives {
+            let subject = Subject::Drive(id.clone());
+            self.seen.insert(subject.clone());
+            self.say(&subject, Reason::DriveMissing, drive::missing(self.facts, known, self.policy, self.now));
+            self.say(&subject, Reason::DriveOffline, drive::offline(self.facts, known, self.policy, self.now));
+        }
+    }
+
+    /// Raised now, or active and not seen to be over.
+    fn failing_drives(&self) -> BTreeMap<DriveId, Failing> {
+        let mut failing: BTreeMap<DriveId, Failing> = BTreeMap::new();
+        let mut cleared = BTreeSet::new();
+        let mut add = |id: &DriveId, reason: Reason, severity: Severity, status: Status, message: &str| {
+            if severity == Severity::Info {
+                return;
+            }
+            let entry = failing.entry(id.clone()).or_insert(Failing { reasons: Vec::new(), severity, status, message: message.to_owned() });
+            if !entry.reasons.contains(&reason) {
+                entry.reasons.push(reason);
+            }
+            if (severity, status) > (entry.severity, entry.status) {
+                (entry.severity, entry.status, entry.message) = (severity, status, message.to_owned());
+            }
+        };
+        for judgement in &self.judgements {
+            let Subject::Drive(id) = &judgement.subject else { continue };
+            match &judgement.verdict {
+                Verdict::Raised(raised) => add(id, judgement.reason, raised.severity, raised.status, &raised.message),
+                Verdict::Clear => {
+                    cleared.insert((id.clone(), judgement.reason));
+                }
+                Verdict::Unknown { .. } => {}
+            }
+        }
+        for (subject, reason) in self.active.all() {
+            let Subject::Drive(id) = &subject else { continue };
+            let Some(severity) = self.active.severity(&subject, reason) else { continue };
+            if !cleared.contains(&(id.clone(), reason)) {
+                let gone = matches!(reason, Reason::DriveMissing | Reason::DriveOffline);
+                let status = if gone { Status::Inaccessible } else { Status::Degraded };
+                add(id, reason, severity, status, reason.meaning());
+            }
+        }
+        failing
+    }
+
+    fn volume(&mut self, subject: &Subject, known: &KnownVolume, failing: &BTreeMap<DriveId, Failing>) {
+        self.seen.insert(subject.clone());
+        let (facts, policy, now) = (self.facts, self.policy, self.now);
+        let active = |reason: Reason| self.active.severity(subject, reason);
+        let verdicts = [
+            (Reason::DeviceMissing, mounted::device_missing(facts, known, now)),
+            (Reason::StagingNotMounted, mounted::staging_not_mounted(facts, known, policy, now)),
+            (Reason::NotMounted, mounted::not_mounted(facts, known, policy, now)),
+            (Reason::NotAccessible, mounted::not_accessible(facts, known)),
+            (Reason::ReadOnly, read_only::read_only(facts, known, active(Reason::ReadOnly).is_some())),
+            (Reason::OutOfSpace, space::out_of_space(facts, known, policy, active(Reason::OutOfSpace))),
+            (Reason::OutOfInodes, space::out_of_inodes(facts, known, policy, active(Reason::OutOfInodes))),
+            (Reason::ProbeTimeout, stalls::volume_probe(facts, known)),
+            (Reason::IoStalled, stalls::io_stalled(facts, known, policy)),
+            (Reason::RaidDegraded, layers::raid_degraded(facts, &known.facts)),
+            (Reason::ThinPoolFull, layers::thin_pool_full(facts, &known.facts, policy, active(Reason::ThinPoolFull))),
+            (Reason::PathsDegraded, layers::paths_degraded(facts, &known.facts)),
+            (Reason::DriveFailing, drive::failing(facts, known, failing, now)),
+        ];
+        for (reason, verdict) in verdicts {
+            self.say(subject, reason, verdict);
+        }
+    }
+
+    /// Layers that carry no volume are told of by their own name, and questions about a device that do not come back in any case.
+    fn devices(&mut self) {
+        let carrying: BTreeSet<&str> = self.facts.volumes.values().flat_map(|known| &known.facts.devices).map(String::as_str).collect();
+        for (name, layer) in &self.facts.layers {
+            let subject = Subject::Device(name.clone());
+            self.seen.insert(subject.clone());
+            self.say(&subject, Reason::ProbeTimeout, stalls::layer_probe(name, layer));
+            let carries = carrying.contains(name.as_str());
+            let alone = |verdict: Option<Verdict>| if carries { Some(Verdict::Clear) } else { verdict };
+            let thin = self.active.severity(&subject, Reason::ThinPoolFull);
+            let judged = [
+                (Reason::RaidDegraded, alone(layers::raid(self.facts, std::slice::from_ref(name)))),
+                (Reason::ThinPoolFull, alone(layers::thin(self.facts, std::slice::from_ref(name), self.policy, thin))),
+                (Reason::PathsDegraded, alone(layers::paths(self.facts, std::slice::from_ref(name)))),
+            ];
+            for (reason, verdict) in judged {
+                self.say(&subject, reason, verdict);
+            }
+        }
+    }
+
+    /// What is gone from the facts was taken out by a good answer; but an answer that is still awaited, or a failed one, takes nothing out.
+    fn what_is_no_more(&mut self) {
+        let sure = self.facts.settled()
+            && self.facts.inventory.value().is_some()
+            && self.facts.mounts.value().is_some()
+            && self.facts.kubelet.error().is_none();
+        if !sure {
+            return;
+        }
+        for (subject, reason) in self.active.all() {
+            // A layer's state is asked for after the scan that names it: until then the device itself is enough to keep its findings.
+            let exists = match &subject {
+                Subject::Device(name) => self.facts.inventory.value().is_some_and(|inventory| inventory.devices.contains_key(name)),
+                _ => false,
+            };
+            if !exists && !self.seen.contains(&subject) {
+                self.judgements.push(Judgement { subject, reason, verdict: Verdict::Clear });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,10 @@
 //! All that is known, as the reports said it, with the little memory that judgement needs (since when, what was seen before). Pure.
 
-use std::collections::BTreeMap;
+mod apply;
+mod drives;
+pub(crate) mod volumes;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,7 +17,7 @@ use crate::model::kubelet::KubeletRecords;
 use crate::model::mount::MountTable;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
-use crate::model::probe::{MountProbe, Stuck, Usage};
+use crate::model::probe::{MountProbe, ProbeTarget, Stuck, Usage};
 use crate::model::volume::VolumeFacts;
 
 /// Everything the owner knows. Reports replace parts of it; `drives`, `volumes` and the memories are kept up by `apply`.
@@ -31,12 +35,56 @@ pub struct Facts {
     pub drives: BTreeMap<DriveId, KnownDrive>,
     /// Volumes that are here, and those whose drives went with them.
     pub volumes: BTreeMap<VolumeId, KnownVolume>,
+    /// The last good answers, while newer ones failed; use `inventory()`, `mount_table()`, `kubelet_records()`.
+    pub(crate) last_inventory: Option<Inventory>,
+    pub(crate) last_mounts: Option<MountTable>,
+    pub(crate) last_kubelet: Option<KubeletRecords>,
+    /// The kubelet's source has said something, were it that there is no kubelet here.
+    pub(crate) kubelet_answered: bool,
+    /// Every mount of every volume that can be asked, by path.
+    pub(crate) targets: BTreeMap<HostPath, Target>,
+    /// What left a moment ago: a drive's going and its mounts' going are reported in either order.
+    pub(crate) departed: Departed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub dev: DevNo,
+    pub volume: VolumeId,
+    pub filesystem: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Departed {
+    pub volumes: BTreeMap<VolumeId, (KnownVolume, Timestamp)>,
+    /// Drives that carried something a moment ago, with what.
+    pub loads: BTreeMap<DriveId, (Vec<VolumeId>, Timestamp)>,
+}
+
+/// What a report changed, for whoever decides how much work follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Only times.
+    Nothing,
+    /// Usage and progress numbers: to be judged and published, not in a hurry.
+    Figures,
+    /// Something that a watcher waits for.
+    Material,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct LayerFacts {
     pub state: Observation<LayerState>,
     pub stuck: Option<Stuck>,
+    /// The last good answer, while newer ones failed; use `known()`.
+    pub last: Option<LayerState>,
+}
+
+impl LayerFacts {
+    /// What was said last, however long ago.
+    pub fn known(&self) -> Option<&LayerState> {
+        self.state.value().or(self.last.as_ref())
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -83,4 +131,74 @@ pub struct KnownVolume {
     pub first_mount_read_only: bool,
     /// Not in the mount table any more, kept because a drive of it is missing.
     pub retained: bool,
+    /// Mounts that were `ro` by themselves while the filesystem was writable: somebody's choice.
+    pub read_only_by_choice: BTreeSet<HostPath>,
+    /// Mounts that have been seen writable.
+    pub seen_writable: BTreeSet<HostPath>,
+    /// Expected mounts that are not there: since when, and whether they had been there before.
+    pub absent: BTreeMap<HostPath, Absent>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Absent {
+    pub since: Timestamp,
+    pub was_mounted: bool,
+}
+
+impl Facts {
+    /// With the drives that the store remembers; until a scan says more, they are as they were.
+    pub fn restore(drives: impl IntoIterator<Item = KnownDrive>) -> Facts {
+        Facts { drives: drives.into_iter().map(|drive| (drive.facts.id.clone(), drive)).collect(), ..Facts::default() }
+    }
+
+    /// The last good scan.
+    pub fn inventory(&self) -> Option<&Inventory> {
+        self.inventory.value().or(self.last_inventory.as_ref())
+    }
+
+    /// The last mount table that could be read.
+    pub fn mount_table(&self) -> Option<&MountTable> {
+        self.mounts.value().or(self.last_mounts.as_ref())
+    }
+
+    /// The last records that could be read.
+    pub fn kubelet_records(&self) -> Option<&KubeletRecords> {
+        self.kubelet.value().or(self.last_kubelet.as_ref())
+    }
+
+    /// The first full picture is there: drives, mounts and the kubelet's records have each been answered for, if only by an error.
+    /// Probes are not waited for: one dead mount would keep the node unanswered.
+    pub fn settled(&self) -> bool {
+        self.inventory.at().is_some() && self.mounts.at().is_some() && (self.kubelet_answered || self.kubelet.at().is_some())
+    }
+
+    /// One for each distinct mount of each volume that is mounted, sorted by path.
+    pub fn probe_targets(&self) -> Vec<ProbeTarget> {
+        let asleep = |volume: &VolumeId| {
+            let drives = self.volumes.get(volume).map_or(&[][..], |known| &known.facts.drive_ids);
+            !drives.is_empty() && drives.iter().all(|id| self.drives.get(id).is_some_and(|drive| drive.facts.asleep))
+        };
+        let target = |(path, target): (&HostPath, &Target)| ProbeTarget {
+            path: path.clone(),
+            dev: target.dev,
+            asleep: asleep(&target.volume),
+            filesystem: target.filesystem.clone(),
+        };
+        self.targets.iter().map(target).collect()
+    }
+
+    /// Drops drives that have been missing for `after` and carried nothing; says which.
+    pub fn forget(&mut self, after: std::time::Duration, now: Timestamp) -> Vec<DriveId> {
+        let old = |known: &KnownDrive| !known.in_use && known.missing_since.is_some_and(|since| elapsed(since, now) >= after);
+        let gone: Vec<DriveId> = self.drives.iter().filter(|(_, known)| old(known)).map(|(id, _)| id.clone()).collect();
+        for id in &gone {
+            self.drives.remove(id);
+        }
+        gone
+    }
+}
+
+/// From `since` to `now`; nothing when the clock went back.
+pub fn elapsed(since: Timestamp, now: Timestamp) -> std::time::Duration {
+    std::time::Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }

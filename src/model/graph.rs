@@ -1,1 +1,366 @@
-//! Volumes out of what the sources say: the block graph, the mount table and the kubelet's records joined. Pure.
+//! Volumes: what the mount table, the kubelet's records and the block graph say together.
+//!
+//! In: one scan of each. Out: one `VolumeFacts` a volume, without any judgement. May not enter: what was before (that is `facts`), time.
+
+pub mod kube;
+pub mod mounts;
+pub mod stack;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::block::Inventory;
+use crate::model::dev::DevNo;
+use crate::model::facts::LayerFacts;
+use crate::model::graph::kube::PodPath;
+use crate::model::graph::mounts::{FsKind, Table};
+use crate::model::graph::stack::Graph;
+use crate::model::ids::VolumeId;
+use crate::model::kubelet::{KubeletRecords, KubeletVolume};
+use crate::model::mount::{Mount, MountTable};
+use crate::model::path::HostPath;
+use crate::model::policy::VolumeSettings;
+use crate::model::volume::{ExpectedMount, MountRole, PodUse, Stack, VolumeFacts, VolumeMount};
+
+/// All volumes of the node, sorted by id, each id once.
+///
+/// `kubelet` is `None` while nobody has read the records: then a mount that looks like a CSI volume's is no volume of the host either.
+pub fn volumes(
+    inventory: &Inventory,
+    mounts: &MountTable,
+    kubelet: Option<&KubeletRecords>,
+    layers: &BTreeMap<String, LayerFacts>,
+    settings: &VolumeSettings,
+) -> Vec<VolumeFacts> {
+    let table = Table::new(&mounts.mounts);
+    let graph = Graph::new(inventory, layers, &table);
+    let mut builder = Builder {
+        table: &table,
+        graph,
+        inventory,
+        kubelet,
+        settings,
+        found: BTreeMap::new(),
+        owners: BTreeMap::new(),
+        taken: BTreeSet::new(),
+    };
+    builder.csi_volumes();
+    builder.host_volumes();
+    builder.found.into_values().collect()
+}
+
+/// Which filesystem a mount shows: mounts of one block device share its number. Network filesystems may share one number between exports
+/// (NFS shares superblocks by fsid), so there the source counts too.
+type FsKey = (DevNo, Option<HostPath>);
+
+fn key(mount: &Mount) -> FsKey {
+    let by_source = mounts::kind(mount) == FsKind::Remote;
+    (mount.dev, by_source.then(|| mount.source.clone()))
+}
+
+struct Builder<'a> {
+    table: &'a Table<'a>,
+    graph: Graph<'a>,
+    inventory: &'a Inventory,
+    kubelet: Option<&'a KubeletRecords>,
+    settings: &'a VolumeSettings,
+    found: BTreeMap<VolumeId, VolumeFacts>,
+    /// Filesystems that are a CSI volume as a whole.
+    owners: BTreeMap<FsKey, VolumeId>,
+    /// Mount points that belong to CSI volumes.
+    taken: BTreeSet<HostPath>,
+}
+
+impl Builder<'_> {
+    fn csi_volumes(&mut self) {
+        let Some(kubelet) = self.kubelet else { return };
+        for record in &kubelet.volumes {
+            let (facts, whole) = self.csi_volume(record, kubelet);
+            for mount in &facts.mounts {
+                self.taken.insert(mount.path.clone());
+            }
+            for key in whole {
+                self.owners.entry(key).or_insert_with(|| facts.id.clone());
+            }
+            // Two records of one driver and handle are one volume whose record was split; the first has won its id, the second adds to it.
+            match self.found.get_mut(&facts.id) {
+                Some(first) => merge(first, facts),
+                None => {
+                    self.found.insert(facts.id.clone(), facts);
+                }
+            }
+        }
+    }
+
+    /// One record, and the filesystems that are this volume as a whole (mounted from their root).
+    fn csi_volume(&self, record: &KubeletVolume, kubelet: &KubeletRecords) -> (VolumeFacts, Vec<FsKey>) {
+        let mut facts = empty(VolumeId::csi(&record.driver, &record.handle));
+        facts.driver = Some(record.driver.clone());
+        facts.handle = Some(record.handle.clone());
+        facts.pv = record.pv.clone();
+        facts.block = record.block;
+        facts.ephemeral = record.ephemeral;
+
+        let mut expected: Vec<(ExpectedMount, bool)> = Vec::new();
+        if let Some(path) = &record.staging {
+            // Staging a raw block volume need not mount anything: the driver may only attach the device.
+            let must = !record.block && !self.settings.stage_without_mount.contains(&record.driver);
+            expected.push((
+                ExpectedMount { path: path.clone(), role: MountRole::Staging, pod_uid: None, record: record_of(record, path) },
+                must,
+            ));
+        }
+        for publication in &record.publications {
+            let path = &publication.path;
+            let pod_uid = Some(publication.pod_uid.clone());
+            expected.push((ExpectedMount { path: path.clone(), role: MountRole::Pod, pod_uid, record: record_of(record, path) }, true));
+            facts.pods.push(PodUse {
+                uid: publication.pod_uid.clone(),
+                name: kubelet.pods.get(&publication.pod_uid).cloned(),
+                volume_name: publication.name.clone(),
+                path: path.clone(),
+            });
+        }
+
+        let mut shown: Vec<&Mount> = Vec::new();
+        for (expected, must) in expected {
+            match self.table.visible_at(&expected.path) {
+                Some(mount) => {
+                    facts.mounts.push(volume_mount(mount, expected.role, expected.pod_uid));
+                    shown.push(mount);
+                }
+                None if must => facts.missing_mounts.push(expected),
+                None => {}
+            }
+        }
+        if let Some(mount) = shown.first() {
+            self.describe(&mut facts, mount);
+        } else if record.block {
+            self.block_by_loop(&mut facts, record);
+        }
+        let whole = shown.iter().filter(|mount| mount.root.as_bytes() == b"/" && !record.block).map(|mount| key(mount)).collect();
+        (facts, whole)
+    }
+
+    /// The kubelet opens a loop device on a published raw block volume that is a file; its backing file is below the publish path.
+    fn block_by_loop(&self, facts: &mut VolumeFacts, record: &KubeletVolume) {
+        let device = record.publications.iter().find_map(|publication| self.graph.loop_on(&publication.path));
+        if let Some(device) = device {
+            self.stand_on(facts, &device);
+        }
+    }
+
+    fn host_volumes(&mut self) {
+        let mut groups: BTreeMap<FsKey, Vec<&Mount>> = BTreeMap::new();
+        for mount in self.table.all() {
+            if self.is_of_host(mount) {
+                groups.entry(key(mount)).or_default().push(mount);
+            }
+        }
+        let uuids = self.mounted_uuids(&groups);
+        for (key, group) in groups {
+            let (ours, elsewhere): (Vec<&Mount>, Vec<&Mount>) =
+                group.into_iter().partition(|mount| self.table.is_visible(mount) && !self.taken.contains(&mount.mount_point));
+            if let Some(owner) = self.owners.get(&key).cloned() {
+                if let Some(mut facts) = self.found.remove(&owner) {
+                    self.add_mounts(&mut facts, &ours);
+                    self.found.insert(owner, facts);
+                }
+                continue;
+            }
+            // A filesystem all of whose mounts are hidden below others is still in use; CSI volumes that show only folders of it do not own it.
+            let hidden: Vec<&Mount> = elsewhere.into_iter().filter(|mount| !self.table.is_visible(mount)).collect();
+            let group = if ours.is_empty() { hidden } else { ours };
+            if group.is_empty() || self.only_unread_csi(&group) {
+                continue;
+            }
+            let facts = self.host_volume(&group, &uuids);
+            match self.found.get_mut(&facts.id) {
+                Some(first) => merge(first, facts),
+                None => {
+                    self.found.insert(facts.id.clone(), facts);
+                }
+            }
+        }
+    }
+
+    fn is_of_host(&self, mount: &Mount) -> bool {
+        if mounts::kind(mount) == FsKind::Transient {
+            return false;
+        }
+        let ignored = |patterns: &[String], text: &[u8]| patterns.iter().any(|pattern| mounts::matches(pattern.as_bytes(), text));
+        !ignored(&self.settings.ignore_mounts, mount.mount_point.as_bytes())
+            && !ignored(&self.settings.ignore_types, mount.fs_type.as_bytes())
+    }
+
+    /// Before the kubelet's records are read, what lies where CSI volumes lie is not called a volume of the host.
+    fn only_unread_csi(&self, group: &[&Mount]) -> bool {
+        self.kubelet.is_none() && group.iter().all(|mount| kube::is_csi_path(&self.settings.kubelet_root, &mount.mount_point))
+    }
+
+    fn host_volume(&self, group: &[&Mount], uuids: &BTreeMap<String, usize>) -> VolumeFacts {
+        // `group` is never empty: the caller has looked.
+        let primary = group.iter().copied().min_by_key(|mount| {
+            let path = mount.mount_point.as_bytes();
+            (kube::pod_path(&self.settings.kubelet_root, &mount.mount_point).is_some(), mount.root.as_bytes() != b"/", path.len(), path)
+        });
+        let mut facts = empty(VolumeId::default());
+        if let Some(primary) = primary {
+            self.describe(&mut facts, primary);
+            facts.id = match &facts.fs_uuid {
+                Some(uuid) if uuids.get(uuid) == Some(&1) => VolumeId::filesystem(uuid),
+                _ => VolumeId::mount(&primary.mount_point),
+            };
+            self.add_mounts(&mut facts, &[primary]);
+        }
+        let others: Vec<&Mount> =
+            group.iter().copied().filter(|mount| primary.is_none_or(|primary| !std::ptr::eq(*mount, primary))).collect();
+        self.add_mounts(&mut facts, &others);
+        facts
+    }
+
+    /// How many mounted filesystems have each UUID: clones and snapshots share one, and then it names none of them.
+    fn mounted_uuids(&self, groups: &BTreeMap<FsKey, Vec<&Mount>>) -> BTreeMap<String, usize> {
+        let mut uuids = BTreeMap::new();
+        for mount in groups.values().filter_map(|group| group.first()) {
+            if let Some(uuid) = self.graph.device_of(mount).and_then(|found| found.uuid) {
+                *uuids.entry(uuid).or_insert(0) += 1;
+            }
+        }
+        uuids
+    }
+
+    fn add_mounts(&self, facts: &mut VolumeFacts, mounts: &[&Mount]) {
+        for mount in mounts {
+            if facts.mounts.iter().any(|known| known.path == mount.mount_point) {
+                continue;
+            }
+            let pod = kube::pod_path(&self.settings.kubelet_root, &mount.mount_point);
+            let role = match &pod {
+                Some(_) => MountRole::Pod,
+                None if kube::is_plugin_path(&self.settings.kubelet_root, &mount.mount_point) => MountRole::Staging,
+                None => MountRole::Host,
+            };
+            facts.mounts.push(volume_mount(mount, role, pod.as_ref().map(|pod| pod.uid.clone())));
+            if let Some(PodPath { uid, volume_name }) = pod {
+                if facts.pods.iter().any(|known| known.uid == uid && known.volume_name == volume_name) {
+                    continue;
+                }
+                let name = self.kubelet.and_then(|kubelet| kubelet.pods.get(&uid)).cloned();
+                facts.pods.push(PodUse { uid, name, volume_name, path: mount.mount_point.clone() });
+            }
+        }
+    }
+
+    fn describe(&self, facts: &mut VolumeFacts, mount: &Mount) {
+        if !facts.block {
+            facts.fs_type = Some(mount.fs_type.clone());
+        }
+        facts.source = Some(mount.source.clone());
+        facts.remote = mounts::kind(mount) == FsKind::Remote;
+        let Some(found) = self.graph.device_of(mount) else {
+            // An anonymous number without a device is a filesystem that has none; a real one that nobody lists is a device that is gone.
+            facts.device_gone = !mount.dev.is_anonymous() && !facts.block;
+            if facts.device_gone {
+                facts.device = mounts::device_name(&mount.source);
+            }
+            return;
+        };
+        if let Some(fs) = found.btrfs.and_then(|at| self.inventory.btrfs.get(at)) {
+            facts.fs_uuid = Some(fs.uuid.clone()).filter(|uuid| !uuid.is_empty());
+            facts.fs_label = fs.label.clone();
+            facts.device = Some(found.name);
+            facts.stack = self.graph.btrfs(fs);
+            facts.devices = self.graph.devices_below(&fs.devices);
+        } else {
+            self.stand_on(facts, &found.name);
+            facts.fs_uuid = found.uuid;
+        }
+        facts.drive_ids = self.graph.drives_of(&facts.devices);
+        if !facts.remote && !facts.drive_ids.is_empty() {
+            facts.remote = self.graph.all_remote(&facts.drive_ids);
+        }
+    }
+
+    fn stand_on(&self, facts: &mut VolumeFacts, device: &str) {
+        facts.device = Some(device.to_owned());
+        facts.stack = self.graph.stack(device);
+        facts.devices = self.graph.devices_below(&[device.to_owned()]);
+        facts.drive_ids = self.graph.drives_of(&facts.devices);
+        if let Some(block) = self.inventory.devices.get(device) {
+            facts.fs_label = block.fs_label.clone();
+        }
+    }
+}
+
+fn empty(id: VolumeId) -> VolumeFacts {
+    VolumeFacts {
+        id,
+        driver: None,
+        handle: None,
+        pv: None,
+        block: false,
+        ephemeral: false,
+        device: None,
+        source: None,
+        fs_type: None,
+        fs_uuid: None,
+        fs_label: None,
+        mounts: Vec::new(),
+        missing_mounts: Vec::new(),
+        pods: Vec::new(),
+        drive_ids: Vec::new(),
+        stack: Stack::Nothing,
+        devices: Vec::new(),
+        device_gone: false,
+        remote: false,
+    }
+}
+
+/// The record that speaks of `path`: the vol_data.json beside it, else the first.
+fn record_of(record: &KubeletVolume, path: &HostPath) -> Option<HostPath> {
+    let folder = |path: &HostPath| path.as_path().parent().map(HostPath::from);
+    let beside = record.records.iter().find(|file| folder(file) == folder(path));
+    beside.or(record.records.first()).cloned()
+}
+
+fn volume_mount(mount: &Mount, role: MountRole, pod_uid: Option<String>) -> VolumeMount {
+    VolumeMount {
+        path: mount.mount_point.clone(),
+        role,
+        options: mount.options.clone(),
+        super_options: mount.super_options.clone(),
+        root: mount.root.clone(),
+        pod_uid,
+    }
+}
+
+fn merge(into: &mut VolumeFacts, other: VolumeFacts) {
+    for mount in other.mounts {
+        if !into.mounts.iter().any(|known| known.path == mount.path) {
+            into.mounts.push(mount);
+        }
+    }
+    for missing in other.missing_mounts {
+        if !into.missing_mounts.contains(&missing) {
+            into.missing_mounts.push(missing);
+        }
+    }
+    for pod in other.pods {
+        if !into.pods.contains(&pod) {
+            into.pods.push(pod);
+        }
+    }
+    if into.device.is_none() {
+        into.device = other.device;
+        into.stack = other.stack;
+        into.devices = other.devices;
+        into.drive_ids = other.drive_ids;
+        into.fs_type = into.fs_type.take().or(other.fs_type);
+        into.fs_uuid = into.fs_uuid.take().or(other.fs_uuid);
+        into.source = into.source.take().or(other.source);
+        into.device_gone |= other.device_gone;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::path::HostPath;
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
@@ -20,6 +22,10 @@ pub struct Policy {
     /// error recovery passes through these states.
     #[serde(with = "seconds")]
     pub offline_after: Duration,
+    /// A mount that the kubelet's records ask for and that has not been seen yet may be on its way (attach, mkfs, a node that boots) this long.
+    /// One that was there and went is told after at most five seconds.
+    #[serde(with = "seconds")]
+    pub not_mounted_after: Duration,
     /// Kernel names or drive ids whose findings are shown and do not count.
     pub maintenance: Vec<String>,
 }
@@ -32,7 +38,33 @@ impl Default for Policy {
             io_stalled_after: Duration::from_secs(60),
             forget_missing_after: Duration::from_secs(30 * 24 * 3600),
             offline_after: Duration::from_secs(60),
+            not_mounted_after: Duration::from_secs(120),
             maintenance: Vec::new(),
+        }
+    }
+}
+
+/// What counts as a volume. The configuration file's `[volumes]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct VolumeSettings {
+    /// As the host names it.
+    pub kubelet_root: HostPath,
+    /// Mount points of the host that are no volumes: `*` stands for any characters, `/` included, `?` for one.
+    pub ignore_mounts: Vec<String>,
+    /// Filesystem types whose mounts by the host are no volumes, by the same patterns (`fuse.*`).
+    pub ignore_types: Vec<String>,
+    /// CSI drivers that answer NodeStageVolume without mounting anything at the staging path: nothing is expected there.
+    pub stage_without_mount: Vec<String>,
+}
+
+impl Default for VolumeSettings {
+    fn default() -> Self {
+        VolumeSettings {
+            kubelet_root: HostPath::from("/var/lib/kubelet"),
+            ignore_mounts: Vec::new(),
+            ignore_types: Vec::new(),
+            stage_without_mount: vec!["hostpath.csi.k8s.io".to_owned()],
         }
     }
 }

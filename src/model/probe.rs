@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::dev::DevNo;
+use crate::model::path::HostPath;
+
 /// `f_bavail` semantics as the kubelet shows them: available is what an unprivileged user can still write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
@@ -41,5 +44,16 @@ pub struct Stuck {
     /// What it is waiting in, where /proc/PID/stack or wchan can be read; for evidence.
     pub waiting_in: Option<String>,
     /// The path whose probe is stuck: another mount of the same filesystem is not asked meanwhile, and says so.
-    pub path: crate::model::path::HostPath,
+    pub path: HostPath,
+}
+
+/// A mount that should be asked how it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProbeTarget {
+    pub path: HostPath,
+    /// Mounts of one filesystem share it: they hang together, so only one of them is asked while one is stuck.
+    pub dev: DevNo,
+    /// Every drive beneath it is runtime-suspended: asking would wake them.
+    pub asleep: bool,
+    pub filesystem: String,
 }

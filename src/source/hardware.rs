@@ -49,7 +49,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                     next_scan = (Instant::now() + SETTLE).min(first + LONGEST_WAIT);
                 }
                 Some(Event::Lost(why)) => watch.events_lost(&context, &why).await?,
-                None => watch.events_lost(&context, "the event thread has ended").await?,
+                None => watch.live = false,
             },
             request = requests.recv() => match request {
                 Ok(Request::All | Request::Inventory) | Err(RecvError::Lagged(_)) => next_scan = Instant::now(),

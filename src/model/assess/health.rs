@@ -1,0 +1,68 @@
+//! Health of drives and volumes: the worst finding, or that it cannot be told.
+
+use crate::model::assess::mounted::is_fault;
+use crate::model::facts::{Facts, KnownVolume};
+use crate::model::finding::{Health, Severity, Subject};
+use crate::model::observation::Observation;
+
+/// Health from the worst finding that is active and from whether a source should have answered and did not.
+/// What is known to be bad or suspect stays so; only a thing without findings is unknown.
+pub fn health(worst: Option<Severity>, unknown: bool) -> Health {
+    match worst {
+        Some(Severity::Bad) => Health::Bad,
+        Some(Severity::Suspect) => Health::Suspect,
+        _ if unknown => Health::Unknown,
+        _ => Health::Good,
+    }
+}
+
+/// Which source should have told of this thing and did not, with its error; `None` when all that apply have answered (or need not yet).
+pub fn health_unknown(facts: &Facts, subject: &Subject) -> Option<String> {
+    match subject {
+        Subject::Drive(_) => facts.inventory.error().map(|error| format!("drives: {error}")),
+        Subject::Volume(id) => volume(facts, facts.volumes.get(id)?),
+        Subject::Device(name) => layer(facts, name).or_else(|| facts.inventory.error().map(|error| format!("drives: {error}"))),
+    }
+}
+
+fn volume(facts: &Facts, known: &KnownVolume) -> Option<String> {
+    let volume = &known.facts;
+    if let Some(error) = facts.mounts.error() {
+        return Some(format!("mounts: {error}"));
+    }
+    if let Some(error) = facts.kubelet.error().filter(|_| volume.driver.is_some()) {
+        return Some(format!("the kubelet's records: {error}"));
+    }
+    let local = !volume.remote || volume.device.is_some();
+    if let Some(error) = facts.inventory.error().filter(|_| local) {
+        return Some(format!("drives: {error}"));
+    }
+    volume.devices.iter().find_map(|name| layer(facts, name)).or_else(|| probes(facts, known))
+}
+
+fn layer(facts: &Facts, name: &str) -> Option<String> {
+    facts.layers.get(name)?.state.error().map(|error| format!("state of {name}: {error}"))
+}
+
+/// No mount of it has told anything, and one could not be asked or would not be looked at.
+fn probes(facts: &Facts, known: &KnownVolume) -> Option<String> {
+    if known.facts.block {
+        return None;
+    }
+    let mut why = None;
+    for mount in &known.facts.mounts {
+        match facts.probes.get(&mount.path).map(|probe| &probe.result) {
+            Some(Observation::Failed { error, .. }) => {
+                why.get_or_insert(format!("probing {}: {error}", mount.path));
+            }
+            Some(Observation::Ok { value, .. }) => match &value.statfs {
+                Err(error) if !is_fault(error.errno) => {
+                    why.get_or_insert(format!("probing {}: {error}", mount.path));
+                }
+                _ => return None,
+            },
+            Some(Observation::Unavailable) | None => {}
+        }
+    }
+    why
+}

@@ -1,0 +1,59 @@
+//! Whether a filesystem that refuses writes was made so by the kernel or by somebody who wanted it.
+
+use crate::model::assess::mounted::{mount_evidence, mount_line_of};
+use crate::model::assess::text::{MOUNTINFO, evidence, raised, unknown};
+use crate::model::facts::{Facts, KnownVolume};
+use crate::model::finding::{Severity, Status, Verdict};
+use crate::model::volume::VolumeMount;
+
+/// The filesystem (its superblock) is read-only although nobody asked for that. Source: mountinfo's two sets of options.
+/// BAD, degraded: `emergency_ro` and `shutdown` are always the kernel's word; `ro` is the kernel's doing when the mount's own option is `rw`,
+/// because mount(8) sets both at a mount and at a remount, and an error handler (ext4's errors=remount-ro) only the superblock's.
+/// Not when fstab asks for `ro`, when a mount turned `ro` along with the filesystem, or when the whole filesystem was mounted `ro` to begin
+/// with; a read-only bind mount is no such sign when it was one while the filesystem was writable. Network filesystems are not judged.
+/// `shutdown` is inaccessible. Clears when the filesystem is writable or is not mounted.
+pub fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Verdict> {
+    let volume = &known.facts;
+    if volume.block || volume.remote && volume.device.is_none() {
+        return None;
+    }
+    if let Some(error) = facts.mounts.error() {
+        return unknown(error);
+    }
+    let at = facts.mounts.value().and(facts.mounts.at())?;
+    let has = |mount: &VolumeMount, word: &str| mount.super_options.iter().any(|option| option == word);
+    let shut = volume.mounts.iter().find(|mount| has(mount, "shutdown"));
+    let emergency = volume.mounts.iter().find(|mount| has(mount, "emergency_ro"));
+    let plain = volume.mounts.iter().find(|mount| has(mount, "ro"));
+    let Some(mount) = shut.or(emergency).or(plain) else { return Some(Verdict::Clear) };
+    let certain = shut.is_some() || emergency.is_some();
+    if !certain && !active && wanted(facts, known) {
+        return Some(Verdict::Clear);
+    }
+    let mut proof = mount_evidence(facts, known);
+    if proof.is_empty() {
+        proof.extend(mount_line_of(facts, &mount.path).map(|line| evidence(MOUNTINFO, at, line)));
+    }
+    let kind = volume.fs_type.as_deref().unwrap_or("filesystem");
+    let (status, said) = match (shut, emergency) {
+        (Some(_), _) => (Status::Inaccessible, "has been shut down"),
+        (None, Some(_)) => (Status::Degraded, "refuses writes after an error (emergency_ro)"),
+        _ => (Status::Degraded, "has been made read-only by the kernel, not by a remount"),
+    };
+    let message = format!("the {kind} on {} mounted at {} {said}", volume.device.as_deref().unwrap_or("an unknown device"), mount.path);
+    raised(Severity::Bad, status, message, proof, "the filesystem is writable again, or is not mounted any more", None)
+}
+
+/// Somebody asked for it.
+fn wanted(facts: &Facts, known: &KnownVolume) -> bool {
+    let own_ro = |mount: &VolumeMount| mount.options.iter().any(|option| option == "ro");
+    let turned = |mount: &VolumeMount| own_ro(mount) && known.seen_writable.contains(&mount.path);
+    let by_choice = |mount: &VolumeMount| known.read_only_by_choice.contains(&mount.path);
+    let fstab = facts.mount_table().map_or(&[][..], |table| &table.fstab);
+    let asks = |mount: &VolumeMount| {
+        fstab.iter().any(|entry| entry.mount_point == mount.path && entry.options.iter().any(|option| option == "ro"))
+    };
+    // A whole mount comes before a bind mount of one of its folders, and the shortest before the longer ones.
+    let primary = known.facts.mounts.iter().min_by_key(|mount| (mount.root.as_bytes() != b"/", mount.role, mount.path.as_bytes().len()));
+    primary.is_some_and(|mount| own_ro(mount) && !by_choice(mount)) || known.facts.mounts.iter().any(|mount| turned(mount) || asks(mount))
+}

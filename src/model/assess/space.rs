@@ -1,0 +1,114 @@
+//! Rules about room: bytes and inodes.
+
+use jiff::Timestamp;
+
+use crate::model::assess::text::{bytes, evidence, percent, raised, unknown};
+use crate::model::facts::volumes::is_super_read_only;
+use crate::model::facts::{Facts, KnownVolume};
+use crate::model::finding::{Evidence, Severity, Status, Verdict};
+use crate::model::observation::Observation;
+use crate::model::path::HostPath;
+use crate::model::policy::Policy;
+use crate::model::probe::Usage;
+
+/// What an unprivileged user can still write is less than `raise_percent` and `raise_bytes`. Source: statfs of any of its mounts.
+/// SUSPECT, degraded; BAD when nothing is left, until half of a limit is free. Clears above `clear_percent` or twice `raise_bytes`.
+/// Filesystems that are read-only and those without a size are not judged.
+pub fn out_of_space(facts: &Facts, known: &KnownVolume, policy: &Policy, active: Option<Severity>) -> Option<Verdict> {
+    let (path, at, usage) = match measured(facts, known)? {
+        Ok(measured) => measured,
+        Err(verdict) => return Some(verdict),
+    };
+    let (total, left) = (usage.total_bytes, usage.available_bytes);
+    let share = percent(left, total)?;
+    let policy = &policy.space;
+    let below = |limit: u8| below(left, total, limit);
+    let full = below(policy.raise_percent) && left < policy.raise_bytes;
+    let over = !below(policy.clear_percent) || left >= policy.raise_bytes.saturating_mul(2);
+    if !full && (active.is_none() || over) {
+        return Some(Verdict::Clear);
+    }
+    let half = (policy.raise_bytes / 2).min((u128::from(total) * u128::from(policy.raise_percent) / 200) as u64);
+    let severity = if left == 0 || (active == Some(Severity::Bad) && left < half) { Severity::Bad } else { Severity::Suspect };
+    let message = format!("{} of {} ({share} %) left at {path}", bytes(left), bytes(total));
+    let clears = format!("{} % or {} are available", policy.clear_percent, bytes(policy.raise_bytes.saturating_mul(2)));
+    raised(severity, Status::Degraded, message, vec![statfs(path, at, usage)], &clears, None)
+}
+
+/// Free inodes are less than `raise_inodes_percent`. Source, levels and clearing (`clear_inodes_percent`) as for bytes.
+/// Filesystems without a fixed number of inodes report 0 of 0 and are not judged.
+pub fn out_of_inodes(facts: &Facts, known: &KnownVolume, policy: &Policy, active: Option<Severity>) -> Option<Verdict> {
+    let (path, at, usage) = match measured(facts, known)? {
+        Ok(measured) => measured,
+        Err(verdict) => return Some(verdict),
+    };
+    let (total, left) = (usage.total_inodes, usage.available_inodes);
+    let Some(share) = percent(left, total) else { return Some(Verdict::Clear) };
+    let policy = &policy.space;
+    let full = below(left, total, policy.raise_inodes_percent);
+    if !full && (active.is_none() || !below(left, total, policy.clear_inodes_percent)) {
+        return Some(Verdict::Clear);
+    }
+    let half = (u128::from(total) * u128::from(policy.raise_inodes_percent) / 200) as u64;
+    let severity = if left == 0 || (active == Some(Severity::Bad) && left < half) { Severity::Bad } else { Severity::Suspect };
+    let message = format!("{left} of {total} inodes ({share} %) left at {path}");
+    let clears = format!("{} % of the inodes are free", policy.clear_inodes_percent);
+    raised(severity, Status::Degraded, message, vec![statfs(path, at, usage)], &clears, None)
+}
+
+fn below(left: u64, total: u64, limit_percent: u8) -> bool {
+    u128::from(left) * 100 < u128::from(total) * u128::from(limit_percent)
+}
+
+fn statfs(path: &HostPath, at: Timestamp, usage: &Usage) -> Evidence {
+    let text = format!(
+        "total_bytes={} available_bytes={} used_bytes={} total_inodes={} available_inodes={} used_inodes={}",
+        usage.total_bytes, usage.available_bytes, usage.used_bytes, usage.total_inodes, usage.available_inodes, usage.used_inodes
+    );
+    evidence(format!("statfs {path}"), at, text)
+}
+
+type Measured<'a> = (&'a HostPath, Timestamp, &'a Usage);
+
+/// The newest good statfs among the volume's mounts; `Err` is a verdict that needs no figures, `None` that nothing applies yet.
+fn measured<'a>(facts: &'a Facts, known: &'a KnownVolume) -> Option<Result<Measured<'a>, Verdict>> {
+    if known.facts.block {
+        return None;
+    }
+    if let Some(error) = facts.mounts.error() {
+        return unknown(error).map(Err);
+    }
+    if known.facts.mounts.is_empty() || known.facts.mounts.iter().any(|mount| is_super_read_only(&mount.super_options)) {
+        return facts.mounts.value().map(|_| Err(Verdict::Clear));
+    }
+    let mut newest: Option<Measured<'a>> = None;
+    let mut why = None;
+    for mount in &known.facts.mounts {
+        let Some((path, probe)) = facts.probes.get_key_value(&mount.path) else { continue };
+        if let Some(stuck) = &probe.stuck {
+            why.get_or_insert(format!("the probe of {path} has been pending since {}", stuck.since));
+            continue;
+        }
+        match &probe.result {
+            Observation::Ok { at, value } => match &value.statfs {
+                Ok(usage) => {
+                    if newest.is_none_or(|(_, newer, _)| newer < *at) {
+                        newest = Some((path, *at, usage));
+                    }
+                }
+                Err(error) => {
+                    why.get_or_insert(format!("probing {path}: {error}"));
+                }
+            },
+            Observation::Failed { error, .. } => {
+                why.get_or_insert(format!("probing {path}: {error}"));
+            }
+            Observation::Unavailable => {}
+        }
+    }
+    match (newest, why) {
+        (Some(measured), _) => Some(Ok(measured)),
+        (None, Some(why)) => unknown(why).map(Err),
+        (None, None) => None,
+    }
+}

@@ -1,0 +1,117 @@
+//! Wording shared by the rules: bounded messages, evidence, amounts.
+
+use jiff::Timestamp;
+
+use crate::model::finding::{Evidence, Raised, Severity, Status, Verdict};
+use crate::model::mount::Mount;
+use crate::model::path::HostPath;
+
+/// CSI's limit; one longer message freezes a pod's status.
+pub const MAX_MESSAGE: usize = 1024;
+/// Evidence is verbatim, and still bounded: a status line of a thousand paths proves no more.
+const MAX_EVIDENCE_TEXT: usize = 4096;
+
+/// The text, or as much of it as fits into `limit` bytes, closed by `…`.
+pub fn cut(text: &str, limit: usize) -> String {
+    if text.len() <= limit {
+        return text.to_owned();
+    }
+    let mut end = limit.saturating_sub('…'.len_utf8());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &text[..end])
+}
+
+pub fn raised(
+    severity: Severity,
+    status: Status,
+    message: impl AsRef<str>,
+    evidence: Vec<Evidence>,
+    clears_when: &str,
+    since: Option<Timestamp>,
+) -> Option<Verdict> {
+    let message = cut(message.as_ref(), MAX_MESSAGE);
+    Some(Verdict::Raised(Raised { severity, status, message, evidence, clears_when: clears_when.to_owned(), since }))
+}
+
+pub fn unknown(why: impl AsRef<str>) -> Option<Verdict> {
+    Some(Verdict::Unknown { why: cut(why.as_ref(), MAX_MESSAGE) })
+}
+
+pub fn evidence(source: impl Into<String>, time: Timestamp, text: impl AsRef<str>) -> Evidence {
+    Evidence { source: source.into(), time, text: cut(text.as_ref(), MAX_EVIDENCE_TEXT) }
+}
+
+pub const MOUNTINFO: &str = "/proc/1/mountinfo";
+
+/// The line as the kernel prints it, without its optional fields (fs/proc_namespace.c escapes space, tab, newline and backslash).
+pub fn mount_line(mount: &Mount) -> String {
+    format!(
+        "{} {} {} {} {} {} - {} {} {}",
+        mount.id,
+        mount.parent,
+        mount.dev,
+        escaped(&mount.root),
+        escaped(&mount.mount_point),
+        mount.options.join(","),
+        mount.fs_type,
+        escaped(&mount.source),
+        mount.super_options.join(","),
+    )
+}
+
+fn escaped(path: &HostPath) -> String {
+    path.to_string().replace(' ', "\\040")
+}
+
+/// `1.5 GiB`: binary, one decimal.
+pub fn bytes(amount: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if amount < 1024 {
+        return format!("{amount} B");
+    }
+    let mut scaled = amount as f64 / 1024.0;
+    let mut unit = 0;
+    while scaled >= 1024.0 && unit + 1 < UNITS.len() {
+        scaled /= 1024.0;
+        unit += 1;
+    }
+    format!("{scaled:.1} {}", UNITS[unit])
+}
+
+/// `part` in percent of `whole`, rounded down; a whole of nothing has no percent.
+pub fn percent(part: u64, whole: u64) -> Option<u64> {
+    (whole > 0).then(|| (u128::from(part) * 100 / u128::from(whole)) as u64)
+}
+
+/// The first few, and how many more.
+pub fn list<T: std::fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    match items.len() {
+        0..=5 => items.join(", "),
+        n => format!("{} and {} more", items[..5].join(", "), n - 5),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_cut_text_fits_and_begins_as_it_did(text in ".{0,600}", limit in 3usize..700) {
+            let short = cut(&text, limit);
+            prop_assert!(short.len() <= limit.max(text.len().min(limit)));
+            prop_assert!(text.starts_with(short.trim_end_matches('…')) || text.contains('…'));
+        }
+    }
+
+    #[test]
+    fn amounts_are_read_by_people() {
+        assert_eq!((bytes(1023), bytes(1536), bytes(1 << 40)), ("1023 B".to_owned(), "1.5 KiB".to_owned(), "1.0 TiB".to_owned()));
+        assert_eq!((percent(1, 3), percent(1, 0), percent(u64::MAX, u64::MAX)), (Some(33), None, Some(100)));
+    }
+}

@@ -1,0 +1,159 @@
+//! What CSI and people call the state of a volume: its csi, operational and usage status, and the old VolumeCondition.
+//!
+//! In: a volume's facts, its active findings, its health. Out: values. The rules are DESIGN.md's ("Words"), written out at each function.
+
+use jiff::Timestamp;
+
+use crate::model::assess::{MAX_MESSAGE, cut};
+use crate::model::facts::KnownVolume;
+use crate::model::finding::{Finding, Health, Severity, Status};
+use crate::model::reason::Reason;
+use crate::model::volume::{Condition, CsiStatus, MountRole, OperationalStatus, UsageStatus, VolumeFacts};
+
+fn has(findings: &[&Finding], reasons: &[Reason]) -> bool {
+    findings.iter().any(|finding| finding.is_active() && finding.severity > Severity::Info && reasons.contains(&finding.reason))
+}
+
+/// NONE: not a CSI volume. REMOVED: its drive took it along. FAILED: what the kubelet's records promise is not mounted, by a finding
+/// (before that it may be on its way). PUBLISHED: a pod has it. STAGED: staged only. CREATED: known, neither staged nor published.
+pub fn csi_status(known: &KnownVolume, findings: &[&Finding]) -> CsiStatus {
+    let facts = &known.facts;
+    let mounted = |role: MountRole| facts.mounts.iter().any(|mount| mount.role == role);
+    if facts.driver.is_none() {
+        CsiStatus::None
+    } else if known.retained {
+        CsiStatus::Removed
+    } else if has(findings, &[Reason::NotMounted, Reason::StagingNotMounted]) {
+        CsiStatus::Failed
+    } else if mounted(MountRole::Pod) {
+        CsiStatus::Published
+    } else if mounted(MountRole::Staging) || (facts.block && facts.device.is_some()) {
+        CsiStatus::Staged
+    } else {
+        CsiStatus::Created
+    }
+}
+
+/// MISSING: the device or the drive it stands on is gone, or nothing of it is mounted that should be. INOPERATIVE: there, and does not serve.
+pub fn operational_status(known: &KnownVolume, findings: &[&Finding]) -> OperationalStatus {
+    let inaccessible = |finding: &&&Finding| finding.is_active() && finding.status >= Status::Inaccessible;
+    let unmounted = known.facts.mounts.is_empty() && has(findings, &[Reason::NotMounted, Reason::StagingNotMounted]);
+    if known.retained || has(findings, &[Reason::DeviceMissing]) || unmounted {
+        OperationalStatus::Missing
+    } else if findings.iter().any(|finding| inaccessible(&finding)) {
+        OperationalStatus::Inoperative
+    } else {
+        OperationalStatus::Operative
+    }
+}
+
+/// FAILED: somebody uses it and it does not serve. IN_USE: a pod has it, or the host has mounted it. IDLE: staged, or known and unused.
+/// RELEASED: was in use and is not any more, kept only because its drive is missing.
+pub fn usage_status(known: &KnownVolume, findings: &[&Finding]) -> UsageStatus {
+    let facts = &known.facts;
+    if known.retained {
+        return UsageStatus::Released;
+    }
+    let used = !facts.pods.is_empty() || facts.mounts.iter().any(|mount| mount.role != MountRole::Staging);
+    let serves = operational_status(known, findings) == OperationalStatus::Operative && !has(findings, &[Reason::NotMounted]);
+    match (used, serves) {
+        (true, true) => UsageStatus::InUse,
+        (true, false) => UsageStatus::Failed,
+        (false, _) => UsageStatus::Idle,
+    }
+}
+
+/// The statuses of one volume, as the functions above give them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statuses {
+    pub csi: CsiStatus,
+    pub operational: OperationalStatus,
+    pub usage: UsageStatus,
+}
+
+pub fn statuses(known: &KnownVolume, findings: &[&Finding]) -> Statuses {
+    Statuses { csi: csi_status(known, findings), operational: operational_status(known, findings), usage: usage_status(known, findings) }
+}
+
+const UNKNOWN_SINCE: &str = " (unknown since ";
+
+/// Abnormal when health is SUSPECT or BAD, csi status FAILED, operational status MISSING, usage FAILED, staging or target path not mounted, or
+/// not readable. Every cause has its sentence, worst first; at most 1,024 bytes.
+///
+/// While health is UNKNOWN the last known condition stands with "(unknown since …: why)" added; without one it is not abnormal and says
+/// that it is not known yet. `unknown` is why, and since when; `previous` is what this function gave last.
+pub fn condition(
+    facts: &VolumeFacts,
+    findings: &[&Finding],
+    health: Health,
+    statuses: Statuses,
+    unknown: Option<(&str, Timestamp)>,
+    previous: Option<&Condition>,
+) -> Condition {
+    if health == Health::Unknown {
+        return unknown_condition(unknown, previous);
+    }
+    let mut adverse: Vec<&&Finding> = findings.iter().filter(|finding| finding.is_active() && finding.severity > Severity::Info).collect();
+    adverse.sort_by(|a, b| (b.severity, b.status).cmp(&(a.severity, a.status)).then(a.reason.cmp(&b.reason)));
+    let mut causes: Vec<String> = adverse.iter().map(|finding| format!("{}: {}", finding.reason, finding.message)).collect();
+    // What no finding has said already.
+    if causes.is_empty() {
+        causes.extend(match statuses.operational {
+            OperationalStatus::Missing => Some("the volume's device is missing".to_owned()),
+            _ => None,
+        });
+        causes.extend(
+            (statuses.csi == CsiStatus::Failed).then(|| "the volume is not staged or published as the kubelet's records say".to_owned()),
+        );
+        causes.extend((statuses.usage == UsageStatus::Failed).then(|| "the volume is in use and does not serve".to_owned()));
+        causes.extend(matches!(health, Health::Suspect | Health::Bad).then(|| "the volume is not healthy".to_owned()));
+    }
+    if causes.is_empty() {
+        return Condition { abnormal: false, message: normal(facts, statuses) };
+    }
+    Condition { abnormal: true, message: joined(&causes) }
+}
+
+/// As many whole sentences as fit; the first is cut when it alone is too long.
+fn joined(causes: &[String]) -> String {
+    let mut message = cut(&causes[0], MAX_MESSAGE);
+    for (at, cause) in causes.iter().enumerate().skip(1) {
+        let rest = format!("; and {} more", causes.len() - at);
+        if message.len() + "; ".len() + cause.len() + rest.len() > MAX_MESSAGE {
+            if message.len() + rest.len() <= MAX_MESSAGE {
+                message.push_str(&rest);
+            }
+            break;
+        }
+        message.push_str("; ");
+        message.push_str(cause);
+    }
+    message
+}
+
+fn normal(facts: &VolumeFacts, statuses: Statuses) -> String {
+    let what = match (statuses.csi, statuses.usage) {
+        (CsiStatus::Published, _) => "published",
+        (CsiStatus::Staged, _) => "staged",
+        (CsiStatus::Created, _) => "not staged or published yet",
+        (_, UsageStatus::Idle) => "idle",
+        _ if facts.mounts.is_empty() => "not mounted",
+        _ => "mounted",
+    };
+    format!("the volume is {what} and nothing is known against it")
+}
+
+fn unknown_condition(unknown: Option<(&str, Timestamp)>, previous: Option<&Condition>) -> Condition {
+    let (why, since) = match unknown {
+        Some((why, since)) => (why, since.to_string()),
+        None => ("a source has not answered", "now".to_owned()),
+    };
+    let Some(previous) = previous else {
+        let text = format!("not known yet{UNKNOWN_SINCE}{since}: {why})");
+        return Condition { abnormal: false, message: cut(&text, MAX_MESSAGE) };
+    };
+    let last = previous.message.split(UNKNOWN_SINCE).next().unwrap_or_default();
+    let suffix = cut(&format!("{UNKNOWN_SINCE}{since}: {}", cut(why, 200)), 300);
+    let message = format!("{}{suffix})", cut(last, MAX_MESSAGE - suffix.len() - 1));
+    Condition { abnormal: previous.abnormal, message }
+}

@@ -1,0 +1,146 @@
+//! Which drives are here and which were, with what stood on them when they went.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::block::{Inventory, Layer};
+use crate::model::drive::DriveFacts;
+use crate::model::facts::{Facts, KnownDrive, elapsed};
+use crate::model::ids::{DriveId, VolumeId};
+
+/// A pulled drive's mounts and arrays are taken away within moments (udev's and systemd's doing), seen before or after the drive's own going.
+pub const TOGETHER: Duration = Duration::from_secs(2);
+
+impl Facts {
+    /// Only time has passed.
+    pub(super) fn touch_drives(&mut self, now: Timestamp) {
+        for known in self.drives.values_mut().filter(|known| known.missing_since.is_none()) {
+            known.last_seen = now;
+        }
+    }
+
+    pub(super) fn update_drives(&mut self, now: Timestamp) {
+        let Some(inventory) = self.inventory.value() else { return };
+        let mut present = BTreeSet::new();
+        for facts in &inventory.drives {
+            present.insert(facts.id.clone());
+            let troubled = is_troubled(facts);
+            match self.drives.get_mut(&facts.id) {
+                Some(known) => {
+                    known.state_since = if troubled { known.state_since.or(Some(now)) } else { None };
+                    known.last_seen = now;
+                    known.missing_since = None;
+                    known.facts = facts.clone();
+                }
+                None => {
+                    let known = KnownDrive {
+                        facts: facts.clone(),
+                        first_seen: now,
+                        last_seen: now,
+                        missing_since: None,
+                        state_since: troubled.then_some(now),
+                        volumes: Vec::new(),
+                        in_use: false,
+                    };
+                    self.drives.insert(facts.id.clone(), known);
+                }
+            }
+        }
+        let held = held_drives(inventory);
+        for (id, known) in &mut self.drives {
+            if present.contains(id) {
+                continue;
+            }
+            if known.missing_since.is_none() {
+                known.missing_since = Some(now);
+                if let Some((volumes, at)) = self.departed.loads.get(id)
+                    && elapsed(*at, now) <= TOGETHER
+                {
+                    known.in_use = true;
+                    known.volumes.extend(volumes.iter().cloned());
+                    known.volumes.sort();
+                    known.volumes.dedup();
+                }
+            }
+        }
+        for (id, known) in &mut self.drives {
+            if known.missing_since.is_none() {
+                let mounted = known.volumes.iter().any(|volume| self.volumes.get(volume).is_some_and(|known| !known.retained));
+                carry(&mut self.departed.loads, id, known, held.contains(id) || mounted, None, now);
+            }
+        }
+    }
+
+    /// After the volumes have changed: what stands on each drive that is here. Of a missing one, what stood on it stays written.
+    pub(super) fn update_loads(&mut self, now: Timestamp) {
+        let held = self.inventory().map(held_drives).unwrap_or_default();
+        let mut on: BTreeMap<&DriveId, Vec<VolumeId>> = BTreeMap::new();
+        for (id, volume) in &self.volumes {
+            for drive in &volume.facts.drive_ids {
+                on.entry(drive).or_default().push(id.clone());
+            }
+        }
+        for (id, known) in &mut self.drives {
+            if known.missing_since.is_none() {
+                let volumes = on.remove(id).unwrap_or_default();
+                let in_use = held.contains(id) || !volumes.is_empty();
+                carry(&mut self.departed.loads, id, known, in_use, Some(volumes), now);
+            }
+        }
+        self.departed.loads.retain(|_, (_, at)| elapsed(*at, now) <= TOGETHER);
+    }
+}
+
+fn carry(
+    loads: &mut BTreeMap<DriveId, (Vec<VolumeId>, Timestamp)>,
+    id: &DriveId,
+    known: &mut KnownDrive,
+    in_use: bool,
+    volumes: Option<Vec<VolumeId>>,
+    now: Timestamp,
+) {
+    let volumes = volumes.unwrap_or_else(|| known.volumes.clone());
+    let lost_some = known.volumes.iter().any(|volume| !volumes.contains(volume));
+    if known.in_use && (!in_use || lost_some) {
+        let recent = loads.get(id).filter(|(_, at)| elapsed(*at, now) <= TOGETHER);
+        let mut before = recent.map(|(volumes, _)| volumes.clone()).unwrap_or_default();
+        before.extend(known.volumes.iter().cloned());
+        loads.insert(id.clone(), (before, now));
+    }
+    known.in_use = in_use;
+    known.volumes = volumes;
+}
+
+/// Any state but SCSI's `running` and NVMe's `live`, of the drive or of one of its devices.
+fn is_troubled(drive: &DriveFacts) -> bool {
+    let states = drive.devices.iter().map(|device| device.state.as_deref()).chain([drive.state.as_deref()]);
+    states.flatten().any(|state| !matches!(state.trim(), "running" | "live" | ""))
+}
+
+/// Drives that an array, a device-mapper table or a bcache holds.
+fn held_drives(inventory: &Inventory) -> BTreeSet<DriveId> {
+    let mut held = BTreeSet::new();
+    for device in inventory.devices.values() {
+        if !matches!(device.layer, Layer::Md { .. } | Layer::Dm { .. } | Layer::Bcache) {
+            continue;
+        }
+        // dm-multipath holds its paths and is the drive itself: that alone is no use.
+        if device.is_multipath() {
+            continue;
+        }
+        let mut next: Vec<&str> = device.below.iter().map(String::as_str).collect();
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        while let Some(name) = next.pop() {
+            if !seen.insert(name) {
+                continue;
+            }
+            if let Some(below) = inventory.devices.get(name) {
+                held.extend(below.drive.clone());
+                next.extend(below.below.iter().map(String::as_str));
+            }
+        }
+    }
+    held
+}

@@ -1,0 +1,218 @@
+//! Volumes over time: what the graph says now, with what must outlive it: a volume whose drive went keeps its name and its drives.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::model::block::LayerState;
+use crate::model::dev::DevNo;
+use crate::model::facts::drives::TOGETHER;
+use crate::model::facts::{Absent, Facts, KnownVolume, Target, elapsed};
+use crate::model::graph;
+use crate::model::graph::mounts::Table;
+use crate::model::ids::{DriveId, VolumeId};
+use crate::model::path::HostPath;
+use crate::model::policy::VolumeSettings;
+use crate::model::volume::VolumeFacts;
+
+impl Facts {
+    /// Anew from the last good answers. Nothing is judged to be gone before both the devices and the mounts have been read once.
+    pub(super) fn update_volumes(&mut self, settings: &VolumeSettings, now: Timestamp) {
+        let (Some(inventory), Some(mounts)) = (self.inventory(), self.mount_table()) else { return };
+        let found = graph::volumes(inventory, mounts, self.kubelet_records(), &self.layers, settings);
+        let table = Table::new(&mounts.mounts);
+        let devs: BTreeMap<HostPath, DevNo> = found
+            .iter()
+            .flat_map(|volume| &volume.mounts)
+            .filter_map(|mount| Some((mount.path.clone(), table.visible_at(&mount.path)?.dev)))
+            .collect();
+
+        let mut before = std::mem::take(&mut self.volumes);
+        let mut after: BTreeMap<VolumeId, KnownVolume> = BTreeMap::new();
+        for mut facts in found {
+            self.keep_name(&mut facts, &devs);
+            let departed = self.departed.volumes.remove(&facts.id).map(|(known, _)| known);
+            let known = before.remove(&facts.id).or(departed);
+            if let Some(known) = &known {
+                self.keep_lost_drives(&mut facts, known, &devs);
+            }
+            let known = remember(known, facts, now);
+            after.insert(known.facts.id.clone(), known);
+        }
+        let mut left_at: BTreeMap<VolumeId, Timestamp> = BTreeMap::new();
+        for (id, (known, at)) in std::mem::take(&mut self.departed.volumes) {
+            if elapsed(at, now) <= TOGETHER && !before.contains_key(&id) {
+                left_at.insert(id.clone(), at);
+                before.insert(id, known);
+            }
+        }
+        for (id, mut known) in before {
+            if after.contains_key(&id) {
+                continue;
+            }
+            if known.facts.drive_ids.iter().any(|drive| self.is_missing(drive)) {
+                known.retained = true;
+                known.facts.mounts.clear();
+                known.facts.missing_mounts.clear();
+                known.facts.device_gone = true;
+                known.absent.clear();
+                after.insert(id, known);
+            } else if !known.retained {
+                let at = left_at.get(&id).copied().unwrap_or(now);
+                self.departed.volumes.insert(id, (known, at));
+            }
+        }
+        self.volumes = after;
+        self.update_targets(devs);
+        self.update_loads(now);
+    }
+
+    fn is_missing(&self, id: &DriveId) -> bool {
+        self.drives.get(id).is_some_and(|known| known.missing_since.is_some())
+    }
+
+    /// A mount whose device is gone has lost the UUID that named it. The same mount of the same device is the same volume.
+    fn keep_name(&self, facts: &mut VolumeFacts, devs: &BTreeMap<HostPath, DevNo>) {
+        if !facts.device_gone || facts.driver.is_some() {
+            return;
+        }
+        let same = |path: &HostPath| self.targets.get(path).filter(|target| devs.get(path) == Some(&target.dev));
+        if let Some(target) = facts.mounts.iter().find_map(|mount| same(&mount.path))
+            && !target.volume.as_str().starts_with("csi:")
+        {
+            // A CSI volume finds itself by its records.
+            facts.id = target.volume.clone();
+        }
+    }
+
+    /// What a volume stood on stays known while a drive of it is missing, unless what redundancy it had says that it is whole again.
+    fn keep_lost_drives(&self, facts: &mut VolumeFacts, known: &KnownVolume, devs: &BTreeMap<HostPath, DevNo>) {
+        let lost: Vec<&DriveId> = known.facts.drive_ids.iter().filter(|id| self.is_missing(id) && !facts.drive_ids.contains(*id)).collect();
+        let same_mount = facts.mounts.iter().any(|mount| {
+            self.targets.get(&mount.path).is_some_and(|target| target.volume == facts.id && devs.get(&mount.path) == Some(&target.dev))
+        });
+        let same_device = same_mount || (facts.block && facts.device == known.facts.device);
+        // The device node of a raw block volume can be gone from the table with its device; its records still name it.
+        let vanished = facts.device.is_none() && facts.driver.is_some() && !facts.remote;
+        if facts.device_gone && same_mount {
+            keep(facts, known);
+        } else if !lost.is_empty() && (vanished || (same_device && self.is_layered(facts) && !self.is_whole(facts))) {
+            facts.drive_ids.extend(lost.into_iter().cloned());
+            facts.drive_ids.sort();
+            facts.drive_ids.dedup();
+            facts.stack = known.facts.stack.clone();
+            facts.device = facts.device.take().or_else(|| known.facts.device.clone());
+            facts.device_gone |= vanished;
+        }
+    }
+
+    /// Something stands between the filesystem and its drives that outlives one of them.
+    fn is_layered(&self, facts: &VolumeFacts) -> bool {
+        let Some(inventory) = self.inventory() else { return false };
+        let is_disk = |name: &String| inventory.devices.get(name).is_some_and(|device| device.drive.is_some());
+        let is_part = |name: &String| {
+            inventory.devices.get(name).is_some_and(|device| matches!(device.layer, crate::model::block::Layer::Partition { .. }))
+        };
+        let btrfs = facts.device.as_ref().and_then(|name| inventory.btrfs.iter().find(|fs| fs.devices.contains(name)));
+        btrfs.is_some_and(|fs| fs.devices.len() > 1 || fs.missing_devices > 0)
+            || facts.devices.iter().any(|name| !is_disk(name) && !is_part(name))
+    }
+
+    /// Every redundancy beneath it says that no member is missing: the lost drive has been replaced.
+    fn is_whole(&self, facts: &VolumeFacts) -> bool {
+        let states: Vec<&LayerState> =
+            facts.devices.iter().filter_map(|name| self.layers.get(name)).filter_map(|layer| layer.state.value()).collect();
+        let redundant: Vec<bool> = states
+            .iter()
+            .filter_map(|state| match state {
+                LayerState::Md(md) => Some(md.degraded == 0),
+                LayerState::DmRaid { health, .. } => Some(health.chars().all(|leg| leg == 'A')),
+                _ => None,
+            })
+            .collect();
+        let missing = |name: &String| self.inventory().and_then(|inventory| inventory.btrfs.iter().find(|fs| fs.devices.contains(name)));
+        let btrfs = facts.device.as_ref().and_then(missing).map(|fs| fs.missing_devices == 0);
+        let all: Vec<bool> = redundant.into_iter().chain(btrfs).collect();
+        !all.is_empty() && all.iter().all(|whole| *whole)
+    }
+
+    fn update_targets(&mut self, devs: BTreeMap<HostPath, DevNo>) {
+        let mut targets = BTreeMap::new();
+        for (id, known) in &self.volumes {
+            if known.facts.block {
+                continue;
+            }
+            for mount in &known.facts.mounts {
+                if let Some(dev) = devs.get(&mount.path) {
+                    let filesystem = known.facts.fs_type.clone().unwrap_or_default();
+                    targets.entry(mount.path.clone()).or_insert(Target { dev: *dev, volume: id.clone(), filesystem });
+                }
+            }
+        }
+        // Another filesystem on the same path has not been asked yet.
+        let before = &self.targets;
+        self.probes
+            .retain(|path, _| targets.get(path).is_some_and(|target: &Target| before.get(path).is_none_or(|old| old.dev == target.dev)));
+        self.targets = targets;
+    }
+}
+
+fn keep(facts: &mut VolumeFacts, known: &KnownVolume) {
+    facts.device = known.facts.device.clone().or(facts.device.take());
+    facts.fs_uuid = known.facts.fs_uuid.clone();
+    facts.fs_label = known.facts.fs_label.clone();
+    facts.drive_ids = known.facts.drive_ids.clone();
+    facts.stack = known.facts.stack.clone();
+    facts.devices = known.facts.devices.clone();
+    facts.remote = known.facts.remote;
+}
+
+fn remember(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> KnownVolume {
+    let super_ro = |facts: &VolumeFacts| facts.mounts.iter().any(|mount| is_super_read_only(&mount.super_options));
+    let read_only = super_ro(&facts);
+    let own_ro = |options: &[String]| options.iter().any(|option| option == "ro");
+    let mut now_known = match known {
+        Some(known) => known,
+        None => KnownVolume {
+            first_seen: now,
+            first_super_read_only: read_only,
+            first_mount_read_only: facts.mounts.iter().any(|mount| own_ro(&mount.options)),
+            retained: false,
+            read_only_by_choice: BTreeSet::new(),
+            seen_writable: BTreeSet::new(),
+            absent: BTreeMap::new(),
+            facts: facts.clone(),
+        },
+    };
+    let mounted_before: BTreeSet<&HostPath> = now_known.facts.mounts.iter().map(|mount| &mount.path).collect();
+    let mut absent = BTreeMap::new();
+    for missing in &facts.missing_mounts {
+        let old = now_known.absent.get(&missing.path).copied();
+        let new = Absent { since: now, was_mounted: mounted_before.contains(&missing.path) };
+        absent.insert(missing.path.clone(), old.unwrap_or(new));
+    }
+    now_known.absent = absent;
+    let paths: BTreeSet<&HostPath> = facts.mounts.iter().map(|mount| &mount.path).collect();
+    now_known.read_only_by_choice.retain(|path| paths.contains(path));
+    now_known.seen_writable.retain(|path| paths.contains(path));
+    for mount in &facts.mounts {
+        if !own_ro(&mount.options) {
+            now_known.seen_writable.insert(mount.path.clone());
+            now_known.read_only_by_choice.remove(&mount.path);
+        } else if !read_only {
+            now_known.read_only_by_choice.insert(mount.path.clone());
+        }
+    }
+    // Mounted again: what it was at first sight is seen anew.
+    if now_known.facts.mounts.is_empty() && !facts.mounts.is_empty() {
+        now_known.first_super_read_only = read_only;
+        now_known.first_mount_read_only = facts.mounts.iter().any(|mount| own_ro(&mount.options));
+    }
+    now_known.retained = false;
+    now_known.facts = facts;
+    now_known
+}
+
+pub(crate) fn is_super_read_only(super_options: &[String]) -> bool {
+    super_options.iter().any(|option| matches!(option.as_str(), "ro" | "emergency_ro" | "shutdown"))
+}

@@ -1,0 +1,350 @@
+//! From a block device down to the drives: which layers lie between, and what losing a drive means for what is above.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use crate::model::block::{BlockDevice, BtrfsFs, Inventory, Layer, LayerState, MdState};
+use crate::model::dev::DevNo;
+use crate::model::facts::LayerFacts;
+use crate::model::graph::mounts::Table;
+use crate::model::ids::DriveId;
+use crate::model::mount::Mount;
+use crate::model::path::HostPath;
+use crate::model::volume::Stack;
+
+/// Layers below each other: far more than anyone builds, and an end for a damaged graph.
+const MAX_DEPTH: usize = 32;
+/// A stack with more parts is told as a plain list of its drives: every one is then needed, which never hides a failure.
+const MAX_PARTS: usize = 1024;
+
+/// What a mount stands on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Kernel name.
+    pub name: String,
+    pub uuid: Option<String>,
+    /// Index into `Inventory::btrfs` for a btrfs.
+    pub btrfs: Option<usize>,
+}
+
+pub struct Graph<'a> {
+    inventory: &'a Inventory,
+    layers: &'a BTreeMap<String, LayerFacts>,
+    table: &'a Table<'a>,
+    by_dev: HashMap<DevNo, &'a BlockDevice>,
+    by_link: HashMap<&'a str, &'a str>,
+    btrfs_of: HashMap<&'a str, usize>,
+    loops: HashMap<&'a str, &'a str>,
+    stacks: RefCell<HashMap<String, Stack>>,
+}
+
+impl<'a> Graph<'a> {
+    pub fn new(inventory: &'a Inventory, layers: &'a BTreeMap<String, LayerFacts>, table: &'a Table<'a>) -> Graph<'a> {
+        let mut by_link = HashMap::new();
+        let mut loops = HashMap::new();
+        for (name, device) in &inventory.devices {
+            for link in &device.links {
+                by_link.insert(link.as_str(), name.as_str());
+            }
+            if let Layer::Loop { backing_file: Some(file) } = &device.layer {
+                loops.insert(file.strip_suffix(" (deleted)").unwrap_or(file), name.as_str());
+            }
+        }
+        let by_dev = inventory.devices.values().map(|device| (device.dev, device)).collect();
+        let btrfs_of =
+            inventory.btrfs.iter().enumerate().flat_map(|(at, fs)| fs.devices.iter().map(move |name| (name.as_str(), at))).collect();
+        Graph { inventory, layers, table, by_dev, by_link, btrfs_of, loops, stacks: RefCell::default() }
+    }
+
+    /// The device of a mounted filesystem, or the device whose node is bind-mounted (a published raw block volume).
+    pub fn device_of(&self, mount: &Mount) -> Option<Found> {
+        if mount.fs_type == "devtmpfs" {
+            return self.named(self.resolve(mount.root.as_bytes().strip_prefix(b"/").unwrap_or(mount.root.as_bytes()))?);
+        }
+        if let Some(device) = self.by_dev.get(&mount.dev).filter(|_| !mount.dev.is_anonymous()) {
+            return self.named(&device.name);
+        }
+        if !mount.dev.is_anonymous() || !mount.source.as_bytes().starts_with(b"/dev/") {
+            return None;
+        }
+        // bcachefs names all its members: `/dev/sda:/dev/sdb`.
+        let first = mount.source.as_bytes().split(|byte| *byte == b':').next()?;
+        self.named(self.resolve(first.strip_prefix(b"/dev/")?)?)
+    }
+
+    fn named(&self, name: &str) -> Option<Found> {
+        let device = self.inventory.devices.get(name)?;
+        Some(Found {
+            name: name.to_owned(),
+            uuid: device.fs_uuid.clone().filter(|uuid| !uuid.is_empty()),
+            btrfs: self.btrfs_of.get(name).copied(),
+        })
+    }
+
+    /// A name below /dev: a kernel name (`!` stands for `/` in it), `mapper/NAME`, `VG/LV`, or one of udev's links.
+    fn resolve(&self, below_dev: &[u8]) -> Option<&'a str> {
+        let name = std::str::from_utf8(below_dev).ok()?;
+        let kernel = name.replace('/', "!");
+        if let Some((known, _)) = self.inventory.devices.get_key_value(kernel.as_str()) {
+            return Some(known);
+        }
+        if let Some(known) = self.by_link.get(format!("/dev/{name}").as_str()) {
+            return Some(known);
+        }
+        let is_it = |device: &&BlockDevice| match &device.layer {
+            Layer::Dm { name: dm, volume_group, logical_volume, .. } => match name.strip_prefix("mapper/") {
+                Some(mapped) => dm == mapped,
+                None => {
+                    matches!((volume_group, logical_volume, name.split_once('/')), (Some(vg), Some(lv), Some(asked)) if (vg.as_str(), lv.as_str()) == asked)
+                }
+            },
+            _ => false,
+        };
+        self.inventory.devices.values().find(is_it).map(|device| device.name.as_str())
+    }
+
+    /// The loop device whose backing file is `path` or lies below it.
+    pub fn loop_on(&self, path: &HostPath) -> Option<String> {
+        self.loops.iter().filter(|(file, _)| HostPath::from(**file).strip_prefix(path).is_some()).map(|(_, name)| (*name).to_owned()).min()
+    }
+
+    pub fn stack(&self, device: &str) -> Stack {
+        self.stack_below(device, &mut Vec::new())
+    }
+
+    fn stack_below(&self, name: &str, above: &mut Vec<String>) -> Stack {
+        if let Some(known) = self.stacks.borrow().get(name) {
+            return known.clone();
+        }
+        let Some(device) = self.inventory.devices.get(name) else { return Stack::Nothing };
+        if above.len() >= MAX_DEPTH || above.iter().any(|seen| seen == name) {
+            return Stack::Nothing;
+        }
+        above.push(name.to_owned());
+        let stack = bounded(self.stack_of(device, above));
+        above.pop();
+        self.stacks.borrow_mut().insert(name.to_owned(), stack.clone());
+        stack
+    }
+
+    fn stack_of(&self, device: &BlockDevice, above: &mut Vec<String>) -> Stack {
+        if let Some(drive) = &device.drive {
+            return Stack::Drive(drive.clone());
+        }
+        match &device.layer {
+            Layer::Md { level } => self.md(device, level.as_deref(), above),
+            Layer::Dm { .. } => self.dm_raid(device, above).unwrap_or_else(|| self.all(&device.below, above)),
+            Layer::Loop { backing_file: Some(file) } => {
+                let below = self.below_loop(file).map(|found| self.members(&found)).unwrap_or_default();
+                self.all(&below, above)
+            }
+            _ => self.all(&device.below, above),
+        }
+    }
+
+    fn all(&self, below: &[String], above: &mut Vec<String>) -> Stack {
+        all_of(below.iter().map(|name| self.stack_below(name, above)).collect())
+    }
+
+    /// md(4). What an array survives follows from its level, less what it has lost already.
+    fn md(&self, device: &BlockDevice, level: Option<&str>, above: &mut Vec<String>) -> Stack {
+        let state = match self.layers.get(&device.name).and_then(LayerFacts::known) {
+            Some(LayerState::Md(state)) => Some(state),
+            _ => None,
+        };
+        let level = state.map(|state| state.level.as_str()).filter(|level| !level.is_empty()).or(level).unwrap_or("");
+        let (working, rebuilding) = match state {
+            Some(state) if !state.members.is_empty() => md_members(state),
+            _ => (device.below.clone(), Vec::new()),
+        };
+        let disks = state.map_or(0, |state| state.raid_disks as usize).max(working.len());
+        let Some(tolerates) = tolerance(level, disks) else { return self.all(&device.below, above) };
+        let lost = state.map_or(0, |state| state.degraded as usize);
+        self.redundant(format!("{level} {}", device.name), tolerates.saturating_sub(lost), &working, &rebuilding, above)
+    }
+
+    /// Members that are being filled keep nothing yet: losing one costs the rebuild, not the data.
+    fn redundant(&self, level: String, tolerates: usize, working: &[String], rebuilding: &[String], above: &mut Vec<String>) -> Stack {
+        let parts = working.iter().map(|name| self.stack_below(name, above)).collect();
+        let whole = Stack::Redundant { level: level.clone(), tolerates, parts };
+        if rebuilding.is_empty() {
+            return whole;
+        }
+        let parts: Vec<Stack> = rebuilding.iter().map(|name| self.stack_below(name, above)).collect();
+        Stack::All(vec![whole, Stack::Redundant { level: format!("{level}, rebuilding"), tolerates: parts.len(), parts }])
+    }
+
+    /// LVM's RAID: slaves `LV_rimage_N` and `LV_rmeta_N`, or `LV_mimage_N` of the older mirror; a leg is both of one number.
+    fn dm_raid(&self, device: &BlockDevice, above: &mut Vec<String>) -> Option<Stack> {
+        let mut legs: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        let mut mirror = false;
+        for name in &device.below {
+            let Some(Layer::Dm { name: dm, .. }) = self.inventory.devices.get(name).map(|device| &device.layer) else { continue };
+            let number = |mark: &str| dm.rsplit_once(mark).and_then(|(_, number)| number.parse::<u32>().ok());
+            mirror |= number("_mimage_").is_some();
+            if let Some(number) = number("_rimage_").or_else(|| number("_rmeta_")).or_else(|| number("_mimage_")) {
+                legs.entry(number).or_default().push(name.clone());
+            }
+        }
+        if legs.is_empty() {
+            return None;
+        }
+        let stack = |names: &Vec<String>, above: &mut Vec<String>| self.all(names, above);
+        let Some(LayerState::DmRaid { level, health, .. }) = self.layers.get(&device.name).and_then(LayerFacts::known) else {
+            let parts: Vec<Stack> = legs.values().map(|names| stack(names, above)).collect();
+            let (level, tolerates) =
+                if mirror { ("mirror".to_owned(), parts.len().saturating_sub(1)) } else { ("RAID of a level not known yet".to_owned(), 1) };
+            return Some(Stack::Redundant { level: format!("{level} {}", device.name), tolerates, parts });
+        };
+        let of_leg = |number: u32| health.chars().nth(number as usize).unwrap_or('A');
+        let Some(tolerates) = tolerance(level, legs.len().max(health.chars().count())) else {
+            return Some(self.all(&device.below, above));
+        };
+        let lost = health.chars().filter(|leg| *leg != 'A').count();
+        let mut whole = Vec::new();
+        let mut filling = Vec::new();
+        for (number, names) in &legs {
+            match of_leg(*number) {
+                'D' | '-' => {}
+                'a' => filling.push(stack(names, above)),
+                _ => whole.push(stack(names, above)),
+            }
+        }
+        // Legs that are all out of sync: a new RAID that synchronises for the first time, with nothing better to stand on.
+        if whole.is_empty() {
+            whole = std::mem::take(&mut filling);
+        }
+        let level = format!("{level} {}", device.name);
+        let main = Stack::Redundant { level: level.clone(), tolerates: tolerates.saturating_sub(lost), parts: whole };
+        if filling.is_empty() {
+            return Some(main);
+        }
+        Some(Stack::All(vec![main, Stack::Redundant { level: format!("{level}, rebuilding"), tolerates: filling.len(), parts: filling }]))
+    }
+
+    /// A btrfs survives what its weakest profile survives (btrfs(5), PROFILES), less the members that are missing already.
+    pub fn btrfs(&self, fs: &BtrfsFs) -> Stack {
+        let parts: Vec<Stack> = fs.devices.iter().map(|name| self.stack(name)).collect();
+        let profiles: Vec<&String> = fs.data_profiles.iter().chain(&fs.metadata_profiles).collect();
+        let weakest = profiles.iter().map(|profile| btrfs_tolerance(profile)).min().unwrap_or(0);
+        if weakest == 0 {
+            return bounded(all_of(parts));
+        }
+        let mut names: Vec<&str> = profiles.iter().map(|profile| profile.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        bounded(Stack::Redundant {
+            level: format!("btrfs {}", names.join("+")),
+            tolerates: weakest.saturating_sub(fs.missing_devices as usize),
+            parts,
+        })
+    }
+
+    fn below_loop(&self, backing_file: &str) -> Option<Found> {
+        let path = HostPath::from(backing_file.strip_suffix(" (deleted)").unwrap_or(backing_file));
+        if let Some(device) = path.as_bytes().strip_prefix(b"/dev/").and_then(|name| self.resolve(name)) {
+            return self.named(device);
+        }
+        self.device_of(self.table.holding(&path)?)
+    }
+
+    fn members(&self, found: &Found) -> Vec<String> {
+        match found.btrfs.and_then(|at| self.inventory.btrfs.get(at)) {
+            Some(fs) => fs.devices.clone(),
+            None => vec![found.name.clone()],
+        }
+    }
+
+    /// Every device from these down, top first, each once.
+    pub fn devices_below(&self, tops: &[String]) -> Vec<String> {
+        let mut seen = BTreeSet::new();
+        let mut order = Vec::new();
+        let mut next: VecDeque<String> = tops.iter().cloned().collect();
+        while let Some(name) = next.pop_front() {
+            if !seen.insert(name.clone()) {
+                continue;
+            }
+            if let Some(device) = self.inventory.devices.get(&name) {
+                next.extend(device.below.iter().cloned());
+                if let (Layer::Loop { backing_file: Some(file) }, None) = (&device.layer, &device.drive) {
+                    next.extend(self.below_loop(file).map(|found| self.members(&found)).unwrap_or_default());
+                }
+                order.push(name);
+            }
+        }
+        order
+    }
+
+    pub fn drives_of(&self, devices: &[String]) -> Vec<DriveId> {
+        let drives: BTreeSet<DriveId> = devices.iter().filter_map(|name| self.inventory.devices.get(name)?.drive.clone()).collect();
+        drives.into_iter().collect()
+    }
+
+    pub fn all_remote(&self, drives: &[DriveId]) -> bool {
+        drives.iter().all(|id| self.inventory.drives.iter().any(|drive| drive.id == *id && drive.transport.is_remote()))
+    }
+}
+
+/// How many members a RAID of this level may lose; `None` when it is no redundancy. Names of md (md.rst) and of dm-raid (`raid5_ls`…).
+pub fn tolerance(level: &str, disks: usize) -> Option<usize> {
+    match level {
+        "raid1" | "mirror" => Some(disks.saturating_sub(1)),
+        level if level.starts_with("raid10") => Some(1),
+        level if level.starts_with("raid4") || level.starts_with("raid5") => Some(1),
+        level if level.starts_with("raid6") => Some(2),
+        _ => None,
+    }
+}
+
+pub fn btrfs_tolerance(profile: &str) -> usize {
+    match profile.to_ascii_lowercase().as_str() {
+        "raid1" | "raid10" | "raid5" => 1,
+        "raid1c3" | "raid6" => 2,
+        "raid1c4" => 3,
+        _ => 0,
+    }
+}
+
+/// Members that hold data, and those that are being filled. Faulty ones and idle spares are neither.
+fn md_members(state: &MdState) -> (Vec<String>, Vec<String>) {
+    let mut working = Vec::new();
+    let mut rebuilding = Vec::new();
+    for member in state.members.iter().filter(|member| member.slot.is_some()) {
+        let is = |word: &str| member.state.split(',').any(|part| part.trim() == word);
+        if is("in_sync") {
+            working.push(member.device.clone());
+        } else if !is("faulty") {
+            rebuilding.push(member.device.clone());
+        }
+    }
+    (working, rebuilding)
+}
+
+/// One part is itself, the same part twice is once (paths of a drive), and nothing adds nothing.
+fn all_of(parts: Vec<Stack>) -> Stack {
+    let mut kept: Vec<Stack> = Vec::new();
+    for part in parts {
+        if part != Stack::Nothing && !kept.contains(&part) {
+            kept.push(part);
+        }
+    }
+    match kept.len() {
+        0 => Stack::Nothing,
+        1 => kept.remove(0),
+        _ => Stack::All(kept),
+    }
+}
+
+fn bounded(stack: Stack) -> Stack {
+    if count(&stack) <= MAX_PARTS {
+        return stack;
+    }
+    Stack::All(stack.drives().into_iter().cloned().map(Stack::Drive).collect())
+}
+
+fn count(stack: &Stack) -> usize {
+    match stack {
+        Stack::Nothing | Stack::Drive(_) => 1,
+        Stack::All(parts) | Stack::Redundant { parts, .. } => 1 + parts.iter().map(count).sum::<usize>(),
+    }
+}
