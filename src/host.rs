@@ -5,8 +5,10 @@
 
 pub mod clock;
 pub mod dm;
+pub mod exec;
 pub mod memory;
 pub mod namespace;
+pub mod process;
 pub mod root;
 mod sys;
 pub mod worker;

@@ -3,3 +3,7 @@
 //! May import `model` and `host`. No lock is visible outside; nothing here waits for a device, a mount or a client.
 
 pub mod handle;
+pub mod lock;
+pub mod notify;
+pub mod owner;
+pub mod store;

@@ -152,8 +152,15 @@ fn unknown_condition(unknown: Option<(&str, Timestamp)>, previous: Option<&Condi
         let text = format!("not known yet{UNKNOWN_SINCE}{since}: {why})");
         return Condition { abnormal: false, message: cut(&text, MAX_MESSAGE) };
     };
-    let last = previous.message.split(UNKNOWN_SINCE).next().unwrap_or_default();
+    // Since when it is unknown is said once and then stays.
+    let (last, since) = match previous.message.split_once(UNKNOWN_SINCE) {
+        Some((last, rest)) => (last, rest.split_once(": ").map_or(since, |(first, _)| first.to_owned())),
+        None => (previous.message.as_str(), since),
+    };
     let suffix = cut(&format!("{UNKNOWN_SINCE}{since}: {}", cut(why, 200)), 300);
     let message = format!("{}{suffix})", cut(last, MAX_MESSAGE - suffix.len() - 1));
     Condition { abnormal: previous.abnormal, message }
 }
+
+#[cfg(test)]
+mod tests;

@@ -202,3 +202,6 @@ impl Facts {
 pub fn elapsed(since: Timestamp, now: Timestamp) -> std::time::Duration {
     std::time::Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

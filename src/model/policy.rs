@@ -23,7 +23,7 @@ pub struct Policy {
     #[serde(with = "seconds")]
     pub offline_after: Duration,
     /// A mount that the kubelet's records ask for and that has not been seen yet may be on its way (attach, mkfs, a node that boots) this long.
-    /// One that was there and went is told after at most five seconds.
+    /// One that was there and went is told after at most ten seconds.
     #[serde(with = "seconds")]
     pub not_mounted_after: Duration,
     /// Kernel names or drive ids whose findings are shown and do not count.

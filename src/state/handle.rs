@@ -2,37 +2,13 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::model::finding::Finding;
 use crate::model::ids::FindingId;
+pub use crate::model::picture::{Change, ChangeKind, Item};
 use crate::model::report::Request;
-use crate::model::snapshot::{Drive, Snapshot, Volume};
-
-/// One change of the published picture, in the order of revisions.
-#[derive(Clone, Debug)]
-pub struct Change {
-    pub revision: u64,
-    pub time: Timestamp,
-    pub kind: ChangeKind,
-    /// The thing as it is now; for `Removed`, as it was last.
-    pub item: Item,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeKind {
-    Added,
-    Modified,
-    Removed,
-}
-
-#[derive(Clone, Debug)]
-pub enum Item {
-    Drive(Arc<Drive>),
-    Volume(Arc<Volume>),
-    Finding(Arc<Finding>),
-}
+use crate::model::snapshot::Snapshot;
 
 /// Where a watcher begins: no change is missed or repeated between `start` and `changes`.
 #[derive(Debug)]
@@ -65,7 +41,8 @@ pub enum CommandError {
 /// Commands that the owner answers.
 #[derive(Debug)]
 pub enum Command {
-    /// Answered after the store has it on disk (or, without a store, at once).
+    /// Answered after the store has it on disk. While history is known to be in memory only (`NodeState.store` says so), answered at once:
+    /// the acknowledgement holds and is written when the store is back. `NotStored`: it holds in memory too, but was expected on disk and is not.
     Acknowledge {
         finding: FindingId,
         by: String,

@@ -15,7 +15,7 @@ use crate::model::probe::{MountProbe, ProbeError};
 use crate::model::volume::{ExpectedMount, MountRole};
 
 /// A mount that was there and went: longer than the kubelet needs from an unmount to the removal of its record.
-pub const VANISHED_GRACE: Duration = Duration::from_secs(5);
+pub const VANISHED_GRACE: Duration = Duration::from_secs(10);
 /// A device is scanned for within this time after it has been mounted.
 const SCAN_GRACE: Duration = Duration::from_secs(5);
 
@@ -56,7 +56,7 @@ pub fn device_missing(facts: &Facts, known: &KnownVolume, now: Timestamp) -> Opt
 
 /// Nothing is mounted at the staging path that the kubelet's record names. Sources: vol_data.json, mountinfo.
 /// SUSPECT, degraded, while a pod's own mount is there (it works until it is published anew); else BAD, inaccessible.
-/// After `not_mounted_after`, or five seconds when it had been there. Clears when it is mounted or the record is gone.
+/// After `not_mounted_after`, or ten seconds when it had been there. Clears when it is mounted or the record is gone.
 pub fn staging_not_mounted(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
     let published = known.facts.mounts.iter().any(|mount| mount.role == MountRole::Pod);
     let (severity, status) = if published { (Severity::Suspect, Status::Degraded) } else { (Severity::Bad, Status::Inaccessible) };

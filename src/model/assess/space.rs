@@ -81,34 +81,27 @@ fn measured<'a>(facts: &'a Facts, known: &'a KnownVolume) -> Option<Result<Measu
     if known.facts.mounts.is_empty() || known.facts.mounts.iter().any(|mount| is_super_read_only(&mount.super_options)) {
         return facts.mounts.value().map(|_| Err(Verdict::Clear));
     }
-    let mut newest: Option<Measured<'a>> = None;
-    let mut why = None;
-    for mount in &known.facts.mounts {
-        let Some((path, probe)) = facts.probes.get_key_value(&mount.path) else { continue };
-        if let Some(stuck) = &probe.stuck {
-            why.get_or_insert(format!("the probe of {path} has been pending since {}", stuck.since));
-            continue;
-        }
-        match &probe.result {
-            Observation::Ok { at, value } => match &value.statfs {
-                Ok(usage) => {
-                    if newest.is_none_or(|(_, newer, _)| newer < *at) {
-                        newest = Some((path, *at, usage));
-                    }
-                }
-                Err(error) => {
-                    why.get_or_insert(format!("probing {path}: {error}"));
-                }
-            },
-            Observation::Failed { error, .. } => {
-                why.get_or_insert(format!("probing {path}: {error}"));
-            }
-            Observation::Unavailable => {}
+    let probes = known.facts.mounts.iter().filter_map(|mount| facts.probes.get_key_value(&mount.path));
+    // All its mounts show the same filesystem. The newest figures count; while their mount cannot be asked any more, older ones of another
+    // mount are no answer.
+    let mut newest: Option<(Measured<'a>, Option<String>)> = None;
+    let mut silent = None;
+    for (path, probe) in probes {
+        let why = match (&probe.stuck, &probe.result) {
+            (Some(stuck), _) => Some(format!("the probe of {path} has been pending since {}", stuck.since)),
+            (None, Observation::Ok { value, .. }) => value.statfs.as_ref().err().map(|error| format!("probing {path}: {error}")),
+            (None, Observation::Failed { error, .. }) => Some(format!("probing {path}: {error}")),
+            (None, Observation::Unavailable) => Some(format!("{path} is not probed now")),
+        };
+        match &probe.usage {
+            Some((usage, at)) if newest.as_ref().is_none_or(|((_, newer, _), _)| newer < at) => newest = Some(((path, *at, usage), why)),
+            Some(_) => {}
+            None => silent = silent.or(why),
         }
     }
-    match (newest, why) {
-        (Some(measured), _) => Some(Ok(measured)),
-        (None, Some(why)) => unknown(why).map(Err),
+    match (newest, silent) {
+        (Some((measured, None)), _) => Some(Ok(measured)),
+        (Some((_, Some(why))), _) | (None, Some(why)) => unknown(why).map(Err),
         (None, None) => None,
     }
 }

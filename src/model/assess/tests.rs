@@ -1,1 +1,196 @@
-use super::*;
+mod laws;
+mod layers;
+mod mounted;
+mod unknown;
+
+use crate::model::block::{Layer, LayerState, MdMember, MdState};
+use crate::model::fixture::*;
+use crate::model::ids::DriveId;
+use crate::model::reason::Reason;
+
+pub const T: &str = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-h/mount";
+
+/// sda with ext4 on /data, told and probed.
+pub fn plain() -> World {
+    let mut world = World::default().disk("sda", "8:0", "A").uuid("sda", "u").mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+    world.read_all(0);
+    world.probe("/data", healthy(usage(100 * GIB, 50 * GIB)), 1);
+    world
+}
+
+/// A mirror of sda and sdb on /data.
+pub fn mirror() -> World {
+    let md = device("md0", "9:0", Layer::Md { level: Some("raid1".into()) }, &["sda", "sdb"]);
+    let mut world = World::default()
+        .disk("sda", "8:0", "A")
+        .disk("sdb", "8:16", "B")
+        .with(md)
+        .uuid("md0", "m")
+        .mounted("9:0", "/", "/data", "ext4", "/dev/md0");
+    world.read_all(0);
+    world.layer("md0", md_state(0, &["sda", "sdb"]), 0);
+    world
+}
+
+pub fn md_state(degraded: u32, members: &[&str]) -> LayerState {
+    let member =
+        |(slot, name): (usize, &&str)| MdMember { device: (*name).into(), state: "in_sync".into(), slot: Some(slot as u32), errors: 0 };
+    LayerState::Md(MdState {
+        level: "raid1".into(),
+        raid_disks: 2,
+        degraded,
+        array_state: "clean".into(),
+        members: members.iter().enumerate().map(member).collect(),
+        ..MdState::default()
+    })
+}
+
+pub fn csi() -> World {
+    let mut world = World::default()
+        .disk("sda", "8:0", "A")
+        .mounted("8:0", "/", "/staging", "ext4", "/dev/sda")
+        .mounted("8:0", "/", T, "ext4", "/dev/sda")
+        .csi("d", "h", Some("/staging"), &[("u1", T)]);
+    world.read_all(0);
+    world
+}
+#[test]
+fn a_healthy_world_raises_nothing() {
+    assert_eq!(plain().raised(10), [""; 0]);
+    assert_eq!(mirror().raised(10), [""; 0]);
+    assert_eq!(csi().raised(100), [""; 0]);
+}
+
+#[test]
+fn a_drive_that_carried_nothing_and_went_is_worth_a_note_only() {
+    let mut world = World::default().disk("sda", "8:0", "A");
+    world.read_all(0);
+    world.pull("sda");
+    world.scan(10);
+    assert_eq!(world.raised(11), ["A DriveMissing Info Information"]);
+    world.plug("sdz", "65:0", "A");
+    world.scan(20);
+    assert_eq!(world.raised(21), [""; 0]);
+    assert!(world.active.is_empty());
+}
+
+#[test]
+fn a_missing_drive_takes_its_volume_along_and_both_return_under_another_name() {
+    let mut world = plain();
+    world.pull("sda");
+    world.scan(10);
+    assert_eq!(
+        world.raised(11),
+        ["A DriveMissing Bad Inaccessible", "fs:u DeviceMissing Bad Inaccessible", "fs:u DriveFailing Bad Inaccessible"]
+    );
+    let missing = world.one(Reason::DriveMissing, 12).unwrap();
+    assert_eq!(missing.since, Some(at(10)));
+    assert!(missing.message.contains("fs:u"), "{}", missing.message);
+    // Unmounted while the drive is away: still known.
+    world.umount("/data");
+    world.read_mounts(20);
+    assert_eq!(world.raised(60).len(), 3);
+    assert!(world.facts.volumes[&volume("fs:u")].retained);
+    world.plug("sdq", "65:0", "A");
+    world.scan(70);
+    assert_eq!(world.raised(71), [""; 0]);
+    assert!(world.active.is_empty() && world.facts.volumes.is_empty());
+}
+
+#[test]
+fn mounts_that_leave_just_before_their_drive_were_its_load() {
+    let mut world = plain();
+    world.umount("/data");
+    world.read_mounts(10);
+    world.pull("sda");
+    world.scan(11);
+    assert!(world.raised(12).contains(&"A DriveMissing Bad Inaccessible".to_owned()));
+    assert!(world.facts.volumes[&volume("fs:u")].retained);
+
+    let mut world = plain();
+    world.umount("/data");
+    world.read_mounts(10);
+    world.pull("sda");
+    world.scan(40);
+    assert_eq!(world.raised(41), ["A DriveMissing Info Information"], "unmounted in peace, then pulled");
+}
+
+#[test]
+fn a_removed_drive_without_a_load_is_forgotten_after_a_time() {
+    let mut world = World::default().disk("sda", "8:0", "A");
+    world.read_all(0);
+    world.pull("sda");
+    world.scan(10);
+    world.raised(11);
+    let month = 31 * 24 * 3600;
+    world.scan(month);
+    assert_eq!(world.raised(month), [""; 0]);
+    assert!(world.active.is_empty());
+    assert_eq!(world.facts.forget(world.policy.forget_missing_after, at(month)), [DriveId::new("A")]);
+}
+
+#[test]
+fn one_leg_of_a_mirror_is_degraded_and_two_are_inaccessible() {
+    let mut world = mirror();
+    world.pull("sdb");
+    world.inventory.devices.get_mut("md0").unwrap().below = vec!["sda".into()];
+    world.scan(10);
+    world.layer("md0", md_state(1, &["sda"]), 11);
+    assert_eq!(
+        world.raised(12),
+        ["B DriveMissing Bad Inaccessible", "fs:m RaidDegraded Suspect Degraded", "fs:m DriveFailing Suspect Degraded"]
+    );
+    let failing = world.one(Reason::DriveFailing, 13).unwrap();
+    assert!(failing.message.contains("covered by raid1 md0"), "{}", failing.message);
+    world.pull("sda");
+    world.inventory.devices.get_mut("md0").unwrap().below = vec![];
+    world.scan(20);
+    assert!(world.raised(21).contains(&"fs:m DriveFailing Bad Inaccessible".to_owned()));
+}
+
+#[test]
+fn an_array_that_is_whole_again_without_the_lost_drive_forgives_it() {
+    let mut world = mirror();
+    world.pull("sdb");
+    world.inventory.devices.get_mut("md0").unwrap().below = vec!["sda".into()];
+    world.scan(10);
+    world.layer("md0", md_state(1, &["sda"]), 11);
+    world.raised(12);
+    world.plug("sdc", "8:32", "C");
+    world.inventory.devices.get_mut("md0").unwrap().below = vec!["sda".into(), "sdc".into()];
+    world.scan(100);
+    world.layer("md0", md_state(0, &["sda", "sdc"]), 200);
+    assert_eq!(world.raised(201), ["B DriveMissing Info Information"]);
+}
+
+#[test]
+fn a_drive_is_offline_at_once_or_after_its_recovery_has_had_its_time() {
+    for (state, after, expected) in [
+        ("offline", 1, true),
+        ("transport-offline", 1, true),
+        ("dead", 1, true),
+        ("blocked", 30, false),
+        ("blocked", 61, true),
+        ("running", 99, false),
+    ] {
+        let mut world = plain();
+        world.inventory.drives[0].devices[0].state = Some(state.into());
+        world.scan(10);
+        let raised = world.raised(10 + after);
+        assert_eq!(raised.contains(&"A DriveOffline Bad Inaccessible".to_owned()), expected, "{state} {after}");
+    }
+}
+
+#[test]
+fn a_drive_with_a_working_path_is_not_offline() {
+    let mut world = plain();
+    let mut second = world.inventory.drives[0].devices[0].clone();
+    second.name = "sdb".into();
+    second.state = Some("offline".into());
+    world.inventory.drives[0].devices.push(second);
+    world.scan(10);
+    assert_eq!(world.raised(100), [""; 0]);
+    world.inventory.drives[0].devices[0].state = Some("transport-offline".into());
+    world.scan(20);
+    assert_eq!(world.raised(21), ["A DriveOffline Bad Inaccessible", "fs:u DriveFailing Bad Inaccessible"]);
+}

@@ -13,7 +13,7 @@ use crate::model::graph::mounts::Table;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::path::HostPath;
 use crate::model::policy::VolumeSettings;
-use crate::model::volume::VolumeFacts;
+use crate::model::volume::{Stack, VolumeFacts, VolumeMount};
 
 impl Facts {
     /// Anew from the last good answers. Nothing is judged to be gone before both the devices and the mounts have been read once.
@@ -21,21 +21,18 @@ impl Facts {
         let (Some(inventory), Some(mounts)) = (self.inventory(), self.mount_table()) else { return };
         let found = graph::volumes(inventory, mounts, self.kubelet_records(), &self.layers, settings);
         let table = Table::new(&mounts.mounts);
-        let devs: BTreeMap<HostPath, DevNo> = found
-            .iter()
-            .flat_map(|volume| &volume.mounts)
-            .filter_map(|mount| Some((mount.path.clone(), table.visible_at(&mount.path)?.dev)))
-            .collect();
-
+        let shown: Vec<BTreeMap<HostPath, Shown>> = found.iter().map(|volume| shown(volume, &table)).collect();
         let mut before = std::mem::take(&mut self.volumes);
         let mut after: BTreeMap<VolumeId, KnownVolume> = BTreeMap::new();
-        for mut facts in found {
-            self.keep_name(&mut facts, &devs);
+        let mut targets: BTreeMap<HostPath, (Target, bool)> = BTreeMap::new();
+        for (mut facts, shown) in found.into_iter().zip(shown) {
+            self.keep_name(&mut facts, &shown);
             let departed = self.departed.volumes.remove(&facts.id).map(|(known, _)| known);
             let known = before.remove(&facts.id).or(departed);
             if let Some(known) = &known {
-                self.keep_lost_drives(&mut facts, known, &devs);
+                self.keep_lost_drives(&mut facts, known, &shown);
             }
+            claim(&mut targets, &facts, shown);
             let known = remember(known, facts, now);
             after.insert(known.facts.id.clone(), known);
         }
@@ -63,7 +60,7 @@ impl Facts {
             }
         }
         self.volumes = after;
-        self.update_targets(devs);
+        self.update_targets(targets.into_iter().map(|(path, (target, _))| (path, target)).collect());
         self.update_loads(now);
     }
 
@@ -72,11 +69,11 @@ impl Facts {
     }
 
     /// A mount whose device is gone has lost the UUID that named it. The same mount of the same device is the same volume.
-    fn keep_name(&self, facts: &mut VolumeFacts, devs: &BTreeMap<HostPath, DevNo>) {
+    fn keep_name(&self, facts: &mut VolumeFacts, shown: &BTreeMap<HostPath, Shown>) {
         if !facts.device_gone || facts.driver.is_some() {
             return;
         }
-        let same = |path: &HostPath| self.targets.get(path).filter(|target| devs.get(path) == Some(&target.dev));
+        let same = |path: &HostPath| self.targets.get(path).filter(|target| shown.get(path).is_some_and(|shown| shown.dev == target.dev));
         if let Some(target) = facts.mounts.iter().find_map(|mount| same(&mount.path))
             && !target.volume.as_str().starts_with("csi:")
         {
@@ -86,10 +83,11 @@ impl Facts {
     }
 
     /// What a volume stood on stays known while a drive of it is missing, unless what redundancy it had says that it is whole again.
-    fn keep_lost_drives(&self, facts: &mut VolumeFacts, known: &KnownVolume, devs: &BTreeMap<HostPath, DevNo>) {
+    fn keep_lost_drives(&self, facts: &mut VolumeFacts, known: &KnownVolume, shown: &BTreeMap<HostPath, Shown>) {
         let lost: Vec<&DriveId> = known.facts.drive_ids.iter().filter(|id| self.is_missing(id) && !facts.drive_ids.contains(*id)).collect();
         let same_mount = facts.mounts.iter().any(|mount| {
-            self.targets.get(&mount.path).is_some_and(|target| target.volume == facts.id && devs.get(&mount.path) == Some(&target.dev))
+            let now = shown.get(&mount.path).map(|shown| shown.dev);
+            self.targets.get(&mount.path).is_some_and(|target| target.volume == facts.id && now == Some(target.dev))
         });
         let same_device = same_mount || (facts.block && facts.device == known.facts.device);
         // The device node of a raw block volume can be gone from the table with its device; its records still name it.
@@ -133,27 +131,56 @@ impl Facts {
         let missing = |name: &String| self.inventory().and_then(|inventory| inventory.btrfs.iter().find(|fs| fs.devices.contains(name)));
         let btrfs = facts.device.as_ref().and_then(missing).map(|fs| fs.missing_devices == 0);
         let all: Vec<bool> = redundant.into_iter().chain(btrfs).collect();
-        !all.is_empty() && all.iter().all(|whole| *whole)
+        !all.is_empty() && all.iter().all(|whole| *whole) && !has_hole(&facts.stack)
     }
 
-    fn update_targets(&mut self, devs: BTreeMap<HostPath, DevNo>) {
-        let mut targets = BTreeMap::new();
-        for (id, known) in &self.volumes {
-            if known.facts.block {
-                continue;
-            }
-            for mount in &known.facts.mounts {
-                if let Some(dev) = devs.get(&mount.path) {
-                    let filesystem = known.facts.fs_type.clone().unwrap_or_default();
-                    targets.entry(mount.path.clone()).or_insert(Target { dev: *dev, volume: id.clone(), filesystem });
-                }
-            }
-        }
+    fn update_targets(&mut self, targets: BTreeMap<HostPath, Target>) {
         // Another filesystem on the same path has not been asked yet.
         let before = &self.targets;
         self.probes
             .retain(|path, _| targets.get(path).is_some_and(|target: &Target| before.get(path).is_none_or(|old| old.dev == target.dev)));
         self.targets = targets;
+    }
+}
+
+/// A mount of a volume that a lookup of its path ends in.
+struct Shown {
+    dev: DevNo,
+    /// By its source too, not only by what every mount of this kind looks like.
+    certain: bool,
+}
+
+/// The mounts of a volume that can be reached: what lies over one of them must not be asked in its stead.
+fn shown(volume: &VolumeFacts, table: &Table) -> BTreeMap<HostPath, Shown> {
+    let of = |mount: &VolumeMount| {
+        let visible = table.visible_at(&mount.path)?;
+        let alike = visible.root == mount.root && visible.options == mount.options && visible.super_options == mount.super_options;
+        let same_type = volume.fs_type.as_ref().is_none_or(|fs_type| *fs_type == visible.fs_type);
+        let certain = volume.source.as_ref() == Some(&visible.source);
+        (alike && same_type).then(|| (mount.path.clone(), Shown { dev: visible.dev, certain }))
+    };
+    volume.mounts.iter().filter_map(of).collect()
+}
+
+/// Two filesystems stacked on one path may look alike; the one that also has the visible one's source is it.
+fn claim(targets: &mut BTreeMap<HostPath, (Target, bool)>, facts: &VolumeFacts, shown: BTreeMap<HostPath, Shown>) {
+    if facts.block {
+        return;
+    }
+    for (path, shown) in shown {
+        let target = Target { dev: shown.dev, volume: facts.id.clone(), filesystem: facts.fs_type.clone().unwrap_or_default() };
+        if targets.get(&path).is_none_or(|(_, certain)| shown.certain && !certain) {
+            targets.insert(path, (target, shown.certain));
+        }
+    }
+}
+
+/// A part of a redundancy leads to no drive: md may not have noticed yet that its member is gone.
+fn has_hole(stack: &Stack) -> bool {
+    match stack {
+        Stack::Nothing | Stack::Drive(_) => false,
+        Stack::All(parts) => parts.iter().any(has_hole),
+        Stack::Redundant { parts, .. } => parts.iter().any(|part| *part == Stack::Nothing || has_hole(part)),
     }
 }
 

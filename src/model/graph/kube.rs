@@ -29,11 +29,14 @@ pub fn is_plugin_path(kubelet_root: &HostPath, path: &HostPath) -> bool {
 
 /// Where only CSI volumes are mounted.
 pub fn is_csi_path(kubelet_root: &HostPath, path: &HostPath) -> bool {
-    match parts(kubelet_root, path).as_deref() {
-        Some([b"pods", _, b"volumes", b"kubernetes.io~csi", ..] | [b"plugins", b"kubernetes.io", b"csi", ..]) => true,
-        Some([b"pods", _, b"volume-subpaths", ..]) => true,
-        _ => false,
-    }
+    matches!(
+        parts(kubelet_root, path).as_deref(),
+        Some(
+            [b"pods", _, b"volumes", b"kubernetes.io~csi", ..]
+                | [b"plugins", b"kubernetes.io", b"csi", ..]
+                | [b"pods", _, b"volume-subpaths", ..]
+        )
+    )
 }
 
 fn parts<'a>(kubelet_root: &HostPath, path: &'a HostPath) -> Option<Vec<&'a [u8]>> {

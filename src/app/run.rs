@@ -1,0 +1,302 @@
+//! The daemon's life: build everything, run it, tell systemd, reload, drain.
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::api::server::{ListenError, Listener, ServeError, Server, WhoMayConnect};
+use crate::app::options::Options;
+use crate::app::reload::FileWatch;
+use crate::app::{chain, level, node};
+use crate::config::{self, Config, ConfigError};
+use crate::host::memory;
+use crate::host::root::HostRoot;
+use crate::host::worker::{Spawn, Workers};
+use crate::logging::Logging;
+use crate::model::ledger::Bounds;
+use crate::model::path::HostPath;
+use crate::model::report::Request;
+use crate::source::context::{Context, JobWorkers, SourceError, SourceSettings};
+use crate::source::worker::{Place, arguments};
+use crate::source::{diskstats, hardware, kubelet, mounts, probe};
+use crate::state::judge::{Rules, SharedRules};
+use crate::state::lock::{self, Lock, LockError};
+use crate::state::owner::{Doors, Heartbeat, Owner};
+use crate::state::rules::Model;
+use crate::state::store::{self, Store};
+use crate::state::{handle, notify};
+
+/// A lock on the state directory is had at once, or the disk below it does not answer.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+/// Scans of sysfs and of the kubelet's folder take milliseconds.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(15);
+/// Everything must have ended by then, whatever hangs.
+const LAST_CALL: Duration = Duration::from_millis(4500);
+
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("starting the runtime")]
+    Runtime(#[source] std::io::Error),
+    #[error("finding this program's own file, to start its workers")]
+    OwnProgram(#[source] std::io::Error),
+    #[error("the state directory cannot be used: stop the other daemon, or give another --state-dir")]
+    State(#[source] LockError),
+    #[error("starting the store's thread")]
+    Store(#[source] std::io::Error),
+    #[error("the socket cannot be used")]
+    Listen(#[from] ListenError),
+    #[error("listening for signals")]
+    Signal(#[source] std::io::Error),
+    #[error("serving clients")]
+    Serve(#[from] ServeError),
+    #[error("a source has ended")]
+    Source(#[from] SourceError),
+    #[error("the task `{0}` has ended before its time")]
+    TaskEnded(&'static str),
+    #[error("a task has failed")]
+    TaskFailed(#[source] tokio::task::JoinError),
+}
+
+/// What a reload changes.
+struct Dials {
+    rules: watch::Sender<SharedRules>,
+    sources: watch::Sender<Arc<SourceSettings>>,
+    notify: watch::Sender<notify::Settings>,
+    allow_uids: watch::Sender<Vec<u32>>,
+}
+
+pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<(), RunError> {
+    let root = HostRoot::new(&options.host_root);
+    let mut limitations: Vec<String> = memory::lock().err().into_iter().collect();
+    if !nix::unistd::geteuid().is_root() {
+        limitations.push("not root: device-mapper's state and folders of other users are not seen".into());
+    }
+    limitations.iter().for_each(|limitation| tracing::warn!(%limitation, "this daemon sees or does less than it could"));
+
+    let lock = lock_state(&options.state_dir).await?;
+    let main_socket = Listener::bind(&options.socket, WhoMayConnect::Group).await?;
+    let agent_socket = Listener::bind(&options.agent_socket, WhoMayConnect::Anyone).await?;
+    let mut signals = Signals::new().map_err(RunError::Signal)?;
+
+    let dials = Dials::new(&config, &options);
+    let (store, store_events) = Store::spawn(store::Config::new(&options.state_dir), lock).map_err(RunError::Store)?;
+    let (owner, doors) = Owner::new(Model, dials.rules.subscribe(), store, store_events);
+    let program = own_program()?;
+    let workers = |place| -> JobWorkers {
+        Workers::start(Spawn {
+            program: program.clone(),
+            args: arguments(place, &root),
+            active: if place == Place::Own { 2 } else { 1 },
+            max_stuck: config.probes.max_stuck as usize,
+        })
+    };
+    let (own, in_host_mounts) = (workers(Place::Own), workers(Place::HostMounts));
+    let context = Context {
+        root: root.clone(),
+        reports: doors.reports.clone(),
+        requests: doors.requests.clone(),
+        workers: own.clone(),
+        probe_workers: in_host_mounts.clone(),
+        settings: dials.sources.subscribe(),
+        targets: doors.targets.clone(),
+    };
+
+    let (stop, stopping) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    let owner_stop = stopping.clone();
+    let mut owner_task = tokio::spawn(owner.run(stopped(owner_stop)));
+    spawn_sources(&mut tasks, &context);
+    let notices = doors.transitions.subscribe();
+    let notify_settings = dials.notify.subscribe();
+    tasks.spawn(async move {
+        notify::run(notify_settings, notices).await;
+        Err(RunError::TaskEnded("notify"))
+    });
+    let server = Server::new(doors.handle.clone(), node::facts(&root, limitations), dials.allow_uids.subscribe());
+    let mut serving = tokio::spawn(server.serve(main_socket, Some(agent_socket), stopped(stopping.clone())));
+    tasks.spawn(tell_systemd(doors.handle.clone(), doors.heartbeat.clone()));
+    tracing::info!(socket = %options.socket.display(), state = %options.state_dir.display(), version = env!("CARGO_PKG_VERSION"), "diskvitalsd started");
+
+    let ended = tokio::select! {
+        ended = wait(&mut signals, &options, &dials, &doors, logging) => ended,
+        Some(ended) = tasks.join_next() => ended.map_err(RunError::TaskFailed).and_then(|ended: Result<Infallible, RunError>| ended.map(|never| match never {})),
+        ended = &mut serving => ended.map_err(RunError::TaskFailed).and_then(|served| served.map_err(RunError::from)).and(Err(RunError::TaskEnded("api"))),
+        ended = &mut owner_task => ended.map_err(RunError::TaskFailed).and(Err(RunError::TaskEnded("owner"))),
+    };
+    // Whoever supervises it may not listen any more.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    stop.send_replace(true);
+    tasks.abort_all();
+    own.close();
+    in_host_mounts.close();
+    let drained = tokio::time::timeout(LAST_CALL, async {
+        // Their results no longer matter: the end is decided.
+        let _ = tokio::join!(async { if !serving.is_finished() { drop((&mut serving).await) } }, async { if !owner_task.is_finished() { drop((&mut owner_task).await) } });
+    });
+    if drained.await.is_err() {
+        tracing::warn!("something did not end in time and is left behind");
+    }
+    tracing::info!(stuck_workers = *own.stuck().borrow() + *in_host_mounts.stuck().borrow(), "diskvitalsd stopped");
+    ended
+}
+
+/// Our own file, as it was when we started: after an upgrade on disk, workers of the old version would not be found by name.
+fn own_program() -> Result<PathBuf, RunError> {
+    std::fs::metadata("/proc/self/exe").map_err(RunError::OwnProgram)?;
+    // The child resolves it before it becomes itself: it is ours, also when the file was replaced.
+    Ok(PathBuf::from("/proc/self/exe"))
+}
+
+/// Another live daemon: refuse. A disk that does not answer, a predecessor that is dying, no right to write: history stays in memory and the
+/// store's thread goes on trying.
+async fn lock_state(dir: &Path) -> Result<Option<Lock>, RunError> {
+    match lock::acquire_within(dir, LOCK_WAIT).await {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error @ LockError::Held { .. }) => Err(RunError::State(error)),
+        Err(error) => {
+            tracing::warn!(error = chain(&error), "history is kept in memory for now");
+            Ok(None)
+        }
+    }
+}
+
+fn spawn_sources(tasks: &mut JoinSet<Result<Infallible, RunError>>, context: &Context) {
+    let context = || context.clone();
+    let (a, b, c, d, e) = (context(), context(), context(), context(), context());
+    tasks.spawn(async { hardware::run(a).await.map_err(RunError::from) });
+    tasks.spawn(async { mounts::run(b).await.map_err(RunError::from) });
+    tasks.spawn(async { kubelet::run(c).await.map_err(RunError::from) });
+    tasks.spawn(async { probe::run(d).await.map_err(RunError::from) });
+    tasks.spawn(async { diskstats::run(e).await.map_err(RunError::from) });
+}
+
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    // An error: the sender has gone, which is the end as well.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}
+
+struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals { hangup: signal(SignalKind::hangup())?, terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+}
+
+/// Until somebody asks for the end. Reloads meanwhile.
+async fn wait(signals: &mut Signals, options: &Options, dials: &Dials, doors: &Doors, logging: &Logging) -> Result<(), RunError> {
+    let file = options.config.clone().unwrap_or_else(|| PathBuf::from(config::DEFAULT_FILE));
+    let mut changes = FileWatch::start(&file);
+    loop {
+        tokio::select! {
+            _ = signals.terminate.recv() => return Ok(()),
+            _ = signals.interrupt.recv() => return Ok(()),
+            _ = signals.hangup.recv() => reload(options, dials, doors, logging),
+            () = changes.changed() => reload(options, dials, doors, logging),
+        }
+    }
+}
+
+/// All or nothing: a file with an error changes nothing.
+fn reload(options: &Options, dials: &Dials, doors: &Doors, logging: &Logging) {
+    match config::load(options.config.as_deref()) {
+        Ok(config) => {
+            logging.set_level(level(config.log.level));
+            dials.set(&config, options);
+            // Nobody listens while the sources start; then they read everything anyhow.
+            let _ = doors.requests.send(Request::All);
+            tracing::info!("the configuration was read anew");
+        }
+        Err(error) => log_refused(&error),
+    }
+}
+
+fn log_refused(error: &ConfigError) {
+    tracing::error!(error = chain(error), "the new configuration is refused; the old one stays in force");
+}
+
+impl Dials {
+    fn new(config: &Config, options: &Options) -> Dials {
+        Dials {
+            rules: watch::Sender::new(rules(config, options)),
+            sources: watch::Sender::new(source_settings(config, options)),
+            notify: watch::Sender::new(notify_settings(config)),
+            allow_uids: watch::Sender::new(config.csi.allow_uids.clone()),
+        }
+    }
+
+    fn set(&self, config: &Config, options: &Options) {
+        self.rules.send_replace(rules(config, options));
+        self.sources.send_replace(source_settings(config, options));
+        self.notify.send_replace(notify_settings(config));
+        self.allow_uids.send_replace(config.csi.allow_uids.clone());
+    }
+}
+
+fn rules(config: &Config, options: &Options) -> SharedRules {
+    Arc::new(Rules {
+        policy: config.policy(),
+        volumes: config.volume_settings(HostPath::from(options.kubelet_root.as_path())),
+        history: Bounds { age: config.history.keep, number: config.history.max_findings as usize },
+    })
+}
+
+fn source_settings(config: &Config, options: &Options) -> Arc<SourceSettings> {
+    Arc::new(SourceSettings {
+        kubelet_root: HostPath::from(options.kubelet_root.as_path()),
+        admit: config.drives.admit.clone(),
+        ignore: config.drives.ignore.clone(),
+        reconcile_interval: config.drives.reconcile_interval,
+        probe_interval: config.probes.interval,
+        probe_timeout: config.probes.timeout,
+        worker_timeout: SCAN_TIMEOUT,
+        disk_stats_interval: config.io.interval,
+    })
+}
+
+fn notify_settings(config: &Config) -> notify::Settings {
+    notify::Settings { exec: config.notify.exec.clone(), timeout: config.notify.timeout }
+}
+
+/// READY with the first full picture, then the watchdog's food while the owner's loop turns.
+async fn tell_systemd(handle: handle::Handle, heartbeat: Heartbeat) -> Result<Infallible, RunError> {
+    let mut snapshots = handle.snapshots();
+    if snapshots.wait_for(|snapshot| snapshot.settled).await.is_err() {
+        return Err(RunError::TaskEnded("owner"));
+    }
+    tell(&[sd_notify::NotifyState::Ready]);
+    let watchdog = sd_notify::watchdog_enabled();
+    let every = watchdog.map_or(Duration::from_secs(30), |period| period / 4).min(Duration::from_secs(30));
+    let (mut fed, mut shown) = (None, String::new());
+    loop {
+        let count = heartbeat.count();
+        if fed != Some(count) {
+            fed = Some(count);
+            if watchdog.is_some() {
+                tell(&[sd_notify::NotifyState::Watchdog]);
+            }
+        }
+        let snapshot = handle.snapshot();
+        let adverse = snapshot.findings.values().filter(|finding| finding.counts()).count();
+        let line = format!("{} drives, {} volumes, {adverse} findings that count", snapshot.drives.len(), snapshot.volumes.len());
+        if line != shown {
+            tell(&[sd_notify::NotifyState::Status(&line)]);
+            shown = line;
+        }
+        tokio::time::sleep(every).await;
+    }
+}
+
+/// Without systemd there is no socket, and that is fine; with it, a lost message is repeated soon or means a restart.
+fn tell(state: &[sd_notify::NotifyState<'_>]) {
+    let _ = sd_notify::notify(state);
+}

@@ -1,0 +1,56 @@
+//! Other processes: whether one still lives, or is on its way out and only held by something that cannot be interrupted.
+
+/// How a process is, as its /proc/PID says (proc_pid_stat(5), proc_pid_status(5)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    Living,
+    /// Killed or exiting; threads in uninterruptible sleep may keep its files and locks for a while yet.
+    Dying,
+    Gone,
+}
+
+/// Of a process in our own PID namespace.
+pub fn life(pid: u32) -> Life {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return Life::Gone };
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    judge(&stat, &status)
+}
+
+/// PF_EXITING, include/linux/sched.h.
+const EXITING: u64 = 0x4;
+/// SIGKILL's bit in the masks of status.
+const KILL: u64 = 1 << 8;
+
+fn judge(stat: &str, status: &str) -> Life {
+    // The name in parentheses may hold anything; fields are counted from its end: state, ppid, pgrp, session, tty_nr, tpgid, flags.
+    let Some((_, fields)) = stat.rsplit_once(") ") else { return Life::Gone };
+    let mut fields = fields.split(' ');
+    let state = fields.next().unwrap_or_default();
+    let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok()).unwrap_or_default();
+    let pending = |name: &str| {
+        let mask = status.lines().find_map(|line| line.strip_prefix(name)).and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        mask.is_some_and(|mask| mask & KILL != 0)
+    };
+    // A zombie leader whose other threads hang shows as Z while the lock is still held.
+    if matches!(state, "Z" | "X") || flags & EXITING != 0 || pending("SigPnd:") || pending("ShdPnd:") { Life::Dying } else { Life::Living }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_live() {
+        assert_eq!(life(std::process::id()), Life::Living);
+        assert_eq!(life(u32::MAX), Life::Gone);
+    }
+
+    #[test]
+    fn killed_exiting_and_zombie_processes_are_dying() {
+        let stat = |state: &str, flags: u64| format!("7 (a) b) {state} 1 7 7 0 -1 {flags} 0 0");
+        assert_eq!(judge(&stat("S", 0x400100), "SigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\n"), Life::Living);
+        assert_eq!(judge(&stat("Z", 0), ""), Life::Dying);
+        assert_eq!(judge(&stat("D", 0x400104), ""), Life::Dying);
+        assert_eq!(judge(&stat("D", 0), "ShdPnd:\t0000000000000100\n"), Life::Dying);
+    }
+}

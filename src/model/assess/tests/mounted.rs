@@ -1,0 +1,234 @@
+use super::{T, csi, plain};
+use crate::model::facts::Change;
+use crate::model::finding::{Severity, Status, Subject};
+use crate::model::fixture::*;
+use crate::model::mount::FstabEntry;
+use crate::model::probe::Usage;
+use crate::model::reason::Reason;
+
+#[test]
+fn a_device_mounted_before_it_was_scanned_is_given_time() {
+    let mut world = World::default();
+    world.read_all(0);
+    let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+    world.read_mounts(10);
+    assert_eq!(world.raised(11), [""; 0]);
+    assert_eq!(world.raised(20), ["mnt:/data DeviceMissing Bad Inaccessible"]);
+}
+
+#[test]
+fn a_vanished_target_is_not_mounted_and_mounting_clears_it() {
+    let mut world = csi();
+    world.umount(T);
+    world.read_mounts(10);
+    assert_eq!(world.raised(12), [""; 0], "the kubelet may be unpublishing it");
+    let found = world.one(Reason::NotMounted, 16).unwrap();
+    assert_eq!((found.severity, found.status, found.since), (Severity::Bad, Status::Inaccessible, Some(at(10))));
+    assert!(found.evidence.iter().any(|evidence| evidence.source.ends_with("vol_data.json")));
+    let mut world = world.mounted("8:0", "/", T, "ext4", "/dev/sda");
+    world.read_mounts(20);
+    assert_eq!(world.raised(21), [""; 0]);
+    assert!(world.active.is_empty());
+}
+
+#[test]
+fn a_vanished_staging_mount_is_suspect_while_a_pod_is_served_and_bad_otherwise() {
+    let mut world = csi();
+    world.umount("/staging");
+    world.read_mounts(10);
+    assert_eq!(world.raised(16), ["csi:d/h StagingNotMounted Suspect Degraded"]);
+    world.umount(T);
+    world.read_mounts(20);
+    assert_eq!(world.raised(26), ["csi:d/h StagingNotMounted Bad Inaccessible", "csi:d/h NotMounted Bad Inaccessible"]);
+}
+
+#[test]
+fn what_was_never_mounted_may_be_on_its_way() {
+    let mut world = World::default().csi("d", "h", Some("/staging"), &[]);
+    world.read_all(0);
+    assert_eq!(world.raised(29), [""; 0]);
+    assert_eq!(world.raised(30), ["csi:d/h StagingNotMounted Bad Inaccessible"]);
+    world.kubelet.volumes.clear();
+    world.read_kubelet(40);
+    assert_eq!(world.raised(41), [""; 0]);
+    assert!(world.active.is_empty(), "the record is gone");
+}
+
+#[test]
+fn errors_of_the_volume_are_faults_and_refusals_are_not() {
+    for (errno, expected) in
+        [(5, true), (107, true), (116, true), (117, true), (108, true), (19, true), (13, false), (1, false), (40, false), (2, false)]
+    {
+        let mut world = plain();
+        world.probe("/data", answers(errno), 10);
+        assert_eq!(world.raised(11) == ["fs:u NotAccessible Bad Inaccessible"], expected, "errno {errno}");
+        world.probe("/data", answers(13), 20);
+        world.judge(21);
+        assert_eq!(is_active(&world.active, &Subject::Volume(volume("fs:u")), Reason::NotAccessible), expected, "a refusal clears nothing");
+        world.probe("/data", healthy(usage(100 * GIB, 50 * GIB)), 30);
+        world.judge(31);
+        assert!(world.active.is_empty());
+    }
+}
+
+#[test]
+fn the_kernels_read_only_is_told_and_the_admins_is_not() {
+    let ro = || vec!["ro".to_owned()];
+    // errors=remount-ro: the superblock only.
+    let mut world = plain();
+    world.mount_mut("/data").super_options = ro();
+    world.read_mounts(10);
+    assert_eq!(world.raised(11), ["fs:u ReadOnly Bad Degraded"]);
+    world.mount_mut("/data").super_options = vec!["rw".into()];
+    world.read_mounts(20);
+    assert_eq!(world.raised(21), [""; 0]);
+    assert!(world.active.is_empty());
+    // mount -o remount,ro: both.
+    world.mount_mut("/data").super_options = ro();
+    world.mount_mut("/data").options = ro();
+    world.read_mounts(30);
+    assert_eq!(world.raised(31), [""; 0]);
+}
+
+#[test]
+fn a_read_only_bind_mount_excuses_nothing_and_a_read_only_mount_is_no_error() {
+    let ro = || vec!["ro".to_owned()];
+    let mut world = plain().mounted("8:0", "/sub", "/bind", "ext4", "/dev/sda");
+    world.mount_mut("/bind").options = ro();
+    world.read_mounts(5);
+    assert_eq!(world.raised(6), [""; 0]);
+    world.mount_mut("/data").super_options = ro();
+    world.mount_mut("/bind").super_options = ro();
+    world.read_mounts(10);
+    assert_eq!(world.raised(11), ["fs:u ReadOnly Bad Degraded"]);
+
+    let mut world = World::default().disk("sda", "8:0", "A").mounted("8:0", "/", "/iso", "ext4", "/dev/sda");
+    world.mount_mut("/iso").super_options = ro();
+    world.mount_mut("/iso").options = ro();
+    world.read_all(0);
+    assert_eq!(world.raised(1), [""; 0]);
+}
+
+#[test]
+fn a_remount_through_one_of_two_mounts_is_still_the_admins() {
+    let mut world = plain().mounted("8:0", "/sub", "/bind", "ext4", "/dev/sda");
+    world.read_mounts(5);
+    for path in ["/data", "/bind"] {
+        world.mount_mut(path).super_options = vec!["ro".into()];
+    }
+    world.mount_mut("/bind").options = vec!["ro".into()];
+    world.read_mounts(10);
+    assert_eq!(world.raised(11), [""; 0]);
+}
+
+#[test]
+fn read_only_at_first_sight_is_compared_with_fstab() {
+    let seen = |fstab: &str| {
+        let mut world = World::default().disk("sda", "8:0", "A").mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+        world.mount_mut("/data").super_options = vec!["ro".into()];
+        world.mounts.fstab.push(FstabEntry {
+            source: "/dev/sda".into(),
+            mount_point: "/data".into(),
+            fs_type: "ext4".into(),
+            options: vec![fstab.into()],
+        });
+        world.read_all(0);
+        world.raised(1).len()
+    };
+    assert_eq!((seen("defaults"), seen("ro")), (1, 0));
+}
+
+#[test]
+fn emergency_and_shutdown_are_always_the_kernels_word() {
+    for (word, status) in [("emergency_ro", "Degraded"), ("shutdown", "Inaccessible")] {
+        let mut world = plain();
+        world.mount_mut("/data").super_options = vec!["rw".into(), word.into()];
+        world.read_mounts(10);
+        assert_eq!(world.raised(11), [format!("fs:u ReadOnly Bad {status}")]);
+    }
+}
+
+#[test]
+fn space_is_out_below_both_limits_and_back_above_either_clearing_one() {
+    // total and available in GiB; active before; expected severity.
+    for (total, left, before, expected) in [
+        (20_000.0, 200.0, None, None),
+        (100.0, 1.5, None, None),
+        (100.0, 0.5, None, Some(Severity::Suspect)),
+        (10.0, 0.1, None, Some(Severity::Suspect)),
+        (100.0, 0.0, None, Some(Severity::Bad)),
+        (100.0, 0.4, Some(Severity::Bad), Some(Severity::Bad)),
+        (100.0, 0.6, Some(Severity::Bad), Some(Severity::Suspect)),
+        (100.0, 1.5, Some(Severity::Suspect), Some(Severity::Suspect)),
+        (100.0, 2.0, Some(Severity::Suspect), None),
+        (10.0, 0.39, Some(Severity::Suspect), Some(Severity::Suspect)),
+        (10.0, 0.41, Some(Severity::Suspect), None),
+    ] {
+        let mut world = plain();
+        let scale = |gib: f64| (gib * GIB as f64) as u64;
+        world.probe("/data", healthy(usage(scale(total), scale(left))), 10);
+        if let Some(severity) = before {
+            world.active.insert((Subject::Volume(volume("fs:u")), Reason::OutOfSpace), severity);
+        }
+        assert_eq!(world.one(Reason::OutOfSpace, 11).map(|raised| raised.severity), expected, "{left} of {total} GiB, {before:?}");
+    }
+}
+
+#[test]
+fn inodes_run_out_and_filesystems_without_a_number_are_not_judged() {
+    for (total, left, expected) in [(1000, 10, true), (1000, 20, false), (0, 0, false)] {
+        let mut world = plain();
+        let usage = Usage { total_inodes: total, available_inodes: left, ..usage(100 * GIB, 50 * GIB) };
+        world.probe("/data", healthy(usage), 10);
+        assert_eq!(world.one(Reason::OutOfInodes, 11).is_some(), expected, "{left} of {total}");
+    }
+}
+
+#[test]
+fn a_read_only_filesystem_may_be_full() {
+    let mut world = plain();
+    world.mount_mut("/data").super_options = vec!["ro".into()];
+    world.mount_mut("/data").options = vec!["ro".into()];
+    world.read_mounts(5);
+    world.probe("/data", healthy(usage(100 * GIB, 0)), 10);
+    assert_eq!(world.raised(11), [""; 0]);
+}
+
+#[test]
+fn a_stuck_probe_is_a_finding_until_something_comes_back() {
+    let mut world = plain();
+    assert_eq!(world.stuck("/data", 10), Change::Material);
+    assert_eq!(world.stuck("/data", 10), Change::Nothing);
+    let found = world.one(Reason::ProbeTimeout, 11).unwrap();
+    assert_eq!((found.since, found.evidence[0].text.contains("wait_on_page")), (Some(at(10)), true));
+    assert_eq!(world.probe("/data", healthy(usage(100 * GIB, 50 * GIB)), 99), Change::Material);
+    assert_eq!(world.raised(100), [""; 0]);
+    assert!(world.active.is_empty());
+}
+
+#[test]
+fn io_is_stalled_after_its_time_without_a_completion() {
+    let mut world = plain();
+    world.io("8:0", "sda", 5, 1, 0);
+    world.io("8:0", "sda", 5, 1, 59);
+    assert_eq!(world.raised(59), [""; 0]);
+    assert_eq!(world.io("8:0", "sda", 5, 2, 60), Change::Material);
+    let found = world.one(Reason::IoStalled, 61).unwrap();
+    assert_eq!((found.since, found.evidence.len()), (Some(at(0)), 2));
+    world.io("8:0", "sda", 6, 2, 62);
+    world.judge(62);
+    assert!(world.active.is_empty());
+}
+
+#[test]
+fn counters_that_go_back_or_are_not_kept_stall_nothing() {
+    let mut world = plain();
+    world.io("8:0", "sda", 50, 1, 0);
+    world.io("8:0", "sda", 5, 1, 59);
+    world.io("8:0", "sda", 5, 1, 90);
+    assert_eq!(world.raised(91), [""; 0]);
+    world.inventory.devices.get_mut("sda").unwrap().iostats = false;
+    world.scan(100);
+    world.io("8:0", "sda", 5, 1, 200);
+    assert_eq!(world.raised(201), [""; 0]);
+}

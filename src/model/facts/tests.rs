@@ -1,0 +1,121 @@
+use std::time::Duration;
+
+use super::*;
+use crate::model::block::Layer;
+use crate::model::fixture::*;
+use crate::model::report::{Report, Source, SourceStatus};
+
+fn plain() -> World {
+    let mut world = World::default().disk("sda", "8:0", "A").uuid("sda", "u").mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+    world.read_all(0);
+    world
+}
+
+#[test]
+fn the_same_answer_again_changes_nothing() {
+    let mut world = plain();
+    assert_eq!(world.scan(1), Change::Nothing);
+    assert_eq!(world.read_mounts(1), Change::Nothing);
+    assert_eq!(world.read_kubelet(1), Change::Nothing);
+    assert_eq!(world.probe("/data", healthy(usage(GIB, 1)), 1), Change::Material);
+    assert_eq!(world.probe("/data", healthy(usage(GIB, 1)), 2), Change::Nothing);
+    assert_eq!(world.probe("/data", healthy(usage(GIB, 2)), 3), Change::Figures);
+    assert_eq!(world.probe("/data", answers(5), 4), Change::Material);
+    assert_eq!(world.facts.probes[&HostPath::from("/data")].usage.map(|(usage, time)| (usage.available_bytes, time)), Some((2, at(3))));
+}
+
+#[test]
+fn the_picture_is_full_when_every_source_has_spoken() {
+    let mut world = World::default();
+    assert!(!world.facts.settled());
+    world.scan(0);
+    world.tell(Report::Mounts(Observation::failed(at(1), "no")), 1);
+    assert!(!world.facts.settled());
+    let absent = Report::Source { source: Source::Kubelet, status: SourceStatus::Absent("no kubelet".into()) };
+    assert_eq!(world.tell(absent.clone(), 2), Change::Material);
+    assert!(world.facts.settled());
+    assert_eq!(world.tell(absent, 3), Change::Nothing);
+}
+
+#[test]
+fn every_visible_mount_is_asked_once_and_raw_block_and_sleepers_are_marked() {
+    let mut world = plain().mounted("8:0", "/x", "/bind", "ext4", "/dev/sda").mounted("0:5", "/sda", "/block", "devtmpfs", "devtmpfs").csi(
+        "d",
+        "raw",
+        None,
+        &[("u1", "/block")],
+    );
+    world.kubelet.volumes[0].block = true;
+    world.inventory.drives[0].asleep = true;
+    world.read_all(1);
+    let targets: Vec<(String, bool)> =
+        world.facts.probe_targets().into_iter().map(|target| (target.path.to_string(), target.asleep)).collect();
+    assert_eq!(targets, [("/bind".to_owned(), true), ("/data".to_owned(), true)]);
+}
+
+#[test]
+fn a_hidden_mount_is_not_asked() {
+    let mut world = plain().disk("sdb", "8:16", "B").mounted("8:16", "/", "/data", "xfs", "/dev/sdb");
+    world.read_all(1);
+    let targets = world.facts.probe_targets();
+    assert_eq!(targets.len(), 1);
+    assert_eq!((targets[0].dev, targets[0].filesystem.as_str()), (DevNo::new(8, 16), "xfs"));
+}
+
+#[test]
+fn another_filesystem_on_a_path_has_not_answered_yet() {
+    let mut world = plain().disk("sdb", "8:16", "B");
+    world.read_all(1);
+    world.probe("/data", answers(5), 2);
+    world.umount("/data");
+    let mut world = world.mounted("8:16", "/", "/data", "xfs", "/dev/sdb");
+    world.read_mounts(3);
+    assert!(world.facts.probes.is_empty());
+}
+
+#[test]
+fn drives_from_the_store_are_as_they_were_until_a_scan_says_more() {
+    let mut world = plain();
+    world.pull("sda");
+    world.scan(10);
+    let stored: Vec<KnownDrive> = world.facts.drives.values().cloned().collect();
+    let mut next = World { facts: Facts::restore(stored.clone()), ..World::default() };
+    next.tell(Report::Inventory(Observation::failed(at(20), "no")), 20);
+    assert_eq!(next.facts.drives.values().cloned().collect::<Vec<_>>(), stored);
+    next.scan(30);
+    assert_eq!(next.facts.drives[&DriveId::new("A")].missing_since, Some(at(10)));
+    assert!(next.facts.drives[&DriveId::new("A")].in_use);
+    next.plug("sdk", "8:160", "A");
+    next.scan(40);
+    let drive = &next.facts.drives[&DriveId::new("A")];
+    assert_eq!((drive.missing_since, drive.first_seen, drive.facts.name.as_str()), (None, at(0), "sdk"));
+}
+
+#[test]
+fn an_array_member_is_in_use_without_a_mount_and_a_partition_is_not() {
+    let partition = device("sda1", "8:1", Layer::Partition { number: 1, start_bytes: 0 }, &["sda"]);
+    let mut world = World::default().disk("sda", "8:0", "A").with(partition);
+    world.scan(0);
+    assert!(!world.facts.drives[&DriveId::new("A")].in_use);
+    let mut world = world.with(device("md0", "9:0", Layer::Md { level: None }, &["sda1"]));
+    world.scan(1);
+    assert!(world.facts.drives[&DriveId::new("A")].in_use);
+}
+
+#[test]
+fn a_thousand_volumes_cost_a_probe_report_nothing_but_a_lookup() {
+    let mut world = World::default().disk("sda", "8:0", "A");
+    for number in 0..1000 {
+        world = world.mounted(&format!("0:{}", number + 100), "/", &format!("/v{number}"), "nfs4", &format!("s:/{number}"));
+    }
+    world.read_all(0);
+    assert_eq!((world.facts.volumes.len(), world.facts.probe_targets().len()), (1000, 1000));
+    assert_eq!(world.probe("/v500", healthy(usage(GIB, 1)), 1), Change::Material);
+    assert_eq!(world.probe("/v500", healthy(usage(GIB, 1)), 2), Change::Nothing);
+}
+
+#[test]
+fn time_that_went_back_is_no_time() {
+    assert_eq!(elapsed(at(10), at(0)), Duration::ZERO);
+    assert_eq!(elapsed(at(0), at(10)), Duration::from_secs(10));
+}

@@ -1,0 +1,217 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::finding::{Evidence, MAX_EVIDENCE, Status};
+use crate::model::ids::VolumeId;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+fn volume(name: &str) -> Subject {
+    Subject::Volume(VolumeId::filesystem(name))
+}
+
+fn raised(severity: Severity, status: Status, text: &str) -> Raised {
+    let evidence = vec![Evidence { source: "statfs /data".to_owned(), time: at(0), text: text.to_owned() }];
+    Raised { severity, status, message: text.to_owned(), evidence, clears_when: "it answers".to_owned(), since: None }
+}
+
+fn says(verdict: Verdict) -> Vec<Judgement> {
+    vec![Judgement { subject: volume("a"), reason: Reason::NotAccessible, verdict }]
+}
+
+fn bad(text: &str) -> Vec<Judgement> {
+    says(Verdict::Raised(raised(Severity::Bad, Status::Inaccessible, text)))
+}
+
+fn suspect(text: &str) -> Vec<Judgement> {
+    says(Verdict::Raised(raised(Severity::Suspect, Status::Degraded, text)))
+}
+
+fn only(ledger: &Ledger) -> Finding {
+    let mut active = ledger.active();
+    let finding = active.next().unwrap();
+    assert!(active.next().is_none());
+    (**finding).clone()
+}
+
+fn kinds(transitions: &[Transition]) -> Vec<TransitionKind> {
+    transitions.iter().map(|transition| transition.kind).collect()
+}
+
+#[test]
+fn a_finding_that_comes_again_is_a_new_one_even_with_the_same_beginning() {
+    let mut ledger = Ledger::default();
+    let again = || {
+        let mut raised = raised(Severity::Bad, Status::Inaccessible, "gone");
+        raised.since = Some(at(-5));
+        says(Verdict::Raised(raised))
+    };
+    ledger.merge(again(), at(0));
+    let first = only(&ledger);
+    assert_eq!(first.since, at(-5));
+    assert_eq!(kinds(&ledger.merge(says(Verdict::Clear), at(1))), [TransitionKind::Cleared]);
+    assert_eq!(ledger.history()[0].cleared.as_ref().unwrap().time, at(1));
+    ledger.merge(again(), at(2));
+    let second = only(&ledger);
+    ledger.merge(says(Verdict::Clear), at(2));
+    ledger.merge(again(), at(2));
+    assert!(first.id != second.id && second.id != only(&ledger).id);
+    assert_eq!(second.since, at(-5));
+}
+
+#[test]
+fn a_beginning_in_the_future_is_now() {
+    let mut ledger = Ledger::default();
+    let mut raised = raised(Severity::Bad, Status::Inaccessible, "gone");
+    raised.since = Some(at(100));
+    ledger.merge(says(Verdict::Raised(raised)), at(0));
+    assert_eq!(only(&ledger).since, at(0));
+}
+
+#[test]
+fn worsening_counts_and_ends_the_acknowledgement_and_easing_does_neither() {
+    let mut ledger = Ledger::default();
+    ledger.merge(suspect("x"), at(0));
+    let id = only(&ledger).id;
+    ledger.acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(1)).unwrap();
+    assert!(ledger.merge(suspect("y"), at(2)).is_empty());
+    assert!(only(&ledger).acknowledged.is_some());
+    let worse = ledger.merge(bad("z"), at(3));
+    assert_eq!((kinds(&worse), worse[0].from, worse[0].to), (vec![TransitionKind::Worsened], Some(Severity::Suspect), Some(Severity::Bad)));
+    assert!(only(&ledger).acknowledged.is_none());
+    assert_eq!(only(&ledger).count, 2);
+    ledger.acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(4)).unwrap();
+    assert_eq!(kinds(&ledger.merge(suspect("x"), at(5))), [TransitionKind::Eased]);
+    assert!(only(&ledger).acknowledged.is_some());
+    assert_eq!((only(&ledger).count, only(&ledger).id), (2, id));
+}
+
+#[test]
+fn acknowledging_what_is_not_there_is_an_error() {
+    let mut ledger = Ledger::default();
+    let id = FindingId::known("nope");
+    assert_eq!(ledger.acknowledge(&id, String::new(), String::new(), at(0)), Err(LedgerError::NoSuchFinding(id.clone())));
+    ledger.merge(bad("x"), at(0));
+    let id = only(&ledger).id;
+    assert_eq!(ledger.unacknowledge(&id), Err(LedgerError::NotAcknowledged(id.clone())));
+}
+
+#[test]
+fn what_is_no_longer_here_has_no_findings() {
+    let mut ledger = Ledger::default();
+    ledger.merge(bad("x"), at(0));
+    assert!(ledger.subjects_gone(|_| false, at(1)).is_empty());
+    let gone = ledger.subjects_gone(|subject| *subject == volume("a"), at(1));
+    assert_eq!(gone[0].finding.cleared.as_ref().unwrap().why, "no longer here");
+    assert_eq!(ledger.active().count(), 0);
+}
+
+#[test]
+fn a_remembered_finding_goes_on_under_its_id_with_its_acknowledgement() {
+    let mut before = Ledger::default();
+    before.merge(bad("x"), at(0));
+    let old = only(&before);
+    before.acknowledge(&old.id, "uid 0".to_owned(), "known".to_owned(), at(1)).unwrap();
+    let mut after = Ledger::default();
+    after.merge(bad("x"), at(50));
+    let young = only(&after).id;
+    assert_eq!(after.join(vec![only(&before)], at(51)), [young]);
+    assert_eq!((only(&after).id, only(&after).since), (old.id, at(0)));
+    assert!(only(&after).acknowledged.is_some());
+    assert!(after.merge(bad("x"), at(52)).is_empty());
+}
+
+#[test]
+fn history_is_bounded_by_number_and_age() {
+    let mut ledger = Ledger::default();
+    for round in 0..20 {
+        ledger.merge(bad("x"), at(round * 10));
+        ledger.merge(says(Verdict::Clear), at(round * 10 + 1));
+    }
+    let bounds = Bounds { age: Duration::from_secs(1000), number: 5 };
+    assert_eq!(ledger.prune(bounds, at(200)).len(), 15);
+    assert_eq!(ledger.history()[0].cleared.as_ref().unwrap().time, at(191));
+    assert!(ledger.prune(bounds, at(200)).is_empty());
+    assert_eq!(ledger.prune(bounds, at(1165)).len(), 2);
+}
+
+fn any_verdict() -> impl Strategy<Value = Verdict> {
+    let severity = prop_oneof![Just(Severity::Info), Just(Severity::Suspect), Just(Severity::Bad)];
+    let status = prop_oneof![Just(Status::Degraded), Just(Status::Inaccessible), Just(Status::DataLoss)];
+    let evidence = proptest::collection::vec(0..20u8, 0..12);
+    prop_oneof![
+        Just(Verdict::Clear),
+        "[ab]".prop_map(|why| Verdict::Unknown { why }),
+        (severity, status, "[xyz]", evidence).prop_map(|(severity, status, text, evidence)| {
+            let record = |n: u8| Evidence { source: "s".to_owned(), time: at(0), text: n.to_string() };
+            Verdict::Raised(Raised { evidence: evidence.into_iter().map(record).collect(), ..raised(severity, status, &text) })
+        }),
+    ]
+}
+
+fn any_judgements() -> impl Strategy<Value = Vec<Judgement>> {
+    let reason = prop_oneof![Just(Reason::NotAccessible), Just(Reason::OutOfSpace)];
+    let judgement =
+        ("[abc]", reason, any_verdict()).prop_map(|(name, reason, verdict)| Judgement { subject: volume(&name), reason, verdict });
+    proptest::collection::vec(judgement, 0..12)
+}
+
+fn contents(ledger: &Ledger) -> Vec<Finding> {
+    ledger.active().chain(ledger.history().iter()).map(|finding| (**finding).clone()).collect()
+}
+
+proptest! {
+    #[test]
+    fn no_sequence_of_unknown_clears_or_raises(rounds in proptest::collection::vec(any_judgements(), 0..4), unknown in any_judgements(), times in 1..20i64) {
+        let mut ledger = Ledger::default();
+        for (n, round) in rounds.into_iter().enumerate() {
+            ledger.merge(round, at(n as i64));
+        }
+        let before = contents(&ledger);
+        for n in 0..times {
+            let all = unknown.iter().map(|j| Judgement { verdict: Verdict::Unknown { why: "no answer".to_owned() }, ..j.clone() });
+            prop_assert!(ledger.merge(all.collect(), at(100 + n * 1000)).is_empty());
+        }
+        prop_assert_eq!(before, contents(&ledger));
+    }
+
+    #[test]
+    fn saying_the_same_twice_changes_nothing(rounds in proptest::collection::vec(any_judgements(), 1..4)) {
+        let mut ledger = Ledger::default();
+        for (n, round) in rounds.into_iter().enumerate() {
+            ledger.merge(round.clone(), at(n as i64 * 100));
+            let before = contents(&ledger);
+            prop_assert!(ledger.merge(round, at(n as i64 * 100 + 30)).is_empty());
+            prop_assert_eq!(before, contents(&ledger));
+        }
+    }
+
+    #[test]
+    fn the_order_of_judgements_does_not_matter(
+        (said, shuffled) in any_judgements().prop_flat_map(|said| (Just(said.clone()), Just(said).prop_shuffle())),
+        before in any_judgements(),
+    ) {
+        let mut one = Ledger::default();
+        one.merge(before, at(0));
+        let mut other = one.clone();
+        prop_assert_eq!(one.merge(said, at(1)), other.merge(shuffled, at(1)));
+        prop_assert_eq!(contents(&one), contents(&other));
+    }
+
+    #[test]
+    fn evidence_is_bounded_and_keeps_the_first_record(rounds in proptest::collection::vec(any_judgements(), 1..8)) {
+        let mut ledger = Ledger::default();
+        let mut firsts = BTreeMap::new();
+        for (n, round) in rounds.into_iter().enumerate() {
+            ledger.merge(round, at(n as i64));
+            for finding in ledger.active() {
+                prop_assert!(finding.evidence.len() <= MAX_EVIDENCE);
+                if let Some(first) = finding.evidence.first() {
+                    prop_assert_eq!(firsts.entry(finding.id.clone()).or_insert_with(|| first.clone()), first);
+                }
+            }
+        }
+    }
+}

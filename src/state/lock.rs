@@ -1,0 +1,111 @@
+//! One daemon per state directory: flock(2) on STATE-DIR/lock, with the holder's process id written into it.
+//!
+//! The kernel drops the lock with its holder, so nothing stale is ever left. A holder that was killed may linger for minutes behind a dead disk:
+//! that is told from a living one, for whom a second daemon must refuse to start.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use tokio::sync::oneshot;
+
+use crate::host::process::{self, Life};
+
+/// Held until it is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _file: Flock<File>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Refuse to start: somebody else keeps this history.
+    #[error("{} is used by another diskvitalsd{}", dir.display(), pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
+    Held { dir: PathBuf, pid: Option<u32> },
+    /// Keep history in memory and try again.
+    #[error("{} is still locked by process {pid}, which was killed and has not ended", dir.display())]
+    HolderDying { dir: PathBuf, pid: u32 },
+    #[error("creating {}", dir.display())]
+    CreateDir { dir: PathBuf, #[source] source: io::Error },
+    #[error("locking {}", path.display())]
+    Lock { path: PathBuf, #[source] source: io::Error },
+    #[error("locking {}: no answer from its filesystem after {after:?}", dir.display())]
+    NoAnswer { dir: PathBuf, after: Duration },
+    #[error("locking {}: starting a thread for it", dir.display())]
+    Thread { dir: PathBuf, #[source] source: io::Error },
+}
+
+/// Creates the directory (0750) where it is missing and takes the lock. Touches the disk: it may block. `acquire_within` does not.
+pub fn acquire(dir: &Path) -> Result<Lock, LockError> {
+    let create = DirBuilder::new().recursive(true).mode(0o750).create(dir);
+    create.map_err(|source| LockError::CreateDir { dir: dir.to_owned(), source })?;
+    let path = dir.join("lock");
+    let failed = |source| LockError::Lock { path: path.clone(), source };
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o640).open(&path).map_err(failed)?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(mut file) => {
+            // The id is for people and for `HolderDying`; the lock holds without it, on a full disk too.
+            let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+            Ok(Lock { _file: file })
+        }
+        Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
+            let mut text = String::new();
+            // Unreadable: then the holder has no name.
+            let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
+            let dir = dir.to_owned();
+            match text.trim().parse::<u32>() {
+                Ok(pid) if process::life(pid) == Life::Dying => Err(LockError::HolderDying { dir, pid }),
+                Ok(pid) => Err(LockError::Held { dir, pid: Some(pid) }),
+                Err(_) => Err(LockError::Held { dir, pid: None }),
+            }
+        }
+        Err((_, errno)) => Err(failed(errno.into())),
+    }
+}
+
+/// As `acquire`, on a thread of its own, so that a dead disk below the directory holds up nobody. A lock that comes too late is given back.
+pub async fn acquire_within(dir: &Path, limit: Duration) -> Result<Lock, LockError> {
+    let (send, receive) = oneshot::channel();
+    let for_thread = dir.to_owned();
+    let thread = std::thread::Builder::new().name("state-lock".to_owned()).stack_size(256 * 1024);
+    let started = thread.spawn(move || {
+        // Nobody waits any more: dropping the answer gives the lock back.
+        let _ = send.send(acquire(&for_thread));
+    });
+    started.map_err(|source| LockError::Thread { dir: dir.to_owned(), source })?;
+    match tokio::time::timeout(limit, receive).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) | Err(_) => Err(LockError::NoAnswer { dir: dir.to_owned(), after: limit }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_second_holder_is_told_who_the_first_is_and_a_dropped_lock_is_free() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("a/b");
+        let lock = acquire_within(&state, Duration::from_secs(60)).await.unwrap();
+        assert_eq!(std::fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o750);
+        match acquire(&state) {
+            Err(LockError::Held { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
+            other => panic!("{other:?}"),
+        }
+        drop(lock);
+        acquire(&state).unwrap();
+    }
+
+    #[test]
+    fn a_state_directory_that_is_a_file_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = acquire(file.path()).unwrap_err();
+        assert_eq!(error.to_string(), format!("creating {}", file.path().display()));
+    }
+}

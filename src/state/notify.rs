@@ -1,0 +1,200 @@
+//! Telling somebody else: the program of `[notify] exec` is run on each transition of severity, one at a time, with the finding on its input.
+//!
+//! In: transitions, from the owner, through a bounded queue that loses the oldest. Out: a process each, through `host::exec`.
+//! The JSON is that of the API's Finding, with one more member, `transition`: {"kind", "from", "to"}.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::{broadcast, watch};
+
+use crate::host::exec::{self, Exec, ExecError};
+use crate::model::finding::{Evidence, Finding, Severity, Status, Subject};
+use crate::model::ledger::Transition;
+
+/// Transitions that wait for a slow program. Beyond, the oldest are dropped, and counted in the log.
+pub const QUEUE: usize = 256;
+
+/// `[notify]`; may change at any time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub exec: Option<PathBuf>,
+    pub timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { exec: None, timeout: Duration::from_secs(30) }
+    }
+}
+
+/// Ends when the owner has.
+pub async fn run(settings: watch::Receiver<Settings>, mut transitions: broadcast::Receiver<Arc<Transition>>) {
+    loop {
+        let transition = match transitions.recv().await {
+            Ok(transition) => transition,
+            Err(broadcast::error::RecvError::Lagged(lost)) => {
+                tracing::warn!(lost, "notifications dropped: the program of [notify] is too slow");
+                continue;
+            }
+            Err(broadcast::error::RecvError::Closed) => return,
+        };
+        let Settings { exec: program, timeout } = settings.borrow().clone();
+        let Some(program) = program.filter(|_| transition.from != transition.to) else { continue };
+        tell(program, timeout, &transition).await;
+    }
+}
+
+async fn tell(program: PathBuf, timeout: Duration, transition: &Transition) {
+    let stdin = format!("{}\n", message(transition)).into_bytes();
+    let command = Exec { program, args: Vec::new(), stdin, timeout, max_output: 4096 };
+    let finding = transition.finding.id.as_str();
+    match exec::run(&command).await {
+        Ok(output) if output.status == 0 => {}
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let status = describe(output.status);
+            tracing::warn!(program = %command.program.display(), finding, status, said = said.trim(), "the notification program ended with an error");
+        }
+        Err(error) => {
+            let cause = match &error {
+                ExecError::Start { source, .. } | ExecError::Wait { source, .. } => source.to_string(),
+                ExecError::NotAbsolute(_) | ExecError::TimedOut { .. } => String::new(),
+            };
+            tracing::warn!(%error, cause, finding, "a notification was not delivered");
+        }
+    }
+}
+
+/// wait(2)'s status in words.
+fn describe(status: i32) -> String {
+    match status & 0x7f {
+        0 => format!("exit {}", status >> 8 & 0xff),
+        signal => format!("signal {signal}"),
+    }
+}
+
+/// Names and forms of protobuf's canonical JSON: the same that the API's clients print.
+pub fn message(transition: &Transition) -> Value {
+    let mut message = finding(&transition.finding);
+    message["transition"] = json!({
+        "kind": transition.kind.name(),
+        "from": transition.from.map(severity),
+        "to": transition.to.map(severity),
+    });
+    message
+}
+
+fn finding(finding: &Finding) -> Value {
+    let (kind, id) = match &finding.subject {
+        Subject::Drive(id) => ("SUBJECT_KIND_DRIVE", id.to_string()),
+        Subject::Volume(id) => ("SUBJECT_KIND_VOLUME", id.to_string()),
+        Subject::Device(name) => ("SUBJECT_KIND_DEVICE", name.clone()),
+    };
+    let record = |evidence: &Evidence| json!({"source": evidence.source, "time": evidence.time.to_string(), "text": evidence.text});
+    let mut message = json!({
+        "id": finding.id.as_str(),
+        "subject": {"kind": kind, "id": id},
+        "severity": severity(finding.severity),
+        "status": match finding.status {
+            Status::Information => "FINDING_STATUS_INFORMATION",
+            Status::Degraded => "FINDING_STATUS_DEGRADED",
+            Status::Inaccessible => "FINDING_STATUS_INACCESSIBLE",
+            Status::DataLoss => "FINDING_STATUS_DATA_LOSS",
+        },
+        "reason": finding.reason.name(),
+        "message": finding.message,
+        "since": finding.since.to_string(),
+        "lastSeen": finding.last_seen.to_string(),
+        "count": finding.count.to_string(),
+        "evidence": finding.evidence.iter().map(record).collect::<Vec<_>>(),
+        "clearsWhen": finding.clears_when,
+    });
+    if let Some(acknowledged) = &finding.acknowledged {
+        message["acknowledged"] = json!({"by": acknowledged.by, "time": acknowledged.time.to_string(), "note": acknowledged.note});
+    }
+    if let Some(cleared) = &finding.cleared {
+        message["cleared"] = json!({"time": cleared.time.to_string(), "why": cleared.why});
+    }
+    message
+}
+
+fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "SEVERITY_INFO",
+        Severity::Suspect => "SEVERITY_SUSPECT",
+        Severity::Bad => "SEVERITY_BAD",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::model::ids::{DriveId, FindingId};
+    use crate::model::ledger::TransitionKind;
+    use crate::model::reason::Reason;
+
+    fn transition(id: &str, from: Option<Severity>) -> Arc<Transition> {
+        let finding = Finding {
+            id: FindingId::known(id),
+            subject: Subject::Drive(DriveId::new("naa.5")),
+            reason: Reason::DriveMissing,
+            severity: Severity::Bad,
+            status: Status::Inaccessible,
+            message: "gone".to_owned(),
+            since: Timestamp::UNIX_EPOCH,
+            last_seen: Timestamp::UNIX_EPOCH,
+            count: 1,
+            evidence: Vec::new(),
+            clears_when: "it is back".to_owned(),
+            acknowledged: None,
+            cleared: None,
+        };
+        Arc::new(Transition { finding: Arc::new(finding), from, to: Some(Severity::Bad), kind: TransitionKind::Raised })
+    }
+
+    #[test]
+    fn the_message_reads_like_the_api() {
+        let expected = json!({
+            "id": "f", "subject": {"kind": "SUBJECT_KIND_DRIVE", "id": "naa.5"}, "severity": "SEVERITY_BAD",
+            "status": "FINDING_STATUS_INACCESSIBLE", "reason": "DriveMissing", "message": "gone", "since": "1970-01-01T00:00:00Z",
+            "lastSeen": "1970-01-01T00:00:00Z", "count": "1", "evidence": [], "clearsWhen": "it is back",
+            "transition": {"kind": "raised", "from": null, "to": "SEVERITY_BAD"},
+        });
+        assert_eq!(message(&transition("f", None)), expected);
+    }
+
+    #[tokio::test]
+    async fn each_transition_of_severity_is_told_once_and_a_full_queue_loses_the_oldest() {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, told) = (dir.path().join("program"), dir.path().join("told"));
+        std::fs::write(&program, format!("#!/bin/sh\ncat >> {}\n", told.display())).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let (_settings, settings) = watch::channel(Settings { exec: Some(program), timeout: Duration::from_secs(60) });
+        let (send, receive) = broadcast::channel(4);
+        for id in ["lost", "b", "c", "d"] {
+            send.send(transition(id, None)).unwrap();
+        }
+        send.send(transition("same severity", Some(Severity::Bad))).unwrap();
+        drop(send);
+        run(settings, receive).await;
+        let told = std::fs::read_to_string(told).unwrap();
+        let ids: Vec<String> = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(ids, ["b", "c", "d"]);
+    }
+
+    #[tokio::test]
+    async fn a_program_that_fails_or_hangs_does_not_end_the_telling() {
+        let (_settings, settings) = watch::channel(Settings { exec: Some("/nonexistent".into()), timeout: Duration::from_millis(10) });
+        let (send, receive) = broadcast::channel(4);
+        send.send(transition("a", None)).unwrap();
+        drop(send);
+        run(settings, receive).await;
+    }
+}
