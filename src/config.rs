@@ -312,7 +312,10 @@ mod tests {
     #[test]
     fn the_commented_example_holds_every_key_with_its_default() {
         let example = include_str!("../systemd/diskvitals.toml");
-        let uncommented: String = example.lines().filter_map(|line| line.strip_prefix("#: ").or((!line.starts_with('#')).then_some(line))).fold(String::new(), |text, line| text + line + "\n");
+        let uncommented: String = example
+            .lines()
+            .filter_map(|line| line.strip_prefix("#: ").or((!line.starts_with('#')).then_some(line)))
+            .fold(String::new(), |text, line| text + line + "\n");
         let config = parse(Path::new("systemd/diskvitals.toml"), &uncommented).expect("the example is valid");
         let mut expected = Config::default();
         expected.notify.exec = config.notify.exec.clone(); // Has no default to show.

@@ -89,14 +89,18 @@ pub fn init(format: LogFormat, level: LevelFilter) -> Result<Logging, LogError> 
 fn sink(format: LogFormat) -> Result<Dispatch, LogError> {
     let text = || {
         let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Dispatch::new(Registry::default().with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours).with_target(false)))
+        Dispatch::new(
+            Registry::default().with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours).with_target(false)),
+        )
     };
-    let journald = || tracing_journald::layer().map(|layer| Dispatch::new(Registry::default().with(layer.with_field_prefix(Some("DISKVITALS".into())))));
+    let journald = || {
+        tracing_journald::layer().map(|layer| Dispatch::new(Registry::default().with(layer.with_field_prefix(Some("DISKVITALS".into())))))
+    };
     match format {
         LogFormat::Text => Ok(text()),
-        LogFormat::Json => {
-            Ok(Dispatch::new(Registry::default().with(tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr))))
-        }
+        LogFormat::Json => Ok(Dispatch::new(
+            Registry::default().with(tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)),
+        )),
         LogFormat::Journald => journald().map_err(LogError::Journald),
         LogFormat::Auto if stderr_is_journald() => Ok(journald().unwrap_or_else(|_| text())),
         LogFormat::Auto => Ok(text()),
@@ -206,10 +210,11 @@ impl Record {
         let shown: Vec<Box<dyn tracing::Value>> = self.values.iter().map(|(_, value)| value.as_value()).collect();
         let fields = self.metadata.fields();
         let Some(any) = fields.iter().next() else { return };
-        let values: [(&Field, Option<&dyn tracing::Value>); MAX_FIELDS] = std::array::from_fn(|at| match (self.values.get(at), shown.get(at)) {
-            (Some((field, _)), Some(value)) => (field, Some(&**value)),
-            _ => (&any, None),
-        });
+        let values: [(&Field, Option<&dyn tracing::Value>); MAX_FIELDS] =
+            std::array::from_fn(|at| match (self.values.get(at), shown.get(at)) {
+                (Some((field, _)), Some(value)) => (field, Some(&**value)),
+                _ => (&any, None),
+            });
         Event::dispatch(self.metadata, &fields.value_set(&values));
     }
 }
@@ -259,12 +264,18 @@ mod tests {
         let (sink, buffer) = json_sink();
         let (queue, events) = sync_channel(8);
         let front = Dispatch::new(Registry::default().with(Front { queue, dropped: Arc::default() }));
-        tracing::dispatcher::with_default(&front, || tracing::warn!(drive = "eui.1", count = 3_u64, ok = false, path = %"/a b", "a drive went"));
+        tracing::dispatcher::with_default(
+            &front,
+            || tracing::warn!(drive = "eui.1", count = 3_u64, ok = false, path = %"/a b", "a drive went"),
+        );
         drop(front);
         write_all(&events, &sink, &AtomicU64::new(0));
         let line: serde_json::Value = serde_json::from_slice(&buffer.0.lock().expect("unpoisoned")).expect("one JSON line");
         assert_eq!(line["message"], "a drive went");
-        assert_eq!((&line["drive"], &line["count"], &line["ok"], &line["path"]), (&"eui.1".into(), &3.into(), &false.into(), &"/a b".into()));
+        assert_eq!(
+            (&line["drive"], &line["count"], &line["ok"], &line["path"]),
+            (&"eui.1".into(), &3.into(), &false.into(), &"/a b".into())
+        );
         assert_eq!(line["level"], "WARN");
     }
 

@@ -3,7 +3,9 @@
 //! May import `model` and `host`. No lock is visible outside; nothing here waits for a device, a mount or a client.
 
 pub mod handle;
+pub mod judge;
 pub mod lock;
 pub mod notify;
 pub mod owner;
+pub mod rules;
 pub mod store;

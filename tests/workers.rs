@@ -19,7 +19,8 @@ fn recorded_tree() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("dir");
     std::fs::create_dir(dir.path().join("exec")).expect("exec");
     let answer = r#"{"statfs": {"total_bytes": 10, "available_bytes": 4, "used_bytes": 5, "total_inodes": 3, "available_inodes": 2, "used_inodes": 1}}"#;
-    let probes = format!(r#"{{"/good": {answer}, "/also": {answer}, "/hangs": {{"hang": true}}, "/eio": {{"errno": 5, "operation": "readdir"}}}}"#);
+    let probes =
+        format!(r#"{{"/good": {answer}, "/also": {answer}, "/hangs": {{"hang": true}}, "/eio": {{"errno": 5, "operation": "readdir"}}}}"#);
     std::fs::write(dir.path().join("exec/probes.json"), probes).expect("probes");
     dir
 }
@@ -105,7 +106,9 @@ async fn a_late_answer_is_used_and_frees_the_target() {
     assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
     let stopped = pids(tree.path());
     stopped.iter().for_each(|pid| kill(*pid, Signal::SIGSTOP).expect("stopped"));
-    let Outcome::Stuck { waiting_in, late: Some(late), .. } = workers.ask("g", probe("/good"), SHORT).await else { panic!("it was stopped") };
+    let Outcome::Stuck { waiting_in, late: Some(late), .. } = workers.ask("g", probe("/good"), SHORT).await else {
+        panic!("it was stopped")
+    };
     assert!(waiting_in.is_some_and(|state| state.starts_with('T')));
     assert!(is_good(&workers.ask("other", probe("/also"), PATIENCE).await), "another process took its place");
     stopped.iter().for_each(|pid| kill(*pid, Signal::SIGCONT).expect("goes on"));
@@ -146,7 +149,8 @@ async fn a_process_that_dies_or_talks_junk_is_a_failure_and_is_replaced() {
     assert!(matches!(workers.ask("g", probe("/good"), PATIENCE).await, Outcome::Failed(_)));
     assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
 
-    let junk: Workers<Job, Answer> = Workers::start(Spawn { program: "/bin/echo".into(), args: vec!["junk".into()], active: 1, max_stuck: 1 });
+    let junk: Workers<Job, Answer> =
+        Workers::start(Spawn { program: "/bin/echo".into(), args: vec!["junk".into()], active: 1, max_stuck: 1 });
     assert!(matches!(junk.ask("g", probe("/good"), PATIENCE).await, Outcome::Failed(why) if why.contains("makes no sense")));
     let missing: Workers<Job, Answer> = Workers::start(Spawn { program: "/nonexistent".into(), args: vec![], active: 1, max_stuck: 1 });
     assert!(matches!(missing.ask("g", probe("/good"), PATIENCE).await, Outcome::Failed(why) if why.contains("starting a worker")));

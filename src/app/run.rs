@@ -136,7 +136,18 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     in_host_mounts.close();
     let drained = tokio::time::timeout(LAST_CALL, async {
         // Their results no longer matter: the end is decided.
-        let _ = tokio::join!(async { if !serving.is_finished() { drop((&mut serving).await) } }, async { if !owner_task.is_finished() { drop((&mut owner_task).await) } });
+        let _ = tokio::join!(
+            async {
+                if !serving.is_finished() {
+                    drop((&mut serving).await)
+                }
+            },
+            async {
+                if !owner_task.is_finished() {
+                    drop((&mut owner_task).await)
+                }
+            }
+        );
     });
     if drained.await.is_err() {
         tracing::warn!("something did not end in time and is left behind");
@@ -188,7 +199,11 @@ struct Signals {
 
 impl Signals {
     fn new() -> std::io::Result<Signals> {
-        Ok(Signals { hangup: signal(SignalKind::hangup())?, terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Signals {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 }
 

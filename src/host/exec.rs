@@ -42,9 +42,17 @@ pub enum ExecError {
     #[error("starting {}: the path is not absolute", .0.display())]
     NotAbsolute(PathBuf),
     #[error("starting {}", program.display())]
-    Start { program: PathBuf, #[source] source: io::Error },
+    Start {
+        program: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     #[error("waiting for {}", program.display())]
-    Wait { program: PathBuf, #[source] source: io::Error },
+    Wait {
+        program: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     #[error("{} has not ended after {timeout:?} and was killed", program.display())]
     TimedOut { program: PathBuf, timeout: Duration },
 }
@@ -90,7 +98,12 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
             // What the program left running on purpose stays.
             group.release();
             let truncated = stdout.truncated || stderr.truncated;
-            Ok(Output { status: std::os::unix::process::ExitStatusExt::into_raw(status), stdout: stdout.bytes, stderr: stderr.bytes, truncated })
+            Ok(Output {
+                status: std::os::unix::process::ExitStatusExt::into_raw(status),
+                stdout: stdout.bytes,
+                stderr: stderr.bytes,
+                truncated,
+            })
         }
     }
 }

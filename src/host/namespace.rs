@@ -17,7 +17,9 @@ pub fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
         (Ok(theirs), Ok(ours)) if (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()) => return Ok(()),
         (Ok(_), _) => match File::open(&host).and_then(|namespace| setns(namespace, CloneFlags::CLONE_NEWNS).map_err(io::Error::from)) {
             // setns(2) leaves the root and working directory of the new namespace.
-            Ok(()) => return std::env::set_current_dir("/").map_err(|error| format!("entering the root of the host's mount namespace: {error}")),
+            Ok(()) => {
+                return std::env::set_current_dir("/").map_err(|error| format!("entering the root of the host's mount namespace: {error}"));
+            }
             Err(error) => error,
         },
         (Err(error), _) => error,
@@ -25,7 +27,10 @@ pub fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
     // Where PID 1's namespaces may not be read, the same mount table means the same namespace.
     match (root.read("/proc/1/mountinfo"), std::fs::read("/proc/self/mountinfo")) {
         (Ok(theirs), Ok(ours)) if theirs == ours => Ok(()),
-        _ => Err(format!("volumes are probed in the daemon's own mount namespace, not PID 1's ({}: {why}): what is mounted only there is not reached", host.display())),
+        _ => Err(format!(
+            "volumes are probed in the daemon's own mount namespace, not PID 1's ({}: {why}): what is mounted only there is not reached",
+            host.display()
+        )),
     }
 }
 

@@ -29,7 +29,13 @@ fn parse_line(line: &str) -> Option<DiskStat> {
     // 1 reads, 5 writes, 9 in flight, 12 discards, 16 flushes; numbered from 1 as in iostats.rst.
     let (reads, writes, in_flight) = (counts.first()?, counts.get(4)?, counts.get(8)?);
     let rest = counts.get(11).unwrap_or(&0).wrapping_add(*counts.get(15).unwrap_or(&0));
-    Some(DiskStat { dev, name, completed: reads.wrapping_add(*writes).wrapping_add(rest), in_flight: *in_flight, line: line.trim().to_owned() })
+    Some(DiskStat {
+        dev,
+        name,
+        completed: reads.wrapping_add(*writes).wrapping_add(rest),
+        in_flight: *in_flight,
+        line: line.trim().to_owned(),
+    })
 }
 
 /// Runs until the owner of the state is gone.

@@ -90,7 +90,12 @@ impl Watch {
             let settings = context.settings.borrow();
             (Job::Inventory { admit: settings.admit.clone(), ignore: settings.ignore.clone() }, settings.worker_timeout)
         };
-        let (observation, status) = match context.workers.ask("inventory", job, timeout).await {
+        let outcome = match context.workers.ask("inventory", job.clone(), timeout).await {
+            // A worker that died (short memory, say) is no reason to call every drive unknown: the next one is asked.
+            Outcome::Failed(_) => context.workers.ask("inventory", job, timeout).await,
+            outcome => outcome,
+        };
+        let (observation, status) = match outcome {
             Outcome::Answer(Answer::Inventory(inventory)) => {
                 let layered = layers_of(&inventory);
                 if layered != self.known {

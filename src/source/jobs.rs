@@ -24,7 +24,7 @@ pub enum Job {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "answer", rename_all = "snake_case")]
+#[serde(tag = "answer", content = "value", rename_all = "snake_case")]
 pub enum Answer {
     Inventory(Inventory),
     Layer(LayerState),

@@ -25,18 +25,27 @@ pub use crate::source::kubelet::scan::{KubeletError, scan};
 
 /// The kubelet writes records without telling anyone; a mount that follows is told to us and makes us look (`Request::Kubelet`).
 const EVERY: Duration = Duration::from_secs(60);
+/// Looks that follow a change of the mount table: once the burst is over, and when the kubelet has had time to remove the record of what it
+/// unmounted (the last one lies behind the grace after which a mount that vanished is told).
+const LOOKS: [Duration; 3] = [Duration::from_millis(50), Duration::from_secs(3), Duration::from_millis(10_500)];
 
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut settings = context.settings.clone();
     let mut told: Option<(SourceStatus, Vec<String>)> = None;
+    let mut looks: Vec<Instant> = Vec::new();
     loop {
         let (kubelet_root, timeout) = {
             let settings = settings.borrow();
             (settings.kubelet_root.clone(), settings.worker_timeout)
         };
-        let outcome = context.workers.ask("kubelet", Job::Kubelet { kubelet_root: kubelet_root.clone() }, timeout).await;
+        let job = Job::Kubelet { kubelet_root: kubelet_root.clone() };
+        let outcome = match context.workers.ask("kubelet", job.clone(), timeout).await {
+            // A worker that died says nothing of the records: the next one is asked.
+            Outcome::Failed(_) => context.workers.ask("kubelet", job, timeout).await,
+            outcome => outcome,
+        };
         let (observation, status, warnings) = match outcome {
             Outcome::Answer(Answer::Kubelet(Some(records))) => {
                 let status = SourceStatus::Active(format!("records below {kubelet_root}"));
@@ -61,16 +70,29 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             context.report(Report::Source { source: Source::Kubelet, status: status.clone() }).await?;
             told = Some((status, warnings));
         }
-        let next = Instant::now() + EVERY;
+        let due = looks.iter().copied().min().unwrap_or_else(|| Instant::now() + EVERY);
         loop {
+            let next = looks.iter().copied().min().unwrap_or(due);
             tokio::select! {
-                () = tokio::time::sleep_until(next) => break,
+                () = tokio::time::sleep_until(next) => {
+                    looks.retain(|look| *look > Instant::now());
+                    break;
+                }
                 changed = settings.changed() => {
                     changed.map_err(|_| SourceError::OwnerGone)?;
                     break;
                 }
                 request = requests.recv() => match request {
-                    Ok(Request::All | Request::Kubelet) | Err(RecvError::Lagged(_)) => break,
+                    Ok(Request::Kubelet) => {
+                        // A look that is near already sees this change as well.
+                        let soon = Instant::now() + LOOKS[0];
+                        let waiting = looks.iter().copied().filter(|look| *look <= soon).min();
+                        looks = LOOKS.iter().map(|after| Instant::now() + *after).collect();
+                        if let Some(first) = waiting {
+                            looks[0] = first;
+                        }
+                    }
+                    Ok(Request::All) | Err(RecvError::Lagged(_)) => break,
                     Ok(_) => {}
                     Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
                 },

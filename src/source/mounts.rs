@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc};
 
 use crate::host::clock::now;
 use crate::host::root::HostRoot;
@@ -115,12 +115,12 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         false => SourceStatus::Active("mountinfo of a recorded tree".into()),
     };
     let mut requests = context.requests.subscribe();
-    let (root, reports) = (context.root.clone(), context.reports.clone());
+    let (root, reports, ask) = (context.root.clone(), context.reports.clone(), context.requests.clone());
     context.report(Report::Source { source: Source::Mounts, status }).await?;
     std::thread::Builder::new()
         .name("mounts".into())
         .stack_size(256 * 1024)
-        .spawn(move || follow(&root, &reports, &poked, live))
+        .spawn(move || follow(&root, &reports, &ask, &poked, live))
         .map_err(|source| SourceError::Thread { name: "mounts", source })?;
     loop {
         match requests.recv().await {
@@ -136,7 +136,13 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
 }
 
 /// The thread: reads, tells, waits for a change of the table (POLLPRI | POLLERR on mountinfo) or a request.
-fn follow(root: &HostRoot, reports: &mpsc::Sender<Report>, poked: &std::os::unix::net::UnixStream, live: bool) {
+fn follow(
+    root: &HostRoot,
+    reports: &mpsc::Sender<Report>,
+    requests: &broadcast::Sender<Request>,
+    poked: &std::os::unix::net::UnixStream,
+    live: bool,
+) {
     let mut told = Vec::new();
     let mut fstab = read_fstab(root);
     loop {
@@ -179,6 +185,8 @@ fn follow(root: &HostRoot, reports: &mpsc::Sender<Report>, poked: &std::os::unix
             }
         } else {
             settle();
+            // The kubelet mounts and unmounts what it has records of. Nobody listens where its source has ended.
+            let _ = requests.send(Request::Kubelet);
         }
     }
 }

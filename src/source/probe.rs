@@ -100,7 +100,12 @@ fn take_over(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
     }
 }
 
-fn start_due(plans: &mut BTreeMap<HostPath, Plan>, running: &mut JoinSet<Result<Ended, SourceError>>, context: &Context, interval: Duration) {
+fn start_due(
+    plans: &mut BTreeMap<HostPath, Plan>,
+    running: &mut JoinSet<Result<Ended, SourceError>>,
+    context: &Context,
+    interval: Duration,
+) {
     let at = Instant::now();
     for plan in plans.values_mut().filter(|plan| !plan.asked && plan.due <= at) {
         if plan.target.asleep {

@@ -29,13 +29,25 @@ pub enum LockError {
     #[error("{} is still locked by process {pid}, which was killed and has not ended", dir.display())]
     HolderDying { dir: PathBuf, pid: u32 },
     #[error("creating {}", dir.display())]
-    CreateDir { dir: PathBuf, #[source] source: io::Error },
+    CreateDir {
+        dir: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     #[error("locking {}", path.display())]
-    Lock { path: PathBuf, #[source] source: io::Error },
+    Lock {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     #[error("locking {}: no answer from its filesystem after {after:?}", dir.display())]
     NoAnswer { dir: PathBuf, after: Duration },
     #[error("locking {}: starting a thread for it", dir.display())]
-    Thread { dir: PathBuf, #[source] source: io::Error },
+    Thread {
+        dir: PathBuf,
+        #[source]
+        source: io::Error,
+    },
 }
 
 /// Creates the directory (0750) where it is missing and takes the lock. Touches the disk: it may block. `acquire_within` does not.

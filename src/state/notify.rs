@@ -185,7 +185,8 @@ mod tests {
         drop(send);
         run(settings, receive).await;
         let told = std::fs::read_to_string(told).unwrap();
-        let ids: Vec<String> = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned()).collect();
+        let ids: Vec<String> =
+            told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned()).collect();
         assert_eq!(ids, ["b", "c", "d"]);
     }
 

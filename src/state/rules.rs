@@ -63,7 +63,15 @@ impl Verdicts for Model {
         assess::health_unknown(facts, subject)
     }
 
-    fn standing(&self, facts: &Facts, volume: &KnownVolume, findings: &[Arc<Finding>], health: Health, why: &str, previous: Option<&Volume>) -> Standing {
+    fn standing(
+        &self,
+        facts: &Facts,
+        volume: &KnownVolume,
+        findings: &[Arc<Finding>],
+        health: Health,
+        why: &str,
+        previous: Option<&Volume>,
+    ) -> Standing {
         let findings: Vec<&Finding> = findings.iter().map(Arc::as_ref).collect();
         let statuses = condition::statuses(volume, &findings);
         let unknown = (health == Health::Unknown).then_some((why, failed_at(facts, volume)));

@@ -55,9 +55,18 @@ pub fn device_missing(facts: &Facts, known: &KnownVolume, now: Timestamp) -> Opt
 }
 
 /// Nothing is mounted at the staging path that the kubelet's record names. Sources: vol_data.json, mountinfo.
+/// Judged for drivers of which some volume is or was mounted at its staging path: others stage without a mount, or not at all.
 /// SUSPECT, degraded, while a pod's own mount is there (it works until it is published anew); else BAD, inaccessible.
 /// After `not_mounted_after`, or ten seconds when it had been there. Clears when it is mounted or the record is gone.
 pub fn staging_not_mounted(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
+    let staged = |other: &KnownVolume| other.facts.mounts.iter().any(|mount| mount.role == MountRole::Staging);
+    let missing = known.facts.missing_mounts.iter().filter(|mount| mount.role == MountRole::Staging);
+    let was_staged = missing.clone().any(|mount| known.absent.get(&mount.path).is_some_and(|absent| absent.was_mounted));
+    let driver_stages = was_staged || facts.volumes.values().any(|other| other.facts.driver == known.facts.driver && staged(other));
+    if !driver_stages && missing.count() > 0 {
+        // A driver without NodeStageVolume: the kubelet makes the record and the folder all the same (csi_attacher.go, MountDevice).
+        return unknown("no volume of this driver has been seen mounted at its staging path");
+    }
     let published = known.facts.mounts.iter().any(|mount| mount.role == MountRole::Pod);
     let (severity, status) = if published { (Severity::Suspect, Status::Degraded) } else { (Severity::Bad, Status::Inaccessible) };
     expected(facts, known, policy, now, MountRole::Staging, severity, status)
@@ -90,7 +99,9 @@ fn expected(
     let due = |mount: &&ExpectedMount| {
         known.absent.get(&mount.path).is_some_and(|absent| {
             let grace = if absent.was_mounted { VANISHED_GRACE.min(policy.not_mounted_after) } else { policy.not_mounted_after };
-            elapsed(absent.since, now) >= grace
+            // The record must have been seen after that time as well: the kubelet unmounts first and removes its record then.
+            let recorded = facts.kubelet.at().is_some_and(|read| elapsed(absent.since, read) >= grace);
+            recorded && elapsed(absent.since, now) >= grace
         })
     };
     let late: Vec<&ExpectedMount> = missing.into_iter().filter(due).collect();

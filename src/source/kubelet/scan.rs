@@ -78,7 +78,8 @@ impl Scan<'_> {
         for name in self.list(&folder)? {
             let at = folder.join(&name);
             let Some((data, record)) = self.record(&at.join("vol_data.json")) else { continue };
-            let publication = Publication { pod_uid: uid.to_owned(), path: at.join("mount"), name: String::from_utf8_lossy(&name).into_owned() };
+            let publication =
+                Publication { pod_uid: uid.to_owned(), path: at.join("mount"), name: String::from_utf8_lossy(&name).into_owned() };
             let volume = self.volume(&data, record);
             volume.publications.push(publication);
         }
@@ -215,7 +216,10 @@ mod tests {
         assert_eq!(records.volumes.len(), 1);
         let volume = &records.volumes[0];
         assert_eq!((volume.pv.as_deref(), volume.publications.len(), volume.block), (Some("pv1"), 1, false));
-        assert_eq!(volume.staging.as_ref().expect("staged").to_string(), "/var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/abcd/globalmount");
+        assert_eq!(
+            volume.staging.as_ref().expect("staged").to_string(),
+            "/var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/abcd/globalmount"
+        );
         assert_eq!(records.pods["u1"].name, "mysql-0");
     }
 

@@ -39,7 +39,9 @@ fn read_directory(path: &HostPath) -> Result<(), ProbeError> {
         Ok(directory) => directory,
         Err(Errno::ENOTDIR) => return open(path.as_path(), plain, Mode::empty()).map(drop).map_err(|errno| error("open", errno)),
         // Not the owner and without the right to leave atime alone: opening is all that leaves no trace.
-        Err(Errno::EPERM) => return open(path.as_path(), plain | OFlag::O_DIRECTORY, Mode::empty()).map(drop).map_err(|errno| error("open", errno)),
+        Err(Errno::EPERM) => {
+            return open(path.as_path(), plain | OFlag::O_DIRECTORY, Mode::empty()).map(drop).map_err(|errno| error("open", errno));
+        }
         Err(errno) => return Err(error("open", errno)),
     };
     first_entry(directory)

@@ -22,12 +22,14 @@ fn a_vanished_target_is_not_mounted_and_mounting_clears_it() {
     world.umount(T);
     world.read_mounts(10);
     assert_eq!(world.raised(12), [""; 0], "the kubelet may be unpublishing it");
-    let found = world.one(Reason::NotMounted, 16).unwrap();
+    assert_eq!(world.raised(25), [""; 0], "the record may be gone since it was read");
+    world.read_kubelet(21);
+    let found = world.one(Reason::NotMounted, 25).unwrap();
     assert_eq!((found.severity, found.status, found.since), (Severity::Bad, Status::Inaccessible, Some(at(10))));
     assert!(found.evidence.iter().any(|evidence| evidence.source.ends_with("vol_data.json")));
     let mut world = world.mounted("8:0", "/", T, "ext4", "/dev/sda");
-    world.read_mounts(20);
-    assert_eq!(world.raised(21), [""; 0]);
+    world.read_mounts(30);
+    assert_eq!(world.raised(31), [""; 0]);
     assert!(world.active.is_empty());
 }
 
@@ -36,22 +38,40 @@ fn a_vanished_staging_mount_is_suspect_while_a_pod_is_served_and_bad_otherwise()
     let mut world = csi();
     world.umount("/staging");
     world.read_mounts(10);
-    assert_eq!(world.raised(16), ["csi:d/h StagingNotMounted Suspect Degraded"]);
+    world.read_kubelet(21);
+    assert_eq!(world.raised(22), ["csi:d/h StagingNotMounted Suspect Degraded"]);
     world.umount(T);
-    world.read_mounts(20);
-    assert_eq!(world.raised(26), ["csi:d/h StagingNotMounted Bad Inaccessible", "csi:d/h NotMounted Bad Inaccessible"]);
+    world.read_mounts(30);
+    world.read_kubelet(41);
+    assert_eq!(world.raised(42), ["csi:d/h StagingNotMounted Bad Inaccessible", "csi:d/h NotMounted Bad Inaccessible"]);
 }
 
 #[test]
 fn what_was_never_mounted_may_be_on_its_way() {
+    let mut world = World::default().csi("d", "h", None, &[("u1", T)]);
+    world.read_all(0);
+    world.read_kubelet(119);
+    assert_eq!(world.raised(119), [""; 0]);
+    world.read_kubelet(120);
+    assert_eq!(world.raised(120), ["csi:d/h NotMounted Bad Inaccessible"]);
+    world.kubelet.volumes.clear();
+    world.read_kubelet(140);
+    assert_eq!(world.raised(141), [""; 0]);
+    assert!(world.active.is_empty(), "the record is gone");
+}
+
+/// The kubelet makes record and folder also for drivers without NodeStageVolume.
+#[test]
+fn a_staging_path_of_a_driver_that_never_mounts_there_is_no_finding() {
     let mut world = World::default().csi("d", "h", Some("/staging"), &[]);
     world.read_all(0);
-    assert_eq!(world.raised(29), [""; 0]);
-    assert_eq!(world.raised(30), ["csi:d/h StagingNotMounted Bad Inaccessible"]);
-    world.kubelet.volumes.clear();
-    world.read_kubelet(40);
-    assert_eq!(world.raised(41), [""; 0]);
-    assert!(world.active.is_empty(), "the record is gone");
+    world.read_kubelet(500);
+    assert_eq!(world.raised(500), [""; 0]);
+    // Another volume of the driver is mounted at its staging path: so this one should be as well.
+    let mut world = world.disk("sda", "8:0", "A").csi("d", "other", Some("/other"), &[]).mounted("8:0", "/", "/other", "ext4", "/dev/sda");
+    world.read_all(510);
+    world.read_kubelet(520);
+    assert_eq!(world.raised(520), ["csi:d/h StagingNotMounted Bad Inaccessible"]);
 }
 
 #[test]

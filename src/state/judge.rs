@@ -1,0 +1,75 @@
+//! What the owner asks of the model: the seam at which the rules of judgement are plugged in, and at which its tests plug in their own.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::model::facts::{Facts, KnownDrive};
+use crate::model::finding::{Judgement, Subject};
+use crate::model::ids::DriveId;
+use crate::model::ledger::{Bounds, Ledger};
+use crate::model::observation::Observation;
+use crate::model::picture::Verdicts;
+use crate::model::policy::{Policy, VolumeSettings};
+use crate::model::probe::ProbeTarget;
+use crate::model::report::Report;
+
+/// Settings that a reload may change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    pub policy: Policy,
+    /// What counts as a volume.
+    pub volumes: VolumeSettings,
+    /// How much history is kept.
+    pub history: Bounds,
+}
+
+pub type SharedRules = Arc<Rules>;
+
+/// What a report changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// Only times.
+    Nothing,
+    /// Usage and progress numbers: to be judged and published, not in a hurry.
+    Figures,
+    /// Something that a watcher waits for.
+    Material,
+}
+
+pub trait Judge: Verdicts + Send + 'static {
+    fn apply(&self, facts: &mut Facts, report: Report, rules: &Rules, now: Timestamp) -> Effect;
+
+    /// The first full picture is there.
+    fn settled(&self, facts: &Facts) -> bool;
+
+    fn probe_targets(&self, facts: &Facts) -> Vec<ProbeTarget>;
+
+    fn assess(&self, facts: &Facts, ledger: &Ledger, policy: &Policy, now: Timestamp) -> Vec<Judgement>;
+
+    /// Drops drives that have been missing for too long and carried nothing; says which.
+    fn forget(&self, facts: &mut Facts, rules: &Rules, now: Timestamp) -> Vec<DriveId>;
+
+    /// Drives that the store remembers, at the start or late. What was seen in the meantime counts, with the remembered beginning.
+    fn restore(&self, facts: &mut Facts, drives: Vec<KnownDrive>) {
+        for old in drives {
+            match facts.drives.get_mut(&old.facts.id) {
+                None => drop(facts.drives.insert(old.facts.id.clone(), old)),
+                Some(known) => known.first_seen = known.first_seen.min(old.first_seen),
+            }
+        }
+    }
+
+    /// Known not to be here any more. What could not be read is not gone.
+    fn gone(&self, facts: &Facts, subject: &Subject) -> bool {
+        let Some(inventory) = facts.inventory.value().filter(|_| self.settled(facts)) else { return false };
+        match subject {
+            Subject::Drive(id) => !facts.drives.contains_key(id),
+            Subject::Device(name) => !inventory.devices.contains_key(name),
+            Subject::Volume(id) => {
+                let seen = facts.mounts.value().is_some() && !matches!(facts.kubelet, Observation::Failed { .. });
+                seen && !facts.volumes.contains_key(id)
+            }
+        }
+    }
+}

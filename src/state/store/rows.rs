@@ -1,0 +1,195 @@
+//! Drives and findings as rows, both ways. Writing is by upsert, so that doing it again changes nothing.
+
+use std::collections::BTreeSet;
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, Row, Transaction, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::model::facts::KnownDrive;
+use crate::model::finding::{Acknowledgement, Cleared, Finding};
+use crate::model::ids::FindingId;
+use crate::state::store::{Loaded, Write};
+
+/// Rows that this version could not read. They are left as they are, and warned about.
+#[derive(Debug, Default)]
+pub struct Unreadable {
+    drives: BTreeSet<String>,
+    findings: BTreeSet<String>,
+}
+
+pub fn load(connection: &Connection) -> rusqlite::Result<(Loaded, Unreadable)> {
+    let (mut loaded, mut unreadable) = (Loaded::default(), Unreadable::default());
+    let mut statement = connection.prepare("SELECT id, known FROM drives ORDER BY id")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        match json::<KnownDrive>(row, 1) {
+            Ok(known) => loaded.drives.push(known),
+            Err(error) => unreadable.drives.extend(skipped("drives", row, &error)),
+        }
+    }
+    let mut statement = connection.prepare(
+        "SELECT id, subject_kind, subject_id, reason, severity, status, message, since, last_seen, count, evidence, clears_when,
+            cleared_time, cleared_why, by, time, note
+        FROM findings LEFT JOIN acknowledgements ON finding = id ORDER BY cleared_time DESC, id",
+    )?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        match finding(row) {
+            Ok(finding) => loaded.findings.push(finding),
+            Err(error) => unreadable.findings.extend(skipped("findings", row, &error)),
+        }
+    }
+    Ok((loaded, unreadable))
+}
+
+pub fn apply(transaction: &Transaction<'_>, write: &Write, unreadable: &Unreadable) -> rusqlite::Result<()> {
+    if write.everything {
+        let named = write.drives.iter().map(|known| known.facts.id.as_str()).collect();
+        delete_others(transaction, "drives", &named, &unreadable.drives)?;
+        let named = write.findings.iter().map(|finding| finding.id.as_str()).collect();
+        delete_others(transaction, "findings", &named, &unreadable.findings)?;
+    }
+    for id in &write.dropped {
+        transaction.prepare_cached("DELETE FROM findings WHERE id = ?1")?.execute([id.as_str()])?;
+    }
+    for id in &write.forgotten {
+        transaction.prepare_cached("DELETE FROM drives WHERE id = ?1")?.execute([id.as_str()])?;
+    }
+    for known in &write.drives {
+        put_drive(transaction, known)?;
+    }
+    // What is over first: a new finding for the same subject and reason may follow in the same write.
+    for finding in write.findings.iter().filter(|finding| !finding.is_active()) {
+        put_finding(transaction, finding)?;
+    }
+    for finding in write.findings.iter().filter(|finding| finding.is_active()) {
+        put_finding(transaction, finding)?;
+    }
+    Ok(())
+}
+
+fn put_drive(transaction: &Transaction<'_>, known: &KnownDrive) -> rusqlite::Result<()> {
+    let mut statement = transaction.prepare_cached(
+        "INSERT INTO drives (id, known, first_seen, last_seen, missing_since) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (id) DO UPDATE SET known = excluded.known, first_seen = excluded.first_seen, last_seen = excluded.last_seen,
+            missing_since = excluded.missing_since",
+    )?;
+    let missing = known.missing_since.map(|since| since.to_string());
+    let (first, last) = (known.first_seen.to_string(), known.last_seen.to_string());
+    statement.execute(params![known.facts.id.as_str(), text(known)?, first, last, missing])?;
+    Ok(())
+}
+
+fn put_finding(transaction: &Transaction<'_>, finding: &Finding) -> rusqlite::Result<()> {
+    let subject = value(&finding.subject)?;
+    let mut statement = transaction.prepare_cached(
+        "INSERT INTO findings (id, subject_kind, subject_id, reason, severity, status, message, since, last_seen, count, evidence, clears_when,
+            cleared_time, cleared_why)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+        ON CONFLICT (id) DO UPDATE SET severity = excluded.severity, status = excluded.status, message = excluded.message,
+            since = excluded.since, last_seen = excluded.last_seen, count = excluded.count, evidence = excluded.evidence,
+            clears_when = excluded.clears_when, cleared_time = excluded.cleared_time, cleared_why = excluded.cleared_why",
+    )?;
+    statement.execute(params![
+        finding.id.as_str(),
+        subject["kind"].as_str(),
+        subject["id"].as_str(),
+        finding.reason.name(),
+        value(&finding.severity)?.as_str(),
+        value(&finding.status)?.as_str(),
+        finding.message,
+        finding.since.to_string(),
+        finding.last_seen.to_string(),
+        i64::try_from(finding.count).unwrap_or(i64::MAX),
+        text(&finding.evidence)?,
+        finding.clears_when,
+        finding.cleared.as_ref().map(|cleared| cleared.time.to_string()),
+        finding.cleared.as_ref().map(|cleared| cleared.why.as_str()),
+    ])?;
+    match &finding.acknowledged {
+        None => transaction.prepare_cached("DELETE FROM acknowledgements WHERE finding = ?1")?.execute([finding.id.as_str()])?,
+        Some(Acknowledgement { by, time, note }) => transaction
+            .prepare_cached(
+                "INSERT INTO acknowledgements (finding, by, time, note) VALUES (?1, ?2, ?3, ?4)
+                ON CONFLICT (finding) DO UPDATE SET by = excluded.by, time = excluded.time, note = excluded.note",
+            )?
+            .execute(params![finding.id.as_str(), by, time.to_string(), note])?,
+    };
+    Ok(())
+}
+
+fn delete_others(
+    transaction: &Transaction<'_>,
+    table: &str,
+    named: &BTreeSet<&str>,
+    unreadable: &BTreeSet<String>,
+) -> rusqlite::Result<()> {
+    let mut statement = transaction.prepare(&format!("SELECT id FROM {table}"))?;
+    let ids: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let mut delete = transaction.prepare(&format!("DELETE FROM {table} WHERE id = ?1"))?;
+    for id in ids.iter().filter(|id| !named.contains(id.as_str()) && !unreadable.contains(*id)) {
+        delete.execute([id])?;
+    }
+    Ok(())
+}
+
+fn finding(row: &Row<'_>) -> rusqlite::Result<Finding> {
+    let subject = serde_json::json!({"kind": row.get::<_, String>("subject_kind")?, "id": row.get::<_, String>("subject_id")?});
+    let acknowledged = match row.get::<_, Option<String>>("by")? {
+        None => None,
+        Some(by) => Some(Acknowledgement { by, time: word(row, "time")?, note: row.get("note")? }),
+    };
+    let cleared = match row.get::<_, Option<String>>("cleared_time")? {
+        None => None,
+        Some(_) => {
+            Some(Cleared { time: word(row, "cleared_time")?, why: row.get::<_, Option<String>>("cleared_why")?.unwrap_or_default() })
+        }
+    };
+    Ok(Finding {
+        id: FindingId::known(row.get::<_, String>("id")?),
+        subject: serde_json::from_value(subject).map_err(|error| wrong(1, error))?,
+        reason: word(row, "reason")?,
+        severity: word(row, "severity")?,
+        status: word(row, "status")?,
+        message: row.get("message")?,
+        since: word(row, "since")?,
+        last_seen: word(row, "last_seen")?,
+        count: u64::try_from(row.get::<_, i64>("count")?).unwrap_or_default(),
+        evidence: json(row, row.as_ref().column_index("evidence")?)?,
+        clears_when: row.get("clears_when")?,
+        acknowledged,
+        cleared,
+    })
+}
+
+/// A value that serde writes as one string.
+fn word<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
+    let text: String = row.get(column)?;
+    serde_json::from_value(serde_json::Value::String(text))
+        .map_err(|error| wrong(row.as_ref().column_index(column).unwrap_or_default(), error))
+}
+
+fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    let text: String = row.get(column)?;
+    serde_json::from_str(&text).map_err(|error| wrong(column, error))
+}
+
+fn wrong(column: usize, error: serde_json::Error) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
+}
+
+fn text(value: &impl Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+fn value(value: &impl Serialize) -> rusqlite::Result<serde_json::Value> {
+    serde_json::to_value(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+fn skipped(table: &'static str, row: &Row<'_>, error: &rusqlite::Error) -> Option<String> {
+    let id = row.get::<_, String>(0).ok();
+    tracing::warn!(table, id, %error, "a row of the state database is not readable and is left alone");
+    id
+}
