@@ -1,0 +1,221 @@
+//! A daemon to measure: started with a state, sockets and a configuration of its own, stopped when dropped.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use diskvitals::api::wire;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::client::{self, Inventory};
+use crate::tree::{self, Plan, TreeVolume};
+
+const PATIENCE_AT_END: Duration = Duration::from_secs(7);
+
+pub struct Program {
+    pub path: PathBuf,
+    pub verbose: bool,
+}
+
+pub struct Daemon {
+    child: Child,
+    /// Sockets, state and configuration.
+    dir: TempDir,
+    started: Instant,
+}
+
+/// A recorded host, and the folder that holds it.
+pub struct Host {
+    dir: TempDir,
+    pub plan: Plan,
+    pub volumes: Vec<TreeVolume>,
+}
+
+impl Host {
+    pub fn recorded(plan: Plan) -> anyhow::Result<Host> {
+        let dir = tempfile::tempdir().context("making a folder for the recorded host")?;
+        let volumes = tree::write(dir.path(), plan).context("writing the recorded host")?;
+        Ok(Host { dir, plan, volumes })
+    }
+
+    pub fn root(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Changes what half of the mounts answer from now on: volumes in use are never quite as they were a minute ago.
+    pub fn vary_usage(&self, round: u64) -> anyhow::Result<()> {
+        let file = self.root().join("exec/probes.json");
+        let text = std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+        let mut answers: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&text).context("parsing the answers")?;
+        for answer in answers.values_mut().step_by(2) {
+            if let Some(statfs) = answer.get_mut("statfs") {
+                statfs["used_bytes"] = (10_000_000_000 + round * 4096).into();
+                statfs["available_bytes"] = (20_000_000_000 - round * 4096).into();
+            }
+        }
+        // Replaced at once: a worker reads it at any moment.
+        let new = file.with_extension("new");
+        std::fs::write(&new, serde_json::to_vec(&answers).context("writing the answers")?)
+            .with_context(|| format!("writing {}", new.display()))?;
+        std::fs::rename(&new, &file).with_context(|| format!("replacing {}", file.display()))
+    }
+}
+
+impl Program {
+    /// On `host_root`, with this configuration, in a fresh folder or in the one of a daemon before.
+    pub fn start(&self, host_root: &Path, config: &str, dir: Option<TempDir>) -> anyhow::Result<Daemon> {
+        let dir = match dir {
+            Some(dir) => dir,
+            None => tempfile::tempdir().context("making a folder for the daemon")?,
+        };
+        let file = dir.path().join("diskvitals.toml");
+        std::fs::write(&file, config).with_context(|| format!("writing {}", file.display()))?;
+        for name in ["state", "csi"] {
+            std::fs::create_dir_all(dir.path().join(name)).with_context(|| format!("making {name}"))?;
+        }
+        let mut command = Command::new(&self.path);
+        command.arg("--host-root").arg(host_root).arg("--kubelet-root").arg(tree::KUBELET_ROOT).arg("--config").arg(&file);
+        command.arg("--socket").arg(dir.path().join("diskvitals.sock")).arg("--agent-socket").arg(dir.path().join("csi/agent.sock"));
+        command.arg("--state-dir").arg(dir.path().join("state")).stdin(Stdio::null()).stdout(Stdio::null());
+        if !self.verbose {
+            command.stderr(Stdio::null());
+        }
+        let started = Instant::now();
+        let child = command.spawn().with_context(|| format!("starting {}", self.path.display()))?;
+        Ok(Daemon { child, dir, started })
+    }
+}
+
+impl Daemon {
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    pub async fn connect(&self) -> anyhow::Result<Inventory> {
+        client::connect(&self.dir.path().join("diskvitals.sock")).await
+    }
+
+    /// Until `GetNode` says that the first full picture is there. Out: how long that took from the start, and the answer.
+    pub async fn settled(&mut self) -> anyhow::Result<(Duration, wire::Node)> {
+        self.wait_for(Duration::from_secs(60), |node| node.settled).await.context("waiting for the first full picture")
+    }
+
+    /// Asks every two milliseconds.
+    pub async fn wait_for(&mut self, patience: Duration, is_so: impl Fn(&wire::Node) -> bool) -> anyhow::Result<(Duration, wire::Node)> {
+        let deadline = Instant::now() + patience;
+        let mut last = None;
+        let mut inventory = None;
+        loop {
+            if let Some(status) = self.child.try_wait().context("waiting for the daemon")? {
+                bail!("the daemon has ended: {status} (--verbose shows its log)");
+            }
+            if inventory.is_none() {
+                // Not listening yet.
+                inventory = self.connect().await.ok();
+            }
+            if let Some(inventory) = &mut inventory {
+                let node = inventory.get_node(wire::GetNodeRequest {}).await.context("asking GetNode")?.into_inner();
+                if is_so(&node) {
+                    return Ok((self.started.elapsed(), node));
+                }
+                last = Some(node);
+            }
+            if Instant::now() > deadline {
+                bail!("not within {patience:?}; the node is {last:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Stops it and hands its folder on, so that a successor finds the state.
+    pub fn stop(mut self) -> anyhow::Result<TempDir> {
+        let spare = tempfile::tempdir().context("making a folder")?;
+        self.end();
+        Ok(std::mem::replace(&mut self.dir, spare))
+    }
+
+    fn end(&mut self) {
+        // It may have ended by itself: then there is nothing to signal.
+        let _ended = kill(Pid::from_raw(self.pid()), Signal::SIGTERM);
+        // It promises to be gone within five seconds, whatever hangs.
+        let pid = self.pid();
+        std::thread::scope(|scope| {
+            let (ended, end) = std::sync::mpsc::channel();
+            let child = &mut self.child;
+            scope.spawn(move || ended.send(child.wait()));
+            match end.recv_timeout(PATIENCE_AT_END) {
+                Ok(Ok(_status)) => {}
+                Ok(Err(error)) => eprintln!("error: waiting for the daemon's end: {error}"),
+                Err(_) => {
+                    eprintln!("error: the daemon did not end within {PATIENCE_AT_END:?} of SIGTERM");
+                    // It ended just now, otherwise.
+                    let _ended = kill(Pid::from_raw(pid), Signal::SIGKILL);
+                }
+            }
+        });
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.end();
+        }
+    }
+}
+
+/// Fails when the daemon did not understand the recorded host: figures about something else would be lies.
+pub fn check_picture(host: &Host, node: &wire::Node) -> anyhow::Result<()> {
+    if (node.drives as usize) != host.plan.drives || (node.volumes as usize) < host.plan.volumes {
+        let wanted = format!("{} drives and at least {} volumes", host.plan.drives, host.plan.volumes);
+        bail!(
+            "the daemon sees {} drives and {} volumes where there are {wanted}; warnings: {:?}",
+            node.drives,
+            node.volumes,
+            node.warnings
+        );
+    }
+    Ok(())
+}
+
+/// Keeps this thread, and what it starts from now on, on one core; `None`: on all.
+pub fn pin(core: Option<usize>) -> anyhow::Result<()> {
+    sched_setaffinity(Pid::from_raw(0), &cpus(core)?).context("setting the processor affinity")
+}
+
+impl Daemon {
+    /// Lets all its threads and its workers run on all cores again.
+    pub fn unpin(&self) -> anyhow::Result<()> {
+        for process in crate::footprint::family(self.pid())? {
+            for task in process.tasks().context("listing threads")?.flatten() {
+                // A thread that has ended meanwhile needs no cores.
+                let _gone = sched_setaffinity(Pid::from_raw(task.tid), &cpus(None)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn cpus(core: Option<usize>) -> anyhow::Result<CpuSet> {
+    let mut set = CpuSet::new();
+    match core {
+        Some(core) => set.set(core).context("naming a core")?,
+        None => {
+            for core in 0..std::thread::available_parallelism().map_or(1, usize::from).max(cores()) {
+                set.set(core).context("naming a core")?;
+            }
+        }
+    }
+    Ok(set)
+}
+
+/// Cores of the machine, whatever this thread is pinned to.
+pub fn cores() -> usize {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    text.lines().filter(|line| line.starts_with("processor")).count().max(1)
+}

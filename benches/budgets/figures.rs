@@ -1,0 +1,78 @@
+//! How a figure is written.
+
+use std::time::Duration;
+
+#[derive(Clone, Copy)]
+pub enum Goal {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// Prints each figure as it is known: the later ones take minutes.
+#[derive(Default)]
+pub struct Figures {
+    printed: usize,
+}
+
+impl Figures {
+    pub fn add(&mut self, name: &str, value: f64, unit: &str, goal: Goal) {
+        let (sign, limit, good) = match goal {
+            Goal::AtMost(limit) => ("<=", limit, value <= limit),
+            Goal::AtLeast(limit) => (">=", limit, value >= limit),
+        };
+        println!("{name} {} {unit} {sign}{limit} {}", digits(value), if good { "ok" } else { "SHORT" });
+        self.printed += 1;
+    }
+
+    /// A figure without a goal, or a fact that explains one.
+    pub fn remark(&self, text: &str) {
+        println!("# {text}");
+    }
+
+    pub fn figure_without_goal(&self, name: &str, value: f64, unit: &str) {
+        println!("# {name} {} {unit}", digits(value));
+    }
+}
+
+/// Three digits that matter.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        big if big >= 100.0 => format!("{value:.0}"),
+        middle if middle >= 10.0 => format!("{value:.1}"),
+        small if small >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+pub fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+/// Durations of one kind of thing.
+#[derive(Clone, Debug, Default)]
+pub struct Samples(Vec<Duration>);
+
+impl Samples {
+    pub fn push(&mut self, sample: Duration) {
+        self.0.push(sample);
+    }
+
+    pub fn extend(&mut self, other: Samples) {
+        self.0.extend(other.0);
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The smallest sample that `share` of all do not exceed; zero without samples.
+    pub fn quantile(&mut self, share: f64) -> Duration {
+        self.0.sort_unstable();
+        let rank = (self.0.len() as f64 * share).ceil() as usize;
+        self.0.get(rank.max(1) - 1).copied().unwrap_or_default()
+    }
+
+    pub fn max(&mut self) -> Duration {
+        self.quantile(1.0)
+    }
+}

@@ -1,0 +1,104 @@
+//! What the daemon costs while nothing happens: memory (all of it locked) and processor time, its workers included.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use procfs::process::{Process, all_processes};
+
+use crate::daemon::{Host, Program, check_picture};
+use crate::figures::{Figures, Goal};
+use crate::tree::Plan;
+
+/// How often usage moves: more often than it is asked for.
+const CHANGES: Duration = Duration::from_secs(20);
+const MIB: f64 = 1_048_576.0;
+
+pub async fn measure(program: &Program, figures: &mut Figures, idle: Duration) -> anyhow::Result<()> {
+    let host = Host::recorded(Plan { drives: 64, volumes: 500, hung: 0 })?;
+    let mut daemon = program.start(host.root(), "[probes]\ninterval = \"60s\"\n", None)?;
+    let (_took, node) = daemon.settled().await?;
+    check_picture(&host, &node)?;
+    // The work of the start is over and the first probe round, spread or not, has begun.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+
+    let pid = daemon.pid();
+    let (started, before) = (Instant::now(), cpu_time(pid)?);
+    let end = tokio::time::Instant::now() + idle;
+    for round in 1.. {
+        host.vary_usage(round)?;
+        tokio::time::sleep_until(end.min(tokio::time::Instant::now() + CHANGES)).await;
+        if tokio::time::Instant::now() >= end {
+            break;
+        }
+    }
+    let spent = cpu_time(pid)?.saturating_sub(before);
+    let share = spent.as_secs_f64() / started.elapsed().as_secs_f64() * 100.0;
+    figures.add("idle_cpu", share, "%_of_a_core", Goal::AtMost(0.2));
+
+    let own = Process::new(pid).context("reading the daemon's /proc entry")?;
+    let status = own.status().context("reading its status")?;
+    let kib = |value: Option<u64>| value.unwrap_or_default() as f64 / 1024.0;
+    figures.add("rss", kib(status.vmrss), "MiB", Goal::AtMost(24.0));
+    figures.remark(&format!(
+        "daemon: locked {:.1} MiB, anonymous {:.1} MiB, file {:.1} MiB, threads {}",
+        kib(status.vmlck),
+        kib(status.rssanon),
+        kib(status.rssfile),
+        status.threads
+    ));
+    let family = family(pid)?;
+    let (mut rss, mut pss) = (0, 0);
+    for process in &family {
+        let (r, p) = memory(process)?;
+        rss += r;
+        pss += p;
+    }
+    // Shared pages are counted once: the workers run the daemon's own program.
+    figures.add("memory_with_workers", pss as f64 / MIB, "MiB", Goal::AtMost(40.0));
+    figures.figure_without_goal("memory_with_workers_rss_summed", rss as f64 / MIB, "MiB");
+    figures.remark(&format!("{} workers", family.len() - 1));
+    Ok(())
+}
+
+/// A process and everything that descends from it.
+pub fn family(pid: i32) -> anyhow::Result<Vec<Process>> {
+    let all: Vec<(Process, i32)> = all_processes()
+        .context("listing processes")?
+        .flatten()
+        .filter_map(|process| process.stat().ok().map(|stat| (process, stat.ppid)))
+        .collect();
+    let mut members = BTreeSet::from([pid]);
+    loop {
+        let more: Vec<i32> = all
+            .iter()
+            .filter(|(process, parent)| members.contains(parent) && !members.contains(&process.pid))
+            .map(|(process, _)| process.pid)
+            .collect();
+        if more.is_empty() {
+            break;
+        }
+        members.extend(more);
+    }
+    Ok(all.into_iter().map(|(process, _)| process).filter(|process| members.contains(&process.pid)).collect())
+}
+
+/// Resident and proportional bytes, from smaps_rollup.
+fn memory(process: &Process) -> anyhow::Result<(u64, u64)> {
+    let rollup = process.smaps_rollup().with_context(|| format!("reading smaps_rollup of {}", process.pid))?;
+    let map = rollup.memory_map_rollup.iter().next().context("an empty smaps_rollup")?;
+    let of = |key: &str| map.extension.map.get(key).copied().unwrap_or_default();
+    Ok((of("Rss"), of("Pss")))
+}
+
+/// Of the daemon, its living workers, and those that have ended and were waited for.
+fn cpu_time(pid: i32) -> anyhow::Result<Duration> {
+    let mut ticks = 0;
+    for process in family(pid)? {
+        // One that has just ended is counted with its parent's children.
+        if let Ok(stat) = process.stat() {
+            ticks += stat.utime + stat.stime + u64::try_from(stat.cutime + stat.cstime).unwrap_or_default();
+        }
+    }
+    Ok(Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64))
+}

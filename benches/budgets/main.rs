@@ -1,0 +1,87 @@
+//! The budgets of diskvitals, measured: each figure is a line `name value unit goal ok|SHORT`; facts and remarks are lines that start with `#`.
+//!
+//! In: the daemon's program (release build). Out: lines on standard output. Nothing is asserted: a figure that falls short says so, and the
+//! exit status is 0 unless a measurement could not be made.
+//!
+//! Run by `scripts/bench`. The daemon is a process of its own, as in use; recorded host trees give it hardware that this machine has not.
+
+// The measuring program starts what it measures; src/host is the daemon's door, not this one's.
+#![allow(clippy::disallowed_methods)]
+
+mod client;
+mod daemon;
+mod events;
+mod figures;
+mod footprint;
+mod getvolume;
+mod start;
+#[path = "../../tests/support/tree.rs"]
+mod tree;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+
+use crate::figures::Figures;
+
+#[derive(Parser)]
+#[command(about = "Measures diskvitalsd against its budgets")]
+struct Arguments {
+    /// The daemon's program.
+    #[arg(long, default_value = "target/release/diskvitalsd")]
+    daemon: PathBuf,
+    /// How long the idle processor time is measured: two probe rounds and a bit is 125.
+    #[arg(long, default_value_t = 65)]
+    seconds: u64,
+    /// How long each load of GetVolume lasts.
+    #[arg(long, default_value_t = 5)]
+    load_seconds: u64,
+    /// Only these groups.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Group>,
+    /// Shows the daemon's log.
+    #[arg(long)]
+    verbose: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Group {
+    Start,
+    Footprint,
+    Getvolume,
+    Events,
+}
+
+const GROUPS: [Group; 4] = [Group::Start, Group::Events, Group::Getvolume, Group::Footprint];
+
+// One thread: the load comes from one core, and the daemon can have the other for itself.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> std::process::ExitCode {
+    let arguments = Arguments::parse();
+    let program = daemon::Program { path: arguments.daemon, verbose: arguments.verbose };
+    let mut figures = Figures::default();
+    let mut failed = false;
+    for group in GROUPS {
+        if !arguments.only.is_empty() && !arguments.only.contains(&group) {
+            continue;
+        }
+        figures.remark(&format!("load average {}", load_average()));
+        let done = match group {
+            Group::Start => start::measure(&program, &mut figures).await,
+            Group::Events => events::measure(&program, &mut figures).await,
+            Group::Getvolume => getvolume::measure(&program, &mut figures, Duration::from_secs(arguments.load_seconds)).await,
+            Group::Footprint => footprint::measure(&program, &mut figures, Duration::from_secs(arguments.seconds)).await,
+        };
+        if let Err(error) = done {
+            eprintln!("error: {error:#}");
+            failed = true;
+        }
+    }
+    if failed { std::process::ExitCode::FAILURE } else { std::process::ExitCode::SUCCESS }
+}
+
+fn load_average() -> String {
+    std::fs::read_to_string("/proc/loadavg")
+        .map_or_else(|error| error.to_string(), |text| text.split(' ').take(3).collect::<Vec<_>>().join(" "))
+}
