@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::host::clock::now;
 
@@ -68,17 +68,23 @@ struct Inner {
     /// Questions that have taken longer than `GRACE`; the stuck ones are among them.
     overdue: watch::Sender<u32>,
     stuck: watch::Sender<u32>,
-    /// A target is free again.
-    freed: Notify,
     limitations: watch::Sender<Vec<String>>,
 }
 
 #[derive(Default)]
 struct Pool {
     idle: Vec<Worker>,
-    /// Targets that are being asked, and when the question was sent.
-    targets: HashMap<String, Option<Timestamp>>,
+    /// Targets that are being asked.
+    targets: HashMap<String, InFlight>,
     closed: bool,
+}
+
+#[derive(Clone)]
+struct InFlight {
+    /// When the question was sent; None while it waits for a worker.
+    sent: Option<Timestamp>,
+    /// Closed when the target is free again. One a target: thousands may wait, each for its own.
+    freed: watch::Receiver<()>,
 }
 
 struct Worker {
@@ -127,7 +133,6 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> Workers<J, A> {
             pool: Mutex::default(),
             overdue: watch::Sender::new(0),
             stuck: watch::Sender::new(0),
-            freed: Notify::new(),
             limitations: watch::Sender::default(),
         };
         Workers { inner: Arc::new(inner), types: PhantomData }
@@ -137,20 +142,21 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> Workers<J, A> {
     /// a further one waits for it, and is answered `Stuck` when the first has taken longer than `timeout`.
     pub async fn ask(&self, target: &str, job: J, timeout: Duration) -> Outcome<A> {
         let claim = loop {
-            let freed = self.inner.freed.notified();
-            match Claim::take(&self.inner, target) {
+            let InFlight { sent, mut freed } = match Claim::take(&self.inner, target) {
                 Ok(claim) => break claim,
-                // The first one waits for a worker itself: its own time has not begun.
-                Err(None) => freed.await,
-                Err(Some(since)) => {
-                    let left = timeout.saturating_sub(elapsed(since));
-                    if left.is_zero() {
-                        return Outcome::Stuck { since, waiting_in: None, late: None };
-                    }
-                    // Freed or over: either way the next round tells.
-                    let _ = tokio::time::timeout(left, freed).await;
-                }
+                Err(in_flight) => in_flight,
+            };
+            let Some(since) = sent else {
+                // The first one waits for a worker itself: its own time has not begun. An error: the target is free.
+                let _ = freed.changed().await;
+                continue;
+            };
+            let left = timeout.saturating_sub(elapsed(since));
+            if left.is_zero() {
+                return Outcome::Stuck { since, waiting_in: None, late: None };
             }
+            // Freed or over: either way the next round tells.
+            let _ = tokio::time::timeout(left, freed.changed()).await;
         };
         match self.ask_claimed(claim, job, timeout).await {
             Ok(outcome) => outcome,
@@ -315,22 +321,27 @@ impl Worker {
 struct Claim {
     inner: Arc<Inner>,
     target: String,
+    /// Goes after the target was taken out, which wakes those who wait for it.
+    _freed: watch::Sender<()>,
 }
 
 impl Claim {
-    /// The error: when the question that is in flight was sent, None while it waits for a worker.
-    fn take(inner: &Arc<Inner>, target: &str) -> Result<Claim, Option<Timestamp>> {
+    /// The error: the question that is in flight.
+    fn take(inner: &Arc<Inner>, target: &str) -> Result<Claim, InFlight> {
         let mut pool = inner.pool();
-        if let Some(sent) = pool.targets.get(target) {
-            return Err(*sent);
+        if let Some(in_flight) = pool.targets.get(target) {
+            return Err(in_flight.clone());
         }
-        pool.targets.insert(target.to_owned(), None);
-        Ok(Claim { inner: inner.clone(), target: target.to_owned() })
+        let (sender, freed) = watch::channel(());
+        pool.targets.insert(target.to_owned(), InFlight { sent: None, freed });
+        Ok(Claim { inner: inner.clone(), target: target.to_owned(), _freed: sender })
     }
 
     fn sent(&self) -> Timestamp {
         let at = now();
-        self.inner.pool().targets.insert(self.target.clone(), Some(at));
+        if let Some(in_flight) = self.inner.pool().targets.get_mut(&self.target) {
+            in_flight.sent = Some(at);
+        }
         at
     }
 }
@@ -338,7 +349,6 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.inner.pool().targets.remove(&self.target);
-        self.inner.freed.notify_waiters();
     }
 }
 
