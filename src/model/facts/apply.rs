@@ -74,9 +74,12 @@ impl Facts {
         let (mut change, good) = replace(state, last, seen);
         if good && change == Change::Material {
             let after = known.known();
+            // No answer yet and a plain table are the same to the volumes above: neither has members. At a start hundreds of logical volumes
+            // answer one by one.
+            let plain = |state: Option<&LayerState>| matches!(state, None | Some(LayerState::Plain));
             if before.as_ref().map(without_figures) == after.map(without_figures) {
                 change = Change::Figures;
-            } else {
+            } else if !(plain(before.as_ref()) && plain(after)) {
                 // Members and tolerance may have changed.
                 self.update_volumes(settings, now);
             }
