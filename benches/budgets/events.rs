@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use diskvitals::api::wire;
 use diskvitals::api::wire::watch_event::{Change, Item};
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use tokio::sync::mpsc;
 
@@ -40,7 +41,7 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
 }
 
 async fn mounts(device: &Path, point: &Path, events: &mut Events, figures: &mut Figures) -> anyhow::Result<()> {
-    let (mut seen, mut gone) = (Samples::default(), Samples::default());
+    let (mut seen, mut gone, mut busy) = (Samples::default(), Samples::default(), 0);
     let shows = |event: &wire::WatchEvent| match &event.item {
         Some(Item::Volume(volume)) => volume.mounts.iter().any(|mount| Path::new(&mount.path) == point).then(|| volume.id.clone()),
         _ => None,
@@ -55,8 +56,8 @@ async fn mounts(device: &Path, point: &Path, events: &mut Events, figures: &mut 
         let unmount = Unmount(point);
         let (arrived, id) = next(events, "a mount", shows).await?;
         seen.push(arrived.saturating_duration_since(mounted));
-        drop(unmount);
-        let unmounted = Instant::now();
+        let (unmounted, refused) = unmount.now().await?;
+        busy += refused;
         let (arrived, ()) = next(events, "an unmount", |event| match &event.item {
             Some(Item::Volume(volume)) if volume.id == id => (event.change() == Change::Removed || volume.mounts.is_empty()).then_some(()),
             _ => None,
@@ -66,6 +67,9 @@ async fn mounts(device: &Path, point: &Path, events: &mut Events, figures: &mut 
     }
     figures.figure_without_goal("mount_on_watch_p50", milliseconds(seen.quantile(0.5)), "ms");
     figures.add("mount_on_watch_max", milliseconds(seen.max()), "ms", Goal::AtMost(100.0));
+    if busy > 0 {
+        figures.remark(&format!("umount2 was refused {busy} times with EBUSY, while a probe had the folder open"));
+    }
     figures.figure_without_goal("unmount_on_watch_p50", milliseconds(gone.quantile(0.5)), "ms");
     figures.add("unmount_on_watch_max", milliseconds(gone.max()), "ms", Goal::AtMost(100.0));
     Ok(())
@@ -159,9 +163,29 @@ impl Drop for Loop {
 
 struct Unmount<'a>(&'a Path);
 
+impl Unmount<'_> {
+    /// When it was done, and how often it was refused because somebody looked into it at that moment.
+    async fn now(self) -> anyhow::Result<(Instant, u32)> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut refused = 0;
+        loop {
+            match umount2(self.0, MntFlags::empty()) {
+                Ok(()) => break,
+                Err(Errno::EBUSY) if Instant::now() < deadline => refused += 1,
+                Err(error) => return Err(error).with_context(|| format!("unmounting {}", self.0.display())),
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let done = Instant::now();
+        std::mem::forget(self);
+        Ok((done, refused))
+    }
+}
+
 impl Drop for Unmount<'_> {
     fn drop(&mut self) {
-        if let Err(error) = umount2(self.0, MntFlags::empty()) {
+        // After an error: nothing of ours may stay mounted.
+        if let Err(error) = umount2(self.0, MntFlags::MNT_DETACH) {
             eprintln!("error: unmounting {}: {error}", self.0.display());
         }
     }

@@ -40,6 +40,9 @@ struct Arguments {
     /// Only these groups.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Group>,
+    /// Only writes the recorded host of the measurements into this empty folder (64 drives, 500 volumes), to look at or to start a daemon on.
+    #[arg(long, value_name = "DIR")]
+    write_host: Option<PathBuf>,
     /// Shows the daemon's log.
     #[arg(long)]
     verbose: bool,
@@ -59,6 +62,15 @@ const GROUPS: [Group; 4] = [Group::Start, Group::Events, Group::Getvolume, Group
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::process::ExitCode {
     let arguments = Arguments::parse();
+    if let Some(dir) = &arguments.write_host {
+        return match tree::write(dir, tree::Plan { drives: 64, volumes: 500, hung: 0 }) {
+            Ok(_volumes) => std::process::ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: writing {}: {error}", dir.display());
+                std::process::ExitCode::FAILURE
+            }
+        };
+    }
     let program = daemon::Program { path: arguments.daemon, verbose: arguments.verbose };
     let mut figures = Figures::default();
     let mut failed = false;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -78,15 +79,7 @@ pub enum RecordingError {
 }
 
 pub fn recorded(root: &HostRoot, path: &HostPath) -> Result<MountProbe, RecordingError> {
-    static ANSWERS: OnceLock<BTreeMap<String, Recorded>> = OnceLock::new();
-    let answers = match ANSWERS.get() {
-        Some(answers) => answers,
-        None => {
-            let text = root.read("/exec/probes.json").map_err(RecordingError::Read)?;
-            let answers = serde_json::from_slice(&text).map_err(RecordingError::Parse)?;
-            ANSWERS.get_or_init(|| answers)
-        }
-    };
+    let answers = answers(root)?;
     Ok(match answers.get(&path.to_string()) {
         Some(Recorded::Hang { hang: true }) => hang(),
         Some(Recorded::Answer { statfs }) => MountProbe { statfs: Ok(*statfs), readdir: Ok(()) },
@@ -100,6 +93,25 @@ pub fn recorded(root: &HostRoot, path: &HostPath) -> Result<MountProbe, Recordin
             MountProbe { statfs: Err(failure.clone()), readdir: Err(failure) }
         }
     })
+}
+
+type Answers = Arc<BTreeMap<String, Recorded>>;
+
+/// The recording as it is now: who plays a host may change what it answers.
+fn answers(root: &HostRoot) -> Result<Answers, RecordingError> {
+    static READ: Mutex<Option<(SystemTime, Answers)>> = Mutex::new(None);
+    const FILE: &str = "/exec/probes.json";
+    let changed = std::fs::metadata(root.at(FILE)).and_then(|file| file.modified()).map_err(RecordingError::Read)?;
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*read {
+        Some((at, answers)) if *at == changed => Ok(answers.clone()),
+        _ => {
+            let text = root.read(FILE).map_err(RecordingError::Read)?;
+            let answers: Answers = Arc::new(serde_json::from_slice(&text).map_err(RecordingError::Parse)?);
+            *read = Some((changed, answers.clone()));
+            Ok(answers)
+        }
+    }
 }
 
 /// As a process in the kernel would: until the daemon is gone, and no signal but SIGKILL ends it.
