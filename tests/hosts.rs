@@ -116,6 +116,11 @@ fn steady(value: &mut Value) {
                     Value::String(text) if name == "id" && text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
                         *text = "FINDING".into()
                     }
+                    // Equally bad findings are told in the order of their times.
+                    Value::Array(findings) if name == "findings" => {
+                        findings.iter_mut().for_each(steady);
+                        findings.sort_by_key(|finding| format!("{} {}", finding["reason"], finding["subject"]["id"]));
+                    }
                     _ => steady(field),
                 }
             }
