@@ -59,7 +59,7 @@ impl Daemon {
         loop {
             assert!(Instant::now() < end, "no steady picture; last: {last:#}");
             let settled = self.json(&["status"]).is_some_and(|node| node["settled"] == true);
-            let now = settled.then(|| self.all()).unwrap_or(Value::Null);
+            let now = if settled { self.all() } else { Value::Null };
             if settled && now == last && told(&now) {
                 return now;
             }

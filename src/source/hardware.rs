@@ -31,7 +31,8 @@ const LAYERS_EVERY: Duration = Duration::from_secs(30);
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let (status, mut events) = events::start(&context.root);
-    let mut watch = Watch { live: !context.root.is_recorded(), known: BTreeMap::new(), status: status.clone(), told: None, layers_told: None };
+    let mut watch =
+        Watch { live: !context.root.is_recorded(), known: BTreeMap::new(), status: status.clone(), told: None, layers_told: None };
     context.report(Report::Source { source: Source::Udev, status }).await?;
     let mut requests = context.requests.subscribe();
     let mut settings = context.settings.clone();
