@@ -59,7 +59,7 @@ impl Daemon {
         loop {
             assert!(Instant::now() < end, "no steady picture; last: {last:#}");
             let settled = self.json(&["status"]).is_some_and(|node| node["settled"] == true);
-            let now = settled.then(|| self.all()).unwrap_or(Value::Null);
+            let now = if settled { self.all() } else { Value::Null };
             if settled && now == last && told(&now) {
                 return now;
             }
@@ -115,6 +115,11 @@ fn steady(value: &mut Value) {
                     }
                     Value::String(text) if name == "id" && text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
                         *text = "FINDING".into()
+                    }
+                    // Equally bad findings are told in the order of their times.
+                    Value::Array(findings) if name == "findings" => {
+                        findings.iter_mut().for_each(steady);
+                        findings.sort_by_key(|finding| format!("{} {}", finding["reason"], finding["subject"]["id"]));
                     }
                     _ => steady(field),
                 }

@@ -60,7 +60,11 @@ fn the_scan_understands_every_drive_and_device_of_the_tree() {
     let inventory = diskvitals::source::inventory::scan(&diskvitals::host::root::HostRoot::new(dir.path()), &[], &[]).expect("scanned");
     assert_eq!(inventory.warnings, Vec::<String>::new());
     assert_eq!(inventory.drives.len(), 9);
-    assert!(inventory.drives.iter().all(|drive| drive.id_stable && drive.serial.is_some() && drive.model.is_some()), "{:#?}", inventory.drives);
+    assert!(
+        inventory.drives.iter().all(|drive| drive.id_stable && drive.serial.is_some() && drive.model.is_some()),
+        "{:#?}",
+        inventory.drives
+    );
     let count = |kind, transport| inventory.drives.iter().filter(|drive| (drive.kind, drive.transport) == (kind, transport)).count();
     assert_eq!(count(DriveKind::Hdd, Transport::Sata), 3);
     assert_eq!(count(DriveKind::Hdd, Transport::Sas), 3);

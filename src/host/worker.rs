@@ -273,8 +273,9 @@ impl Inner {
             for limitation in &new {
                 tracing::warn!(%limitation, "a worker may see less than it should");
             }
+            let told = !new.is_empty();
             known.extend(new);
-            true
+            told
         });
         Ok(worker)
     }

@@ -33,7 +33,10 @@ pub fn volumes(
 ) -> Vec<VolumeFacts> {
     let table = Table::new(&mounts.mounts);
     let graph = Graph::new(inventory, layers, &table);
+    let read = kubelet.map(|records| &records.root).filter(|root| !root.as_bytes().is_empty());
+    let kubelet_root = read.unwrap_or(&settings.kubelet_root).clone();
     let mut builder = Builder {
+        kubelet_root,
         table: &table,
         graph,
         inventory,
@@ -63,6 +66,8 @@ struct Builder<'a> {
     inventory: &'a Inventory,
     kubelet: Option<&'a KubeletRecords>,
     settings: &'a VolumeSettings,
+    /// As the mount table names it.
+    kubelet_root: HostPath,
     found: BTreeMap<VolumeId, VolumeFacts>,
     /// Filesystems that are a CSI volume as a whole.
     owners: BTreeMap<FsKey, VolumeId>,
@@ -194,14 +199,14 @@ impl Builder<'_> {
 
     /// Before the kubelet's records are read, what lies where CSI volumes lie is not called a volume of the host.
     fn only_unread_csi(&self, group: &[&Mount]) -> bool {
-        self.kubelet.is_none() && group.iter().all(|mount| kube::is_csi_path(&self.settings.kubelet_root, &mount.mount_point))
+        self.kubelet.is_none() && group.iter().all(|mount| kube::is_csi_path(&self.kubelet_root, &mount.mount_point))
     }
 
     fn host_volume(&self, group: &[&Mount], uuids: &BTreeMap<String, usize>) -> VolumeFacts {
         // `group` is never empty: the caller has looked.
         let primary = group.iter().copied().min_by_key(|mount| {
             let path = mount.mount_point.as_bytes();
-            (kube::pod_path(&self.settings.kubelet_root, &mount.mount_point).is_some(), mount.root.as_bytes() != b"/", path.len(), path)
+            (kube::pod_path(&self.kubelet_root, &mount.mount_point).is_some(), mount.root.as_bytes() != b"/", path.len(), path)
         });
         let mut facts = empty(VolumeId::default());
         if let Some(primary) = primary {
@@ -234,10 +239,10 @@ impl Builder<'_> {
             if facts.mounts.iter().any(|known| known.path == mount.mount_point) {
                 continue;
             }
-            let pod = kube::pod_path(&self.settings.kubelet_root, &mount.mount_point);
+            let pod = kube::pod_path(&self.kubelet_root, &mount.mount_point);
             let role = match &pod {
                 Some(_) => MountRole::Pod,
-                None if kube::is_plugin_path(&self.settings.kubelet_root, &mount.mount_point) => MountRole::Staging,
+                None if kube::is_plugin_path(&self.kubelet_root, &mount.mount_point) => MountRole::Staging,
                 None => MountRole::Host,
             };
             facts.mounts.push(volume_mount(mount, role, pod.as_ref().map(|pod| pod.uid.clone())));

@@ -9,6 +9,8 @@ use crate::model::path::HostPath;
 /// One scan of the kubelet's folder and of /var/log/pods. Whole each time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubeletRecords {
+    /// The kubelet's folder with its symbolic links resolved: so do paths of mounts name it.
+    pub root: HostPath,
     pub volumes: Vec<KubeletVolume>,
     /// By pod UID, from the names of the pod log folders.
     pub pods: BTreeMap<String, PodName>,

@@ -31,7 +31,8 @@ const LAYERS_EVERY: Duration = Duration::from_secs(30);
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let (status, mut events) = events::start(&context.root);
-    let mut watch = Watch { live: !context.root.is_recorded(), known: BTreeMap::new(), status: status.clone(), told: None };
+    let mut watch =
+        Watch { live: !context.root.is_recorded(), known: BTreeMap::new(), status: status.clone(), told: None, layers_told: None };
     context.report(Report::Source { source: Source::Udev, status }).await?;
     let mut requests = context.requests.subscribe();
     let mut settings = context.settings.clone();
@@ -82,6 +83,7 @@ struct Watch {
     status: SourceStatus,
     /// What was last said of this source, so that only transitions are told.
     told: Option<SourceStatus>,
+    layers_told: Option<SourceStatus>,
 }
 
 impl Watch {
@@ -98,8 +100,9 @@ impl Watch {
         let (observation, status) = match outcome {
             Outcome::Answer(Answer::Inventory(inventory)) => {
                 let layered = layers_of(&inventory);
-                if layered != self.known {
+                if layered != self.known || self.layers_told.is_none() {
                     self.known = layered;
+                    self.tell_layers(context).await?;
                     self.read_layers(context);
                 }
                 (Observation::ok(now(), inventory), self.status.clone())
@@ -122,6 +125,19 @@ impl Watch {
             context.report(Report::Source { source: Source::Udev, status }).await?;
         }
         Ok(())
+    }
+
+    /// What there is to ask. That one of them does not answer is told of its volumes.
+    async fn tell_layers(&mut self, context: &Context) -> Result<(), SourceError> {
+        let status = match self.known.is_empty() {
+            true => SourceStatus::Absent("no md or device-mapper device".into()),
+            false => SourceStatus::Active(format!("state of md and device-mapper devices, every {} s", LAYERS_EVERY.as_secs())),
+        };
+        if self.layers_told.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        self.layers_told = Some(status.clone());
+        context.report(Report::Source { source: Source::Layers, status }).await
     }
 
     /// Asks for the state of each layered device, one task each: one that hangs holds up no other.

@@ -47,6 +47,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     };
     context.report(Report::Source { source: Source::Probe, status }).await?;
     let mut requests = context.requests.subscribe();
+    let mut limitations = context.probe_workers.limitations();
     let (mut targets, mut settings) = (context.targets.clone(), context.settings.clone());
     let mut plans: BTreeMap<HostPath, Plan> = BTreeMap::new();
     let mut running: JoinSet<Result<Ended, SourceError>> = JoinSet::new();
@@ -65,9 +66,11 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 take_over(&mut plans, &targets.borrow_and_update());
             }
-            changed = settings.changed() => {
+            changed = settings.changed() => changed.map_err(|_| SourceError::OwnerGone)?,
+            changed = limitations.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
-                settings.mark_unchanged();
+                let status = SourceStatus::Limited(limitations.borrow_and_update().join("; "));
+                context.report(Report::Source { source: Source::Probe, status }).await?;
             }
             request = requests.recv() => match request {
                 Ok(Request::All) => plans.values_mut().for_each(|plan| plan.due = Instant::now()),

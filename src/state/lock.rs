@@ -11,8 +11,12 @@ use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::host::process::{self, Life};
+
+/// A process that was killed takes some milliseconds to end.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// Held until it is dropped.
 #[derive(Debug)]
@@ -28,6 +32,9 @@ pub enum LockError {
     /// Keep history in memory and try again.
     #[error("{} is still locked by process {pid}, which was killed and has not ended", dir.display())]
     HolderDying { dir: PathBuf, pid: u32 },
+    /// A child of the holder that has not come to its exec(2) keeps the lock for a moment; or the holder is in another PID namespace and lives.
+    #[error("{} is locked, and its holder, process {pid}, is not to be seen", dir.display())]
+    HolderGone { dir: PathBuf, pid: u32 },
     #[error("creating {}", dir.display())]
     CreateDir {
         dir: PathBuf,
@@ -70,6 +77,7 @@ pub fn acquire(dir: &Path) -> Result<Lock, LockError> {
             let dir = dir.to_owned();
             match text.trim().parse::<u32>() {
                 Ok(pid) if process::life(pid) == Life::Dying => Err(LockError::HolderDying { dir, pid }),
+                Ok(pid) if process::life(pid) == Life::Gone => Err(LockError::HolderGone { dir, pid }),
                 Ok(pid) => Err(LockError::Held { dir, pid: Some(pid) }),
                 Err(_) => Err(LockError::Held { dir, pid: None }),
             }
@@ -79,7 +87,21 @@ pub fn acquire(dir: &Path) -> Result<Lock, LockError> {
 }
 
 /// As `acquire`, on a thread of its own, so that a dead disk below the directory holds up nobody. A lock that comes too late is given back.
+/// A holder that was just killed is given until `limit` to end; one that is not to be seen and still holds the lock then counts as living.
 pub async fn acquire_within(dir: &Path, limit: Duration) -> Result<Lock, LockError> {
+    let end = Instant::now() + limit;
+    loop {
+        match attempt(dir, end, limit).await {
+            Err(LockError::HolderDying { .. } | LockError::HolderGone { .. }) if Instant::now() + AGAIN < end => {
+                tokio::time::sleep(AGAIN).await
+            }
+            Err(LockError::HolderGone { dir, pid }) => return Err(LockError::Held { dir, pid: Some(pid) }),
+            ended => return ended,
+        }
+    }
+}
+
+async fn attempt(dir: &Path, end: Instant, limit: Duration) -> Result<Lock, LockError> {
     let (send, receive) = oneshot::channel();
     let for_thread = dir.to_owned();
     let thread = std::thread::Builder::new().name("state-lock".to_owned()).stack_size(256 * 1024);
@@ -88,7 +110,7 @@ pub async fn acquire_within(dir: &Path, limit: Duration) -> Result<Lock, LockErr
         let _ = send.send(acquire(&for_thread));
     });
     started.map_err(|source| LockError::Thread { dir: dir.to_owned(), source })?;
-    match tokio::time::timeout(limit, receive).await {
+    match tokio::time::timeout_at(end, receive).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(_)) | Err(_) => Err(LockError::NoAnswer { dir: dir.to_owned(), after: limit }),
     }
@@ -112,6 +134,20 @@ mod tests {
         }
         drop(lock);
         acquire(&state).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_lock_whose_holder_is_not_to_be_seen_is_waited_for_and_then_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = acquire(dir.path()).unwrap();
+        // No process has the highest number that there may be.
+        std::fs::write(dir.path().join("lock"), "4194304\n").unwrap();
+        let wait = acquire_within(dir.path(), Duration::from_millis(300));
+        assert!(matches!(wait.await, Err(LockError::Held { pid: Some(4_194_304), .. })));
+        let wait = acquire_within(dir.path(), Duration::from_secs(60));
+        let free = async { drop(lock) };
+        let (had, ()) = tokio::join!(wait, free);
+        had.unwrap();
     }
 
     #[test]

@@ -24,11 +24,9 @@ pub struct KubeletError {
 
 /// None where there is no kubelet folder. An unreadable folder is an error: what lies in it is unknown, not absent.
 pub fn scan(root: &HostRoot, kubelet_root: &HostPath) -> Result<Option<KubeletRecords>, KubeletError> {
-    match std::fs::metadata(root.at_host_path(kubelet_root)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(KubeletError { path: kubelet_root.clone(), source }),
-        Ok(_) => {}
-    }
+    let resolved = resolve(root, kubelet_root).map_err(|source| KubeletError { path: kubelet_root.clone(), source })?;
+    let Some(kubelet_root) = resolved else { return Ok(None) };
+    let kubelet_root = &kubelet_root;
     let mut scan = Scan { root, volumes: BTreeMap::new(), warnings: Vec::new() };
     let csi = kubelet_root.join("plugins/kubernetes.io/csi");
     for folder in scan.list(&csi)? {
@@ -47,7 +45,59 @@ pub fn scan(root: &HostRoot, kubelet_root: &HostPath) -> Result<Option<KubeletRe
     }
     let names = scan.list(&HostPath::from(POD_LOGS))?;
     let pods = names.iter().filter_map(|name| pod_log_folder(std::str::from_utf8(name).ok()?)).collect();
-    Ok(Some(KubeletRecords { volumes: scan.volumes.into_values().collect(), pods, pod_uids, warnings: scan.warnings }))
+    Ok(Some(KubeletRecords {
+        root: kubelet_root.clone(),
+        volumes: scan.volumes.into_values().collect(),
+        pods,
+        pod_uids,
+        warnings: scan.warnings,
+    }))
+}
+
+/// The path without symbolic links, as the host would resolve it: an absolute link starts at the host's root. None where something is missing.
+fn resolve(root: &HostRoot, path: &HostPath) -> io::Result<Option<HostPath>> {
+    let mut waiting: Vec<Vec<u8>> = parts(path).rev().collect();
+    let mut done: Vec<Vec<u8>> = Vec::new();
+    let mut links = 0;
+    while let Some(part) = waiting.pop() {
+        if part == b".." {
+            done.pop();
+            continue;
+        }
+        done.push(part);
+        let here = joined(&done);
+        let local = root.at_host_path(&here);
+        match std::fs::symlink_metadata(&local) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+            Ok(found) if found.is_symlink() => {
+                links += 1;
+                // As the kernel (path_resolution(7)).
+                if links > 40 {
+                    return Err(io::Error::from_raw_os_error(nix::errno::Errno::ELOOP as i32));
+                }
+                let target = HostPath::from(std::fs::read_link(&local)?.as_path());
+                done.pop();
+                if target.as_bytes().starts_with(b"/") {
+                    done.clear();
+                }
+                waiting.extend(parts(&target).rev());
+            }
+            Ok(_) => {}
+        }
+    }
+    Ok(Some(joined(&done)))
+}
+
+fn parts(path: &HostPath) -> impl DoubleEndedIterator<Item = Vec<u8>> {
+    let parts = path.as_bytes().split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
+    parts.map(<[u8]>::to_vec).collect::<Vec<_>>().into_iter()
+}
+
+fn joined(parts: &[Vec<u8>]) -> HostPath {
+    let mut path = b"/".to_vec();
+    path.extend_from_slice(&parts.join(&b'/'));
+    HostPath::new(path)
 }
 
 struct Scan<'a> {
@@ -243,6 +293,21 @@ mod tests {
         let records = scanned(&dir);
         assert_eq!((records.volumes.len(), records.warnings.len()), (1, 3), "{:?}", records.warnings);
         assert!(records.warnings[0].contains("a.csi/2/vol_data.json"));
+    }
+
+    #[test]
+    fn a_kubelet_folder_behind_links_is_named_as_the_mount_table_names_it() {
+        let dir = tempfile::tempdir().expect("dir");
+        write(&dir, "data/disk1/kubelet/plugins/kubernetes.io/csi/a.csi/1/vol_data.json", RECORD);
+        std::fs::create_dir_all(dir.path().join("var/lib")).expect("folders");
+        std::os::unix::fs::symlink("/data/kube", dir.path().join("var/lib/kubelet")).expect("link");
+        std::os::unix::fs::symlink("../data/./disk1/kubelet", dir.path().join("data/kube")).expect("link");
+        let records = scanned(&dir);
+        assert_eq!(records.root, HostPath::from("/data/disk1/kubelet"));
+        let staging = records.volumes[0].staging.as_ref().expect("staged").to_string();
+        assert_eq!(staging, "/data/disk1/kubelet/plugins/kubernetes.io/csi/a.csi/1/globalmount");
+        std::os::unix::fs::symlink("loop", dir.path().join("loop")).expect("link");
+        assert!(scan(&HostRoot::new(dir.path()), &HostPath::from("/loop")).is_err());
     }
 
     #[test]
