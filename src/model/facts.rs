@@ -5,6 +5,7 @@ mod drives;
 pub(crate) mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -123,7 +124,7 @@ pub struct KnownDrive {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownVolume {
-    pub facts: VolumeFacts,
+    pub facts: Arc<VolumeFacts>,
     pub first_seen: Timestamp,
     /// Whether its filesystem was writable when first seen (or by fstab): then `ro` later is the kernel's doing, unless the mount's own
     /// option changed with it.

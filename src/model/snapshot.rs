@@ -81,7 +81,7 @@ pub enum Presence {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    pub facts: VolumeFacts,
+    pub facts: Arc<VolumeFacts>,
     pub usage: VolumeUsage,
     pub csi_status: CsiStatus,
     pub operational_status: OperationalStatus,

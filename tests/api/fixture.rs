@@ -118,7 +118,7 @@ pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
         used_inodes: 100,
     };
     Volume {
-        facts,
+        facts: facts.into(),
         usage: VolumeUsage::Mounted { usage, at: now(), stale: None },
         csi_status: CsiStatus::Published,
         operational_status: OperationalStatus::Operative,
@@ -177,7 +177,7 @@ pub fn snapshot(more: usize) -> Snapshot {
     let (mut one, other) = (drive("sda", "S1"), drive("sdb", "S2"));
     let id = one.facts.id.clone();
     let mut volumes = vec![volume("a", "sda1", &id), volume("b", "dm-0", &id)];
-    volumes[1].facts.devices = vec!["dm-0".into(), "sda2".into(), "sda".into()];
+    Arc::make_mut(&mut volumes[1].facts).devices = vec!["dm-0".into(), "sda2".into(), "sda".into()];
     volumes.extend((0..more).map(|n| volume(&format!("more{n:05}"), &format!("nbd{n}"), &other.facts.id)));
     one.volumes = volumes[..2].iter().map(|volume| volume.facts.id.clone()).collect();
     let found = finding(Subject::Volume(volumes[0].facts.id.clone()), Reason::ReadOnly, Severity::Bad, now());

@@ -1,6 +1,7 @@
 //! Volumes over time: what the graph says now, with what must outlive it: a volume whose drive went keeps its name and its drives.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -49,9 +50,10 @@ impl Facts {
             }
             if known.facts.drive_ids.iter().any(|drive| self.is_missing(drive)) {
                 known.retained = true;
-                known.facts.mounts.clear();
-                known.facts.missing_mounts.clear();
-                known.facts.device_gone = true;
+                let facts = Arc::make_mut(&mut known.facts);
+                facts.mounts.clear();
+                facts.missing_mounts.clear();
+                facts.device_gone = true;
                 known.absent.clear();
                 after.insert(id, known);
             } else if !known.retained {
@@ -195,6 +197,11 @@ fn keep(facts: &mut VolumeFacts, known: &KnownVolume) {
 }
 
 fn remember(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> KnownVolume {
+    // What has not changed is shared with the pictures that were published of it.
+    let facts = match &known {
+        Some(known) if *known.facts == facts => known.facts.clone(),
+        _ => Arc::new(facts),
+    };
     let super_ro = |facts: &VolumeFacts| facts.mounts.iter().any(|mount| is_super_read_only(&mount.super_options));
     let read_only = super_ro(&facts);
     let own_ro = |options: &[String]| options.iter().any(|option| option == "ro");

@@ -102,7 +102,7 @@ fn volume() -> KnownVolume {
         remote: false,
     };
     KnownVolume {
-        facts,
+        facts: facts.into(),
         first_seen: at(0),
         first_super_read_only: false,
         first_mount_read_only: false,

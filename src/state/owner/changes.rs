@@ -8,8 +8,8 @@ use tokio::sync::broadcast;
 use crate::model::snapshot::Snapshot;
 use crate::state::handle::{Change, Start, Subscription};
 
-/// Kept for resuming, and queued for each watcher.
-pub const KEPT: usize = 4096;
+/// Kept for resuming, and queued for each watcher. Each keeps a volume or a finding as it was in locked memory.
+pub const KEPT: usize = 2048;
 
 #[derive(Debug)]
 pub struct Changes {
