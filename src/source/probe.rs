@@ -22,6 +22,11 @@ use crate::source::jobs::{Answer, Job};
 
 /// A volume that does not answer is asked ever more rarely, up to this.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(600);
+/// Volumes that are due within this time are asked together: one look at a thousand plans, not a thousand looks.
+const TOGETHER: Duration = Duration::from_millis(500);
+/// A mount that has just been made may be unmounted again at once (mkfs scripts, a driver's formatting); our open folder would make that
+/// fail with EBUSY. At the start nothing is new.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// When a path is asked next, and how it went so far.
 struct Plan {
@@ -52,19 +57,26 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut plans: BTreeMap<HostPath, Plan> = BTreeMap::new();
     let mut running: JoinSet<Result<Ended, SourceError>> = JoinSet::new();
     take_over(&mut plans, &targets.borrow_and_update());
+    // When to look at the plans: the earliest due of those that are not being asked.
+    let mut next = Some(Instant::now());
     loop {
         let interval = settings.borrow().probe_interval;
-        start_due(&mut plans, &mut running, &context, interval);
-        let next = plans.values().filter(|plan| !plan.asked).map(|plan| plan.due).min();
+        if next.is_some_and(|next| next <= Instant::now()) {
+            next = start_due(&mut plans, &mut running, &context, interval);
+        }
         tokio::select! {
             ended = running.join_next(), if !running.is_empty() => match ended {
-                Some(Ok(ended)) => after(&mut plans, &ended?, interval),
+                Some(Ok(ended)) => next = next.into_iter().chain(after(&mut plans, &ended?, interval)).min(),
                 // A probe task that panicked or was cancelled: its plan is asked again from scratch.
-                Some(Err(_)) | None => plans.values_mut().for_each(|plan| plan.asked = false),
+                Some(Err(_)) | None => {
+                    plans.values_mut().for_each(|plan| plan.asked = false);
+                    next = Some(Instant::now());
+                }
             },
             changed = targets.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 take_over(&mut plans, &targets.borrow_and_update());
+                next = Some(Instant::now());
             }
             changed = settings.changed() => changed.map_err(|_| SourceError::OwnerGone)?,
             changed = limitations.changed() => {
@@ -73,12 +85,18 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 context.report(Report::Source { source: Source::Probe, status }).await?;
             }
             request = requests.recv() => match request {
-                Ok(Request::All) => plans.values_mut().for_each(|plan| plan.due = Instant::now()),
-                Ok(Request::Probe(paths)) => paths.iter().for_each(|path| {
-                    if let Some(plan) = plans.get_mut(path) {
-                        plan.due = Instant::now();
+                Ok(Request::All) => {
+                    plans.values_mut().for_each(|plan| plan.due = Instant::now());
+                    next = Some(Instant::now());
+                }
+                Ok(Request::Probe(paths)) => {
+                    for path in &paths {
+                        if let Some(plan) = plans.get_mut(path) {
+                            plan.due = Instant::now();
+                        }
                     }
-                }),
+                    next = Some(Instant::now());
+                }
                 Ok(_) | Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
             },
@@ -87,8 +105,9 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     }
 }
 
-/// New paths are due at once; paths that are gone are forgotten (a question on its way ends by itself).
+/// New paths are due soon, at the start at once; paths that are gone are forgotten (a question on its way ends by itself).
 fn take_over(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
+    let due = Instant::now() + if plans.is_empty() { Duration::ZERO } else { SETTLE };
     let wanted: BTreeSet<&HostPath> = targets.iter().map(|target| &target.path).collect();
     plans.retain(|path, _| wanted.contains(path));
     for target in targets {
@@ -96,42 +115,55 @@ fn take_over(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
             // Another filesystem on the same path is another volume.
             Some(plan) if plan.target.dev == target.dev => plan.target = target.clone(),
             _ => {
-                let plan = Plan { target: target.clone(), due: Instant::now(), troubles: 0, asked: false };
+                let plan = Plan { target: target.clone(), due, troubles: 0, asked: false };
                 plans.insert(target.path.clone(), plan);
             }
         }
     }
 }
 
+/// Out: when the next one is due.
 fn start_due(
     plans: &mut BTreeMap<HostPath, Plan>,
     running: &mut JoinSet<Result<Ended, SourceError>>,
     context: &Context,
     interval: Duration,
-) {
+) -> Option<Instant> {
     let at = Instant::now();
-    for plan in plans.values_mut().filter(|plan| !plan.asked && plan.due <= at) {
-        if plan.target.asleep {
-            // Asking would wake the drive: its last answer stands.
-            plan.due = at + interval;
+    let soon = at + TOGETHER.min(interval / 4);
+    let mut next: Option<Instant> = None;
+    for plan in plans.values_mut().filter(|plan| !plan.asked) {
+        if plan.due <= soon && !plan.target.asleep {
+            plan.asked = true;
+            running.spawn(ask(context.clone(), plan.target.clone()));
             continue;
         }
-        plan.asked = true;
-        running.spawn(ask(context.clone(), plan.target.clone()));
+        if plan.due <= soon {
+            // Asking would wake the drive: its last answer stands.
+            plan.due = at + interval;
+        }
+        next = Some(next.map_or(plan.due, |next| next.min(plan.due)));
     }
+    next
 }
 
-fn after(plans: &mut BTreeMap<HostPath, Plan>, ended: &Ended, interval: Duration) {
-    let Some(plan) = plans.get_mut(&ended.path) else { return };
+/// Out: when it, or one of its kin, is due.
+fn after(plans: &mut BTreeMap<HostPath, Plan>, ended: &Ended, interval: Duration) -> Option<Instant> {
+    let plan = plans.get_mut(&ended.path)?;
     plan.asked = false;
     let (recovered, dev) = (ended.answered && plan.troubles > 0, plan.target.dev);
     plan.troubles = if ended.answered { 0 } else { plan.troubles.saturating_add(1) };
     let back_off = interval.saturating_mul(1 << plan.troubles.min(10)).min(LONGEST_BACK_OFF.max(interval));
     plan.due = Instant::now() + if ended.answered { interval } else { back_off };
+    let mut next = plan.due;
     if recovered {
         // Its filesystem answers again: so may the other mounts of it, whatever their back-off says.
-        plans.values_mut().filter(|plan| plan.target.dev == dev && plan.troubles > 0).for_each(|plan| plan.due = Instant::now());
+        for plan in plans.values_mut().filter(|plan| plan.target.dev == dev && plan.troubles > 0) {
+            plan.due = Instant::now();
+            next = next.min(plan.due);
+        }
     }
+    Some(next)
 }
 
 /// One question, with the wait for a late answer: until then the path is not asked again.
