@@ -162,6 +162,7 @@ async fn a_device_that_shrinks_to_nothing_is_read_only_from_the_first_write() {
     run("/usr/sbin/losetup", &[&"--set-capacity", &disk.device]);
     eventually("the drive has no size", SOON, async || (client.drive(&drive_id).await.expect("known").size_bytes == 0).then_some(())).await;
     until_it_refuses(&pod, libc::EROFS).await;
+    until_it_says_so(&pod).await;
     let finding = client.raised(ID, "ReadOnly", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
     assert_evidence(&finding, "mountinfo", "emergency_ro");
