@@ -11,5 +11,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // For reflection and canonical JSON: without the comments, which would only cost memory in the daemon.
     compiler.include_source_info(false);
     std::fs::write(out.join("diskvitals.bin"), compiler.encode_file_descriptor_set())?;
+    // Apart from ours: what is reflected is what is served.
+    let mut csi = protox::Compiler::new(["proto"])?;
+    csi.include_imports(true).include_source_info(true).open_files(["csi/v1/csi.proto"])?;
+    tonic_prost_build::configure().compile_fds(csi.file_descriptor_set())?;
     Ok(())
 }

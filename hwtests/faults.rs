@@ -43,6 +43,21 @@ async fn until_it_refuses(pod: &Path, errno: i32) {
     .await;
 }
 
+/// A journal that was aborted in the middle of an allocation refuses writes before ext4 says so in its options: the next one that asks for a
+/// handle makes it (fs/ext4/ext4_jbd2.c, ext4_journal_check_start).
+async fn until_it_says_so(pod: &Path) {
+    let at = format!(" {} ", pod.display());
+    let mut number = 0;
+    eventually("the options say so", SOON, async || {
+        number += 1;
+        // It refuses; that is what it is asked for.
+        let _ = write_and_sync(&pod.join(format!("g{number}")));
+        let table = String::from_utf8_lossy(&std::fs::read("/proc/self/mountinfo").expect("readable")).into_owned();
+        table.lines().any(|line| line.contains(&at) && line.contains("emergency_ro")).then_some(())
+    })
+    .await;
+}
+
 fn no_longer_there(served: Served, scene: &Scene, disk: &Disk, mounts: [&PathBuf; 2]) {
     mounts.into_iter().for_each(|at| umount(at));
     disk.detach();
@@ -67,6 +82,7 @@ async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_known_again() 
 
     served.die();
     until_it_refuses(&pod, libc::EROFS).await;
+    until_it_says_so(&pod).await;
     let finding = client.raised(ID, "ReadOnly", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
     assert_evidence(&finding, "mountinfo", "emergency_ro");
@@ -146,6 +162,7 @@ async fn a_device_that_shrinks_to_nothing_is_read_only_from_the_first_write() {
     run("/usr/sbin/losetup", &[&"--set-capacity", &disk.device]);
     eventually("the drive has no size", SOON, async || (client.drive(&drive_id).await.expect("known").size_bytes == 0).then_some(())).await;
     until_it_refuses(&pod, libc::EROFS).await;
+    until_it_says_so(&pod).await;
     let finding = client.raised(ID, "ReadOnly", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
     assert_evidence(&finding, "mountinfo", "emergency_ro");

@@ -9,12 +9,14 @@
 //! ```
 //!
 //! Modules in reading order: [`model`] (what things are, and when one is bad), [`host`] (the only door to the operating system), [`source`]
-//! (one module per external thing), [`state`] (the owner and its history), [`api`] (the wire), [`cli`] (for people), [`config`], [`logging`], [`app`].
+//! (one module per external thing), [`state`] (the owner and its history), [`api`] (the wire), [`cli`] (for people), [`csi`]
+//! (for Kubernetes), [`config`], [`logging`], [`app`].
 
 pub mod api;
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod csi;
 pub mod host;
 pub mod logging;
 pub mod model;

@@ -42,6 +42,12 @@ const LAST_CALL: Duration = Duration::from_millis(4500);
 pub enum RunError {
     #[error("starting the runtime")]
     Runtime(#[source] std::io::Error),
+    #[error("the host's root {} cannot be used: give another --host-root", dir.display())]
+    HostRoot {
+        dir: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
     #[error("finding this program's own file, to start its workers")]
     OwnProgram(#[source] std::io::Error),
     #[error("the state directory cannot be used: stop the other daemon, or give another --state-dir")]
@@ -71,7 +77,7 @@ struct Dials {
 }
 
 pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<(), RunError> {
-    let root = HostRoot::new(&options.host_root);
+    let root = host_root(&options.host_root)?;
     let mut limitations: Vec<String> = memory::lock().err().into_iter().collect();
     if !nix::unistd::geteuid().is_root() {
         limitations.push("not root: device-mapper's state and folders of other users are not seen".into());
@@ -154,6 +160,13 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     }
     tracing::info!(stuck_workers = *own.stuck().borrow() + *in_host_mounts.stuck().borrow(), "diskvitalsd stopped");
     ended
+}
+
+/// Absolute, since workers have another working directory.
+fn host_root(dir: &Path) -> Result<HostRoot, RunError> {
+    let wrong = |source| RunError::HostRoot { dir: dir.to_owned(), source };
+    let dir = std::fs::canonicalize(dir).map_err(wrong)?;
+    Ok(HostRoot::new(dir))
 }
 
 /// Our own file, as it was when we started: after an upgrade on disk, workers of the old version would not be found by name.

@@ -114,7 +114,7 @@ impl Painter {
             _ => previous.inventory.clone(),
         };
         let mut node = NodeState { health: None, ..scene.node };
-        node.health = node_health(scene.settled, &findings, &drives, &volumes);
+        node.health = node_health(scene.settled, blind(scene.facts), &findings, &drives, &volumes);
         let node = if node == *previous.node { previous.node.clone() } else { Arc::new(node) };
 
         let mut log = ChangeLog { revision: previous.revision, time: scene.now, changes: Vec::new() };
@@ -234,9 +234,16 @@ fn noticeable(old: &Usage, new: &Usage) -> bool {
         || moved(new.total_inodes, old.used_inodes, new.used_inodes)
 }
 
+/// A source that lists things has not answered, or not now: what it would have listed is not good because it is not there.
+fn blind(facts: &Facts) -> bool {
+    facts.inventory.value().is_none() || facts.mounts.value().is_none() || facts.kubelet.error().is_some()
+}
+
 /// Acknowledged findings, and those about drives under maintenance, do not count. Bad before suspect before unknown before good.
+/// `blind`: there may be things that are not even listed.
 fn node_health(
     settled: bool,
+    blind: bool,
     findings: &BTreeMap<FindingId, Arc<Finding>>,
     drives: &BTreeMap<crate::model::ids::DriveId, Arc<Drive>>,
     volumes: &BTreeMap<VolumeId, Arc<Volume>>,
@@ -247,7 +254,8 @@ fn node_health(
         Some(Severity::Suspect) => return Some(Health::Suspect),
         Some(Severity::Info) | None => {}
     }
-    let unknown = drives.values().any(|drive| drive.health == Health::Unknown && !drive.maintenance)
+    let unknown = blind
+        || drives.values().any(|drive| drive.health == Health::Unknown && !drive.maintenance)
         || volumes.values().any(|volume| volume.health == Health::Unknown);
     settled.then_some(if unknown { Health::Unknown } else { Health::Good })
 }
