@@ -1,8 +1,10 @@
 use super::*;
+use crate::model::block::Inventory;
 use crate::model::drive::{DriveFacts, DriveKind, Location, Transport};
 use crate::model::facts::{KnownDrive, ProbeFacts};
 use crate::model::finding::{Judgement, Raised, Status, Verdict};
 use crate::model::ids::DriveId;
+use crate::model::mount::MountTable;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::MountProbe;
@@ -114,7 +116,8 @@ fn volume() -> KnownVolume {
 }
 
 fn node_facts() -> Facts {
-    let mut facts = Facts::default();
+    let mut facts = Facts { inventory: Observation::ok(at(0), Inventory::default()), ..Facts::default() };
+    facts.mounts = Observation::ok(at(0), MountTable::default());
     facts.drives.insert(drive_id(), drive());
     facts.volumes.insert(volume_id(), volume());
     facts
@@ -272,5 +275,23 @@ fn an_acknowledged_finding_counts_for_its_drive_and_not_for_the_node() {
     studio.policy.maintenance = vec!["sda".to_owned()];
     studio.next(&facts, 2);
     assert!(studio.last.drives[&drive_id()].maintenance);
+    assert_eq!(studio.last.node.health, Some(Health::Good));
+}
+
+#[test]
+fn a_node_whose_drives_or_mounts_cannot_be_listed_is_unknown_and_not_good() {
+    let mut studio = Studio::new();
+    let empty = Facts {
+        inventory: Observation::failed(at(0), "no /sys"),
+        mounts: Observation::ok(at(0), MountTable::default()),
+        ..Facts::default()
+    };
+    studio.next(&empty, 0);
+    assert_eq!(studio.last.node.health, Some(Health::Unknown));
+    let mut blind = node_facts();
+    blind.mounts = Observation::failed(at(1), "no /proc");
+    studio.next(&blind, 1);
+    assert_eq!(studio.last.node.health, Some(Health::Unknown));
+    studio.next(&node_facts(), 2);
     assert_eq!(studio.last.node.health, Some(Health::Good));
 }
