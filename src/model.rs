@@ -6,6 +6,7 @@
 pub mod assess;
 pub mod block;
 pub mod condition;
+pub mod counters;
 pub mod dev;
 pub mod drive;
 pub mod facts;
@@ -14,6 +15,7 @@ pub mod finding;
 pub mod fixture;
 pub mod graph;
 pub mod ids;
+pub mod kernel;
 pub mod kubelet;
 pub mod ledger;
 pub mod mount;

@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
 use crate::model::block::{DiskStat, Inventory, LayerState};
+use crate::model::counters::Reading;
+use crate::model::dev::DevNo;
+use crate::model::kernel::event::Batch;
 use crate::model::kubelet::KubeletRecords;
 use crate::model::mount::MountTable;
 use crate::model::observation::Observation;
@@ -35,11 +41,32 @@ pub enum Report {
         stuck: Stuck,
     },
     DiskStats(Observation<Vec<DiskStat>>),
+    /// Error counters; whole each time.
+    Counters(Observation<Vec<Reading>>),
+    KernelLog(Batch),
+    /// The kernel's own notice of a filesystem's error (fanotify's FAN_FS_ERROR).
+    FsError(FsError),
     /// How a source itself is.
     Source {
         source: Source,
         status: SourceStatus,
     },
+}
+
+/// One notice of fanotify(7), FAN_FS_ERROR: the first error's number, and how many came since the last notice was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FsError {
+    pub at: Timestamp,
+    /// Of the filesystem, as mountinfo has it.
+    pub dev: DevNo,
+    /// A mount of it, for evidence.
+    pub path: HostPath,
+    /// Positive errno of the first of them.
+    pub errno: i32,
+    /// Errors since the notice before.
+    pub count: u32,
+    /// Of the first of them, where the file handle told it.
+    pub inode: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +77,9 @@ pub enum Source {
     Probe,
     DiskStats,
     Layers,
+    KernelLog,
+    Counters,
+    FsErrors,
 }
 
 impl Source {
@@ -61,6 +91,9 @@ impl Source {
             Source::Probe => "probe",
             Source::DiskStats => "diskstats",
             Source::Layers => "layers",
+            Source::KernelLog => "kernel-log",
+            Source::Counters => "counters",
+            Source::FsErrors => "fs-errors",
         }
     }
 }

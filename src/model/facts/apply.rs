@@ -60,6 +60,7 @@ impl Facts {
                 set_stuck(&mut self.probes.entry(path).or_default().stuck, stuck)
             }
             Report::DiskStats(seen) => self.disk_stats(seen),
+            Report::Counters(_) | Report::KernelLog(_) | Report::FsError(_) => Change::Nothing,
         }
     }
 
