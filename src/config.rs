@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::path::HostPath;
-use crate::model::policy::{Policy, SpacePolicy, ThinPoolPolicy, VolumeSettings, seconds};
+use crate::model::policy::{ErrorPolicy, Policy, SpacePolicy, ThinPoolPolicy, VolumeSettings, seconds};
 
 /// The file that is read when none is named; it may be missing.
 pub const DEFAULT_FILE: &str = "/etc/diskvitals/diskvitals.toml";
@@ -23,6 +23,7 @@ pub struct Config {
     pub io: Io,
     pub space: SpacePolicy,
     pub thin_pool: ThinPoolPolicy,
+    pub errors: ErrorPolicy,
     pub history: History,
     pub notify: Notify,
     pub csi: Csi,
@@ -260,6 +261,7 @@ impl Config {
         Policy {
             space: self.space.clone(),
             thin_pool: self.thin_pool.clone(),
+            errors: self.errors.clone(),
             io_stalled_after: self.io.stalled_after,
             forget_missing_after: self.drives.forget_missing_after,
             offline_after: self.drives.offline_after,

@@ -16,6 +16,8 @@ const VERSION: [u32; 3] = [4, 0, 0];
 const BUFFER_FULL: u32 = 1 << 8;
 /// Without it, asking a thin pool commits its metadata: I/O, which on a dead disk never ends.
 const NO_FLUSH: u32 = 1 << 11;
+/// DM_STATUS_TABLE_FLAG: the targets' arguments instead of their status (include/uapi/linux/dm-ioctl.h).
+const STATUS_TABLE: u32 = 1 << 4;
 const FIRST_BUFFER: usize = 16 * 1024;
 const LARGEST_BUFFER: usize = 4 * 1024 * 1024;
 /// Offsets in struct dm_ioctl.
@@ -43,10 +45,19 @@ pub enum DmError {
 }
 
 pub fn table_status(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
+    ask(root, dev, NO_FLUSH)
+}
+
+/// The table itself: `START LENGTH TYPE ARGUMENTS` a target. A crypt target's key is in it where it is not in the kernel's keyring: not for logs.
+pub fn table(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
+    ask(root, dev, NO_FLUSH | STATUS_TABLE)
+}
+
+fn ask(root: &HostRoot, dev: DevNo, flags: u32) -> Result<Vec<String>, DmError> {
     let control = File::options().read(true).write(true).open(root.at(CONTROL)).map_err(DmError::Open)?;
     let mut size = FIRST_BUFFER;
     while size <= LARGEST_BUFFER {
-        let mut buffer = request(dev, size);
+        let mut buffer = request(dev, size, flags);
         sys::dm_table_status(control.as_fd(), &mut buffer).map_err(|source| DmError::Ask { dev, source })?;
         if u32_at(&buffer, FLAGS).is_some_and(|flags| flags & BUFFER_FULL == 0) {
             return lines(&buffer).ok_or(DmError::Malformed { dev });
@@ -56,14 +67,14 @@ pub fn table_status(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError>
     Err(DmError::TooLong { dev })
 }
 
-fn request(dev: DevNo, size: usize) -> Vec<u8> {
+fn request(dev: DevNo, size: usize, flags: u32) -> Vec<u8> {
     let mut buffer = vec![0; size];
     for (at, part) in VERSION.iter().enumerate() {
         buffer[at * 4..at * 4 + 4].copy_from_slice(&part.to_ne_bytes());
     }
     let header = u32::try_from(DM_HEADER).unwrap_or(0);
     buffer[DATA_START..DATA_START + 4].copy_from_slice(&header.to_ne_bytes());
-    buffer[FLAGS..FLAGS + 4].copy_from_slice(&NO_FLUSH.to_ne_bytes());
+    buffer[FLAGS..FLAGS + 4].copy_from_slice(&flags.to_ne_bytes());
     buffer[DEV..DEV + 8].copy_from_slice(&encode(dev).to_ne_bytes());
     buffer
 }
@@ -116,7 +127,7 @@ mod tests {
     use super::*;
 
     fn answer(targets: &[(u64, u64, &str, &str)]) -> Vec<u8> {
-        let mut buffer = request(DevNo::new(253, 3), DM_HEADER);
+        let mut buffer = request(DevNo::new(253, 3), DM_HEADER, NO_FLUSH);
         buffer[TARGET_COUNT..TARGET_COUNT + 4].copy_from_slice(&u32::try_from(targets.len()).unwrap().to_ne_bytes());
         let mut data = Vec::new();
         for (start, length, kind, status) in targets {

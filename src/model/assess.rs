@@ -7,6 +7,8 @@
 //! `Clear` and `Unknown` are passed on for active findings only.
 
 mod drive;
+mod errors;
+mod filesystem;
 mod health;
 mod layers;
 mod mounted;
@@ -67,6 +69,7 @@ pub fn assess(facts: &Facts, active: &dyn Active, policy: &Policy, now: Timestam
         bench.volume(&Subject::Volume(id.clone()), known, &failing);
     }
     bench.devices();
+    bench.spoken_of();
     bench.what_is_no_more();
     bench.judgements
 }
@@ -105,6 +108,9 @@ impl Bench<'_> {
             self.seen.insert(subject.clone());
             self.say(&subject, Reason::DriveMissing, drive::missing(self.facts, known, self.policy, self.now));
             self.say(&subject, Reason::DriveOffline, drive::offline(self.facts, known, self.policy, self.now));
+            for (reason, verdict) in errors::drive(self.facts, known, self.policy, self.now) {
+                self.say(&subject, reason, verdict);
+            }
         }
     }
 
@@ -156,6 +162,10 @@ impl Bench<'_> {
             (Reason::NotMounted, mounted::not_mounted(facts, known, policy, now)),
             (Reason::NotAccessible, mounted::not_accessible(facts, known)),
             (Reason::ReadOnly, read_only::read_only(facts, known, active(Reason::ReadOnly).is_some())),
+            (Reason::FilesystemErrors, filesystem::errors(facts, known, policy, now)),
+            (Reason::FilesystemCorrupted, filesystem::corrupted(facts, known, policy, now)),
+            (Reason::FilesystemShutdown, filesystem::shutdown(facts, known)),
+            (Reason::IoErrors, filesystem::io_errors(facts, known, policy, now)),
             (Reason::OutOfSpace, space::out_of_space(facts, known, policy, active(Reason::OutOfSpace))),
             (Reason::OutOfInodes, space::out_of_inodes(facts, known, policy, active(Reason::OutOfInodes))),
             (Reason::ProbeTimeout, stalls::volume_probe(facts, known)),
@@ -187,6 +197,20 @@ impl Bench<'_> {
             ];
             for (reason, verdict) in judged {
                 self.say(&subject, reason, verdict);
+            }
+        }
+    }
+
+    /// Devices of which the kernel's log has spoken and that carry no volume.
+    fn spoken_of(&mut self) {
+        for subject in self.facts.kernel.errors.keys() {
+            let Subject::Device(name) = subject else { continue };
+            if !self.facts.inventory().is_some_and(|inventory| inventory.devices.contains_key(name)) {
+                continue;
+            }
+            self.seen.insert(subject.clone());
+            for (reason, verdict) in filesystem::device(self.facts, name, self.policy, self.now) {
+                self.say(subject, reason, verdict);
             }
         }
     }

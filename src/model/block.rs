@@ -104,8 +104,22 @@ pub enum LayerState {
         sync_action: Option<String>,
         status_line: String,
     },
+    /// A dm table of linear targets alone (most logical volumes, partitions of multipath devices): where each piece lies.
+    Linear {
+        extents: Vec<Extent>,
+    },
     /// Any other dm table: nothing to judge.
     Plain,
+}
+
+/// A piece of a linear mapping, in sectors of 512 bytes (Documentation/admin-guide/device-mapper/linear.rst).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    pub start: u64,
+    pub length: u64,
+    pub dev: DevNo,
+    /// On `dev`.
+    pub offset: u64,
 }
 
 /// From /sys/block/mdN/md (Documentation/admin-guide/md.rst).

@@ -114,6 +114,12 @@ pub struct Location {
     pub pci: Option<String>,
     pub sas_address: Option<String>,
     pub hctl: Option<String>,
+    /// Number of the libata port (`ata3` in the kernel's log; drivers/ata/libata-core.c numbers them from 1 as they appear).
+    #[serde(default)]
+    pub ata_port: Option<u32>,
+    /// NVMe controllers that lead to it (`nvme0`): the kernel's log names them.
+    #[serde(default)]
+    pub controllers: Vec<String>,
     /// udev's ID_PATH.
     pub path: Option<String>,
     /// Enclosure's id (its logical id or name) and the slot's name or number, from the SES driver's links.

@@ -2,6 +2,8 @@
 
 mod apply;
 mod drives;
+pub mod kernel;
+pub mod names;
 pub(crate) mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::block::{DiskStat, Inventory, LayerState};
 use crate::model::dev::DevNo;
 use crate::model::drive::DriveFacts;
+use crate::model::facts::kernel::KernelFacts;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kubelet::KubeletRecords;
 use crate::model::mount::MountTable;
@@ -32,6 +35,8 @@ pub struct Facts {
     pub probes: BTreeMap<HostPath, ProbeFacts>,
     pub disk_stats: Observation<Vec<DiskStat>>,
     pub io: BTreeMap<DevNo, IoMemory>,
+    /// What the kernel's log has said, by whom it is about.
+    pub kernel: KernelFacts,
     /// Drives that are here and drives that were.
     pub drives: BTreeMap<DriveId, KnownDrive>,
     /// Volumes that are here, and those whose drives went with them.

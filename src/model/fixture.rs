@@ -10,6 +10,7 @@ use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transpor
 use crate::model::facts::{Change, Facts};
 use crate::model::finding::{Judgement, Raised, Severity, Subject, Verdict};
 use crate::model::ids::{DriveId, VolumeId};
+use crate::model::kernel::event::{Blame, Class, Device, Event, Line, Operation};
 use crate::model::kubelet::{KubeletRecords, KubeletVolume, PodName, Publication};
 use crate::model::mount::{Mount, MountTable};
 use crate::model::observation::Observation;
@@ -289,4 +290,26 @@ pub fn later(time: Timestamp, seconds: i64) -> Timestamp {
 /// Whether a subject and reason are active.
 pub fn is_active(active: &dyn Active, subject: &Subject, reason: Reason) -> bool {
     active.severity(subject, reason).is_some()
+}
+
+/// One incident on `device`, told by one record.
+pub fn event(class: Class, device: &str, time: Timestamp, sectors: &[u64]) -> Event {
+    let said = Line { time, text: format!("{} error, dev {device}, sectors {sectors:?}", class.name()) };
+    Event {
+        seq: 1,
+        class,
+        blame: Blame::Unclear,
+        device: Device::Block(device.into()),
+        also: Vec::new(),
+        count: 1,
+        records: 1,
+        suppressed: 0,
+        sectors: sectors.to_vec(),
+        more_sectors: 0,
+        operation: Some(Operation::Read),
+        corrected: false,
+        rule: "test".into(),
+        first: said.clone(),
+        last: said,
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! In: one scan of each. Out: one `VolumeFacts` a volume, without any judgement. May not enter: what was before (that is `facts`), time.
 
+pub mod extents;
 pub mod kube;
 pub mod mounts;
 pub mod stack;

@@ -3,3 +3,4 @@
 //! In: records, one after the other. Out: `Event`s, one an incident. Pure: no clock, no I/O; which drive a name means is for `facts` to say.
 
 pub mod event;
+pub mod memory;

@@ -11,6 +11,7 @@ use crate::model::path::HostPath;
 pub struct Policy {
     pub space: SpacePolicy,
     pub thin_pool: ThinPoolPolicy,
+    pub errors: ErrorPolicy,
     /// I/O in flight and not one completion for this long is a stall. Longer than a disk's own error recovery and a controller reset
     /// (SCSI's default command time-out is 30 s; drivers/scsi/sd.h, SD_TIMEOUT).
     #[serde(with = "seconds")]
@@ -35,6 +36,7 @@ impl Default for Policy {
         Policy {
             space: SpacePolicy::default(),
             thin_pool: ThinPoolPolicy::default(),
+            errors: ErrorPolicy::default(),
             io_stalled_after: Duration::from_secs(60),
             forget_missing_after: Duration::from_secs(30 * 24 * 3600),
             offline_after: Duration::from_secs(60),
@@ -100,6 +102,41 @@ pub struct ThinPoolPolicy {
 impl Default for ThinPoolPolicy {
     fn default() -> Self {
         ThinPoolPolicy { suspect_percent: 90, bad_percent: 98, clear_percent: 85 }
+    }
+}
+
+/// When errors that the kernel tells of are worse than one incident, and when they are over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ErrorPolicy {
+    /// What lies further back than this from the latest error does not add to it.
+    #[serde(with = "seconds")]
+    pub window: Duration,
+    /// What is SUSPECT is over after this time without another.
+    #[serde(with = "seconds")]
+    pub quiet_after: Duration,
+    /// What is BAD is over after this time without another (and when the drive is replaced).
+    #[serde(with = "seconds")]
+    pub bad_quiet_after: Duration,
+    /// Distinct sectors within the window that make a drive BAD.
+    pub bad_sectors: u32,
+    /// Episodes within the window (incidents with ten minutes between them) that make media and I/O errors BAD.
+    pub bad_episodes: u32,
+    /// The same for time-outs, which a busy or badly cabled drive has as well.
+    pub bad_timeouts: u32,
+}
+
+impl Default for ErrorPolicy {
+    fn default() -> Self {
+        let day = 24 * 3600;
+        ErrorPolicy {
+            window: Duration::from_secs(7 * day),
+            quiet_after: Duration::from_secs(day),
+            bad_quiet_after: Duration::from_secs(30 * day),
+            bad_sectors: 3,
+            bad_episodes: 3,
+            bad_timeouts: 5,
+        }
     }
 }
 

@@ -50,6 +50,21 @@ reasons! {
     DriveOffline, Drive,
         "The kernel has the drive and does not talk to it any more: its error handling gave up, or the controller is dead or stuck in recovery.",
         "Read the kernel log for the reason. Reseat the drive or its cable; a rescan or a power cycle may bring it back. Plan its replacement when it comes again.";
+    MediaErrors, Drive,
+        "The drive said that it could not read or write some of its medium, or that its hardware failed.",
+        "Back up what lies on it. Look at the drive's own health; when it happens again, replace it. Rewriting the sector may heal one that is weak.";
+    IoErrors, Both,
+        "Reads or writes failed, and no record says whether the drive, the way to it or the layer beneath is the cause.",
+        "Read the evidence and the kernel log around it. Look at the cable, the slot and the adapter before the drive is replaced.";
+    IoTimeouts, Drive,
+        "The drive did not answer commands in their time.",
+        "Look at the drive, its cable and power, and its firmware; a drive that times out again and again is dying or badly connected.";
+    ControllerResets, Drive,
+        "The kernel had to reset the drive, its link or its controller.",
+        "One reset may be chance. When it comes again, look at firmware, power and cabling.";
+    LinkErrors, Drive,
+        "Data was damaged or lost on the way between the drive and the host, and repeated.",
+        "Reseat or change the cable, the backplane slot or the adapter: the drive's medium is not concerned.";
     ProbeTimeout, Both,
         "A question to this device or mount has not been answered in its time and is still pending: whoever uses it hangs as well.",
         "Look at the drives beneath it and at the kernel log (hung tasks, resets). A dead network path does this too.";
@@ -65,6 +80,15 @@ reasons! {
     ReadOnly, Volume,
         "The kernel has made this filesystem read-only after an error.",
         "Find the error in the kernel log, save the data, check the filesystem while it is unmounted, and mount it again.";
+    FilesystemErrors, Volume,
+        "The filesystem met errors of the device beneath it, or counts errors of its own, and goes on.",
+        "Look at the drive beneath. Save the data, and check the filesystem while it is unmounted.";
+    FilesystemCorrupted, Volume,
+        "The filesystem found its own structures or data to be damaged.",
+        "Save what can be read, unmount, and run the filesystem's checker; find out what damaged it (drive, memory, power) first.";
+    FilesystemShutdown, Volume,
+        "The filesystem has stopped itself: every access fails until it is mounted anew.",
+        "Stop its users, look at the device beneath, unmount, check, and mount again.";
     OutOfSpace, Volume,
         "There is hardly any space left for an unprivileged user.",
         "Delete or move data, or grow the volume.";

@@ -43,26 +43,43 @@ pub fn read(root: &HostRoot, device: &str, layer: &Layer) -> Result<LayerState, 
     match layer {
         Layer::Md { .. } => md::read(root, device).map(LayerState::Md),
         Layer::Dm { .. } => {
-            let lines = dm_status(root, device)?;
-            status::parse(&lines).map_err(|source| LayerError::ParseStatus { device: device.to_owned(), source })
+            let lines = dm_lines(root, device, Question::Status)?;
+            let wrong = |source| LayerError::ParseStatus { device: device.to_owned(), source };
+            if status::all_linear(&lines) {
+                return status::linear(&dm_lines(root, device, Question::Table)?).map_err(wrong);
+            }
+            status::parse(&lines).map_err(wrong)
         }
         _ => Ok(LayerState::Plain),
     }
 }
 
-/// A recorded tree has the lines in `exec/dm/NAME.status`.
-fn dm_status(root: &HostRoot, device: &str) -> Result<String, LayerError> {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Question {
+    Status,
+    /// Asked of linear targets only: a crypt target's table may hold its key.
+    Table,
+}
+
+/// A recorded tree has the lines in `exec/dm/NAME.status` and `NAME.table`; without the table nothing is known of it.
+fn dm_lines(root: &HostRoot, device: &str, question: Question) -> Result<String, LayerError> {
     let read = |path: String| match root.read(&path) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && question == Question::Table => Ok(String::new()),
         Err(source) => Err(LayerError::Read { path, source }),
     };
     if root.is_recorded() {
-        return read(format!("/exec/dm/{device}.status"));
+        let file = if question == Question::Table { "table" } else { "status" };
+        return read(format!("/exec/dm/{device}.{file}"));
     }
     let path = format!("/sys/block/{device}/dev");
-    let text = read(path.clone())?;
+    let text = match root.read(&path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(source) => return Err(LayerError::Read { path, source }),
+    };
     let dev: DevNo = text.parse().map_err(|_| LayerError::Malformed { path, text: text.trim().to_owned() })?;
-    let lines = dm::table_status(root, dev).map_err(|source| LayerError::Status { device: device.to_owned(), source })?;
+    let lines = if question == Question::Table { dm::table(root, dev) } else { dm::table_status(root, dev) };
+    let lines = lines.map_err(|source| LayerError::Status { device: device.to_owned(), source })?;
     Ok(lines.join("\n"))
 }
 

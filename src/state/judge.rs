@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::model::facts::kernel::Progress;
 use crate::model::facts::{Facts, KnownDrive};
 use crate::model::finding::{Judgement, Subject};
 use crate::model::ids::DriveId;
+use crate::model::kernel::memory::Memory;
 use crate::model::ledger::{Bounds, Ledger};
 use crate::model::observation::Observation;
 use crate::model::picture::Verdicts;
@@ -58,6 +60,11 @@ pub trait Judge: Verdicts + Send + 'static {
                 Some(known) => known.first_seen = known.first_seen.min(old.first_seen),
             }
         }
+    }
+
+    /// What the store remembers of the kernel's log, at the start or late.
+    fn restore_errors(&self, facts: &mut Facts, errors: Vec<(Subject, Memory)>, progress: Option<Progress>) {
+        facts.restore_errors(errors, progress);
     }
 
     /// Known not to be here any more. What could not be read is not gone.

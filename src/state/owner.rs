@@ -20,6 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 use crate::host::clock;
 use crate::model::facts::Facts;
 use crate::model::finding::{Finding, Severity};
+use crate::model::kernel::event::{Cursor, Resume};
 use crate::model::ledger::{Ledger, LedgerError, Transition, TransitionKind};
 use crate::model::picture::{Painter, Scene};
 use crate::model::probe::ProbeTarget;
@@ -61,6 +62,8 @@ pub struct Doors {
     /// Subscribe for `notify::run`.
     pub transitions: broadcast::Sender<Arc<Transition>>,
     pub targets: watch::Receiver<Arc<Vec<ProbeTarget>>>,
+    /// With what the kernel log's reader begins.
+    pub resume: watch::Receiver<Resume>,
     pub heartbeat: Heartbeat,
 }
 
@@ -89,6 +92,7 @@ pub struct Owner<J> {
     store_events: mpsc::Receiver<Event>,
     snapshots: watch::Sender<Arc<Snapshot>>,
     targets: watch::Sender<Arc<Vec<ProbeTarget>>>,
+    resume: watch::Sender<Resume>,
     requests: broadcast::Sender<Request>,
     transitions: broadcast::Sender<Arc<Transition>>,
     heartbeat: Heartbeat,
@@ -107,6 +111,7 @@ impl<J: Judge> Owner<J> {
         let (report_sender, reports) = mpsc::channel(BATCH);
         let (command_sender, commands) = mpsc::channel(64);
         let (targets, target_receiver) = watch::channel(Arc::default());
+        let (resume, resume_receiver) = watch::channel(Resume::Unknown);
         let (requests, transitions) = (broadcast::Sender::new(64), broadcast::Sender::new(notify::QUEUE));
         let heartbeat = Heartbeat::default();
         let doors = Doors {
@@ -115,6 +120,7 @@ impl<J: Judge> Owner<J> {
             requests: requests.clone(),
             transitions: transitions.clone(),
             targets: target_receiver,
+            resume: resume_receiver,
             heartbeat: heartbeat.clone(),
         };
         let owner = Owner {
@@ -131,6 +137,7 @@ impl<J: Judge> Owner<J> {
             store_events,
             snapshots,
             targets,
+            resume,
             requests,
             transitions,
             heartbeat,
@@ -179,12 +186,27 @@ impl<J: Judge> Owner<J> {
         if let Ok(Some(event)) = timeout(STORE_WAIT, self.store_events.recv()).await {
             self.hear_store(event);
         }
+        self.let_read(None);
+    }
+
+    /// The kernel's log is read from where the store says; a store that does not answer is not waited for.
+    fn let_read(&self, from: Option<Cursor>) {
+        self.resume.send_if_modified(|resume| {
+            let first = *resume == Resume::Unknown;
+            if first {
+                *resume = Resume::From(from);
+            }
+            first
+        });
     }
 
     fn beat(&mut self) {
         let beats = self.heartbeat.0.fetch_add(1, Ordering::Relaxed);
         if beats.is_multiple_of(BEATS_PER_ASSESSMENT) || self.history.behind() {
             self.hurry();
+        }
+        if self.history.errors_due() {
+            self.history.write(&self.facts, &self.ledger, false, Vec::new());
         }
     }
 
@@ -214,7 +236,8 @@ impl<J: Judge> Owner<J> {
         if self.sources.get(&source).is_some_and(|(known, _)| *known == status) {
             return Effect::Nothing;
         }
-        self.sources.insert(source, (status, now));
+        self.sources.insert(source, (status.clone(), now));
+        self.judge.apply(&mut self.facts, Report::Source { source, status }, rules, now);
         Effect::Material
     }
 
@@ -223,6 +246,8 @@ impl<J: Judge> Owner<J> {
             Event::Opened(loaded) => {
                 let now = clock::now();
                 self.judge.restore(&mut self.facts, loaded.drives);
+                self.let_read(loaded.progress.as_ref().and_then(|progress| progress.cursor.clone()));
+                self.judge.restore_errors(&mut self.facts, loaded.errors, loaded.progress);
                 let given_up = self.ledger.join(loaded.findings, now);
                 if !given_up.is_empty() {
                     tracing::info!(findings = given_up.len(), "findings go on under the ids that history has for them");

@@ -43,6 +43,7 @@ impl Judge for Model {
     }
 
     fn forget(&self, facts: &mut Facts, rules: &Rules, now: Timestamp) -> Vec<DriveId> {
+        facts.forget_errors(&rules.policy.errors, now);
         facts.forget(rules.policy.forget_missing_after, now)
     }
 }

@@ -1,9 +1,10 @@
-//! History on disk: drives and findings in SQLite, on a thread of its own, which is the only one that touches the state directory.
+//! History on disk: drives, findings and memories in SQLite, on a thread of its own, which is the only one that touches the state directory.
 //!
 //! In: `Write`s from the owner, through a bounded queue that never makes it wait. Out: `Event`s: what was remembered, and how the store is.
 //! Whatever the disk does (full, read-only, damaged, dead), the daemon goes on in memory and says so; when writing works again the owner is asked
 //! for all it has. Every commit is synchronous (WAL, synchronous=FULL): there are few, and an answer may depend on any.
 
+mod memories;
 mod open;
 mod rows;
 mod schema;
@@ -18,8 +19,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::model::facts::KnownDrive;
-use crate::model::finding::Finding;
+use crate::model::facts::kernel::Progress;
+use crate::model::finding::{Finding, Subject};
 use crate::model::ids::{DriveId, FindingId};
+use crate::model::kernel::memory::Memory;
 use crate::model::snapshot::StoreStatus;
 use crate::state::lock::Lock;
 
@@ -48,6 +51,9 @@ pub struct Loaded {
     pub drives: Vec<KnownDrive>,
     /// Active and cleared ones.
     pub findings: Vec<Finding>,
+    /// What the kernel's log has said, and how far it is counted.
+    pub errors: Vec<(Subject, Memory)>,
+    pub progress: Option<Progress>,
 }
 
 #[derive(Debug)]
@@ -66,13 +72,20 @@ pub struct Write {
     pub forgotten: Vec<DriveId>,
     pub findings: Vec<Arc<Finding>>,
     pub dropped: Vec<FindingId>,
+    /// What the kernel's log has said. Together with `progress`, or not at all: else something would be counted twice or lost.
+    pub errors: Vec<(Subject, Arc<Memory>)>,
+    pub forgotten_errors: Vec<Subject>,
+    pub progress: Option<Arc<Progress>>,
     /// This is all there is: what it does not name is deleted.
     pub everything: bool,
 }
 
 impl Write {
     pub fn is_empty(&self) -> bool {
-        !self.everything && self.drives.is_empty() && self.forgotten.is_empty() && self.findings.is_empty() && self.dropped.is_empty()
+        let Write { drives, forgotten, findings, dropped, errors, forgotten_errors, progress, everything } = self;
+        !everything
+            && (drives.is_empty() && forgotten.is_empty() && findings.is_empty() && dropped.is_empty())
+            && (errors.is_empty() && forgotten_errors.is_empty() && progress.is_none())
     }
 }
 

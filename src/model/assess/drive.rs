@@ -1,16 +1,20 @@
 //! Rules about drives, and what volumes inherit from them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::model::assess::Failing;
+use crate::model::assess::errors::records;
 use crate::model::assess::text::{bytes, evidence, list, raised, unknown};
 use crate::model::block::LayerState;
 use crate::model::drive::DriveFacts;
 use crate::model::facts::{Facts, KnownDrive, KnownVolume, elapsed};
-use crate::model::finding::{Severity, Status, Verdict};
+use crate::model::finding::{Evidence, Severity, Status, Subject, Verdict};
 use crate::model::ids::DriveId;
+use crate::model::kernel::event::Class;
+use crate::model::kernel::memory::Tally;
 use crate::model::policy::Policy;
 use crate::model::volume::{Impact, Stack};
 
@@ -35,6 +39,7 @@ pub fn missing(facts: &Facts, known: &KnownDrive, policy: &Policy, now: Timestam
         since,
         format!("{} ({}) was last seen at {} and is in no scan since {since}", known.facts.name, known.facts.id, known.last_seen),
     )];
+    let proof: Vec<_> = proof.into_iter().chain(given_up(facts, known, since)).collect();
     let clears = "the drive is seen again, under whatever name";
     if !known.in_use {
         return raised(Severity::Info, Status::Information, format!("{what} was removed; it carried nothing"), proof, clears, Some(since));
@@ -94,7 +99,8 @@ pub fn offline(facts: &Facts, known: &KnownDrive, policy: &Policy, now: Timestam
         let recovering = worst == Trouble::Passing;
         return if recovering { unknown("the kernel is trying to recover the drive") } else { Some(Verdict::Clear) };
     }
-    let proof = states.iter().map(|(name, state)| evidence(state_file(&known.facts, name), at, state)).collect();
+    let mut proof: Vec<_> = states.iter().map(|(name, state)| evidence(state_file(&known.facts, name), at, state)).collect();
+    proof.extend(given_up(facts, known, known.state_since.unwrap_or(at)));
     let said = match states.as_slice() {
         [(_, state)] => format!("its state is `{state}`"),
         all => format!("all {} paths are off ({})", all.len(), list(all.iter().map(|(name, state)| format!("{name} {state}")))),
@@ -108,6 +114,14 @@ pub fn offline(facts: &Facts, known: &KnownDrive, policy: &Policy, now: Timestam
         "the kernel calls the drive, or one path to it, running or live",
         known.state_since,
     )
+}
+
+/// What the kernel's log said when it gave the drive up, around that time.
+fn given_up(facts: &Facts, known: &KnownDrive, when: Timestamp) -> Vec<Evidence> {
+    let near = Duration::from_secs(120);
+    let tally = facts.errors(&Subject::Drive(known.facts.id.clone())).and_then(|memory| memory.get(Class::Removed));
+    let around = |tally: &&Tally| elapsed(tally.last.time, when) <= near && elapsed(when, tally.last.time) <= near;
+    tally.filter(around).map(records).unwrap_or_default()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,17 +1,20 @@
 //! Whether a filesystem that refuses writes was made so by the kernel or by somebody who wanted it.
 
+use crate::model::assess::errors::records;
+use crate::model::assess::filesystem::tally;
 use crate::model::assess::mounted::{mount_evidence, mount_line_of};
 use crate::model::assess::text::{MOUNTINFO, evidence, raised, unknown};
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Severity, Status, Verdict};
+use crate::model::kernel::event::Class;
 use crate::model::volume::VolumeMount;
 
 /// The filesystem (its superblock) is read-only although nobody asked for that. Source: mountinfo's two sets of options.
-/// BAD, degraded: `emergency_ro` and `shutdown` are always the kernel's word; `ro` is the kernel's doing when the mount's own option is `rw`,
+/// BAD, degraded: `emergency_ro`, and the log's own record of it, are always the kernel's word; `ro` is the kernel's doing when the mount's own option is `rw`,
 /// because mount(8) sets both at a mount and at a remount, and an error handler (ext4's errors=remount-ro) only the superblock's.
 /// Not when fstab asks for `ro`, when a mount turned `ro` along with the filesystem, or when the whole filesystem was mounted `ro` to begin
 /// with; a read-only bind mount is no such sign when it was one while the filesystem was writable. Network filesystems are not judged.
-/// `shutdown` is inaccessible. Clears when the filesystem is writable or is not mounted.
+/// An aborted journal (kernel log) counts before the superblock says so. Clears when the filesystem is writable or is not mounted.
 pub fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Verdict> {
     let volume = &known.facts;
     if volume.block || volume.remote && volume.device.is_none() {
@@ -22,11 +25,18 @@ pub fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Ver
     }
     let at = facts.mounts.value().and(facts.mounts.at())?;
     let has = |mount: &VolumeMount, word: &str| mount.super_options.iter().any(|option| option == word);
-    let shut = volume.mounts.iter().find(|mount| has(mount, "shutdown"));
+    if volume.mounts.iter().any(|mount| has(mount, "shutdown")) {
+        // Told by FilesystemShutdown.
+        return Some(Verdict::Clear);
+    }
+    let said = tally(facts, known, Class::ReadOnly);
     let emergency = volume.mounts.iter().find(|mount| has(mount, "emergency_ro"));
     let plain = volume.mounts.iter().find(|mount| has(mount, "ro"));
-    let Some(mount) = shut.or(emergency).or(plain) else { return Some(Verdict::Clear) };
-    let certain = shut.is_some() || emergency.is_some();
+    let aborted = said.filter(|tally| [&tally.first, &tally.last].into_iter().any(|line| is_for_good(&line.text)));
+    let Some(mount) = emergency.or(plain).or_else(|| volume.mounts.first().filter(|_| aborted.is_some())) else {
+        return Some(Verdict::Clear);
+    };
+    let certain = emergency.is_some() || said.is_some();
     if !certain && !active && wanted(facts, known) {
         return Some(Verdict::Clear);
     }
@@ -34,14 +44,22 @@ pub fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Ver
     if proof.is_empty() {
         proof.extend(mount_line_of(facts, &mount.path).map(|line| evidence(MOUNTINFO, at, line)));
     }
+    proof.splice(0..0, said.map(records).unwrap_or_default());
     let kind = volume.fs_type.as_deref().unwrap_or("filesystem");
-    let (status, said) = match (shut, emergency) {
-        (Some(_), _) => (Status::Inaccessible, "has been shut down"),
-        (None, Some(_)) => (Status::Degraded, "refuses writes after an error (emergency_ro)"),
-        _ => (Status::Degraded, "has been made read-only by the kernel, not by a remount"),
+    let how = match (emergency, plain) {
+        (Some(_), _) => "refuses writes after an error (emergency_ro)",
+        (None, Some(_)) => "has been made read-only by the kernel, not by a remount",
+        // ext4 goes on saying `rw` until somebody writes (ext4_handle_error(), fs/ext4/super.c).
+        (None, None) => "has aborted its journal: it refuses the next write",
     };
-    let message = format!("the {kind} on {} mounted at {} {said}", volume.device.as_deref().unwrap_or("an unknown device"), mount.path);
-    raised(Severity::Bad, status, message, proof, "the filesystem is writable again, or is not mounted any more", None)
+    let message = format!("the {kind} on {} mounted at {} {how}", volume.device.as_deref().unwrap_or("an unknown device"), mount.path);
+    let since = said.map(|tally| tally.first.time);
+    raised(Severity::Bad, Status::Degraded, message, proof, "the filesystem is writable again, or is not mounted any more", since)
+}
+
+/// Ends with the mount only: ext4 refuses to be remounted writable after an abort, and so does btrfs.
+fn is_for_good(record: &str) -> bool {
+    ["Aborting journal", "aborted journal", "forced readonly"].iter().any(|words| record.contains(words))
 }
 
 /// Somebody asked for it.

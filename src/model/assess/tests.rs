@@ -1,3 +1,4 @@
+mod errors;
 mod laws;
 mod layers;
 mod mounted;

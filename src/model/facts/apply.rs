@@ -15,10 +15,19 @@ use crate::model::report::{Report, Source, SourceStatus};
 impl Facts {
     /// Takes a report in. `now` is when it arrived.
     pub fn apply(&mut self, report: Report, settings: &VolumeSettings, now: Timestamp) -> Change {
+        let change = self.take_in(report, settings, now);
+        change.max(self.retry_pending(now))
+    }
+
+    fn take_in(&mut self, report: Report, settings: &VolumeSettings, now: Timestamp) -> Change {
         match report {
             Report::Inventory(seen) => {
+                let first = self.inventory().is_none();
                 let (change, good) = replace(&mut self.inventory, &mut self.last_inventory, seen);
                 if good && change == Change::Material {
+                    if let Some(inventory) = self.inventory.value() {
+                        self.kernel.names.update(inventory, first, now);
+                    }
                     // What left a moment ago is looked at while the drives are gone through, hence the order.
                     self.update_drives(now);
                     self.forget_layers();
@@ -43,6 +52,10 @@ impl Facts {
                 }
                 if first { Change::Material } else { change }
             }
+            Report::Source { source: Source::KernelLog, status } => {
+                self.kernel_log_heard(matches!(status, SourceStatus::Active(_) | SourceStatus::Limited(_)), now);
+                Change::Nothing
+            }
             Report::Source { source, status } => {
                 let answered = source == Source::Kubelet && matches!(status, SourceStatus::Absent(_) | SourceStatus::Down(_));
                 if answered && !std::mem::replace(&mut self.kubelet_answered, true) { Change::Material } else { Change::Nothing }
@@ -60,7 +73,9 @@ impl Facts {
                 set_stuck(&mut self.probes.entry(path).or_default().stuck, stuck)
             }
             Report::DiskStats(seen) => self.disk_stats(seen),
-            Report::Counters(_) | Report::KernelLog(_) | Report::FsError(_) => Change::Nothing,
+            Report::KernelLog(batch) => self.kernel_log(batch, now),
+            Report::FsError(notice) => self.fs_error(notice, now),
+            Report::Counters(_) => Change::Nothing,
         }
     }
 
@@ -77,7 +92,7 @@ impl Facts {
             let after = known.known();
             // No answer yet and a plain table are the same to the volumes above: neither has members. At a start hundreds of logical volumes
             // answer one by one.
-            let plain = |state: Option<&LayerState>| matches!(state, None | Some(LayerState::Plain));
+            let plain = |state: Option<&LayerState>| matches!(state, None | Some(LayerState::Plain | LayerState::Linear { .. }));
             if before.as_ref().map(without_figures) == after.map(without_figures) {
                 change = Change::Figures;
             } else if !(plain(before.as_ref()) && plain(after)) {
@@ -203,7 +218,7 @@ fn without_figures(state: &LayerState) -> LayerState {
         }
         LayerState::Multipath(multipath) => multipath.status_line.clear(),
         LayerState::DmRaid { status_line, .. } => status_line.clear(),
-        LayerState::Plain => {}
+        LayerState::Plain | LayerState::Linear { .. } => {}
     }
     state
 }

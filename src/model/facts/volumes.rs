@@ -44,6 +44,7 @@ impl Facts {
                 before.insert(id, known);
             }
         }
+        let mut gone = Vec::new();
         for (id, mut known) in before {
             if after.contains_key(&id) {
                 continue;
@@ -57,11 +58,13 @@ impl Facts {
                 known.absent.clear();
                 after.insert(id, known);
             } else if !known.retained {
+                gone.push(id.clone());
                 let at = left_at.get(&id).copied().unwrap_or(now);
                 self.departed.volumes.insert(id, (known, at));
             }
         }
         self.volumes = after;
+        self.follow_volumes(&gone);
         self.update_targets(targets.into_iter().map(|(path, (target, _))| (path, target)).collect());
         self.update_loads(now);
     }

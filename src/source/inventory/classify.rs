@@ -147,6 +147,11 @@ pub fn hctl(sysfs: &str) -> Option<&str> {
         .last()
 }
 
+/// Number of the libata port above: `3` of `…/ata3/host2/target2:0:0/…`.
+pub fn ata_port(sysfs: &str) -> Option<u32> {
+    components(sysfs).find(|part| numbered(part, "ata"))?.strip_prefix("ata")?.parse().ok()
+}
+
 fn components(sysfs: &str) -> impl Iterator<Item = &str> {
     sysfs.split('/').filter(|part| !part.is_empty())
 }

@@ -191,6 +191,7 @@ fn hardware(reader: &Reader<'_>, entry: &Entry) -> Result<Found, Gone> {
     facts.state = if is_scsi { attribute("state")? } else { None };
     facts.asleep = is_scsi && attribute("power/runtime_status")?.as_deref() == Some("suspended");
     facts.location.hctl.clone_from(&hctl);
+    facts.location.ata_port = classify::ata_port(sysfs);
     facts.location.sas_address = sas_address(reader, sysfs)?;
     (facts.location.enclosure, facts.location.slot) = enclosure(reader, sysfs)?;
     facts.devices[0].state.clone_from(&facts.state);

@@ -101,6 +101,8 @@ fn drive(reader: &Reader<'_>, members: &[Member], entries: &[Entry]) -> Result<F
     facts.firmware.clone_from(&first.firmware);
     facts.wwn = namespaces.first().and_then(|namespace| namespace.wwid.as_ref()?.number());
     facts.location.pci = classify::pci_address(&first.sysfs).map(str::to_owned);
+    facts.location.controllers = controllers.iter().map(|member| member.name.clone()).collect();
+    facts.location.controllers.sort();
     facts.state = state;
     let signs = Signs {
         name: &facts.name,

@@ -1,6 +1,6 @@
 //! Lines of device-mapper status, `START LENGTH TYPE STATUS`. Pure.
 
-use crate::model::block::{LayerState, Multipath, MultipathPath, ThinPool};
+use crate::model::block::{Extent, LayerState, Multipath, MultipathPath, ThinPool};
 
 /// Names the line that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +22,30 @@ pub fn parse(lines: &str) -> Result<LayerState, BadStatus> {
         return state.ok_or_else(bad);
     }
     Ok(LayerState::Plain)
+}
+
+/// More pieces than any real logical volume has; beyond it the mapping is not kept.
+const MAX_EXTENTS: usize = 1024;
+
+/// At least one target, and all of them linear.
+pub fn all_linear(lines: &str) -> bool {
+    let mut kinds = lines.lines().filter(|line| !line.trim().is_empty()).map(|line| line.split_whitespace().nth(2)).peekable();
+    kinds.peek().is_some() && kinds.all(|kind| kind == Some("linear"))
+}
+
+/// `START LENGTH linear MAJOR:MINOR OFFSET` (linear_status(), drivers/md/dm-linear.c). No lines: nothing is known of it.
+pub fn linear(lines: &str) -> Result<LayerState, BadStatus> {
+    let mut extents = Vec::new();
+    for line in lines.lines().filter(|line| !line.trim().is_empty()) {
+        let extent = || {
+            let mut words = Words(line.split_whitespace());
+            let (start, length) = (words.number()?, words.number()?);
+            words.word().filter(|kind| *kind == "linear")?;
+            Some(Extent { start, length, dev: words.word()?.parse().ok()?, offset: words.number()? })
+        };
+        extents.push(extent().ok_or_else(|| BadStatus(line.chars().take(200).collect()))?);
+    }
+    Ok(if extents.is_empty() || extents.len() > MAX_EXTENTS { LayerState::Plain } else { LayerState::Linear { extents } })
 }
 
 struct Words<'a>(std::str::SplitWhitespace<'a>);
@@ -151,6 +175,16 @@ mod tests {
         let line = "0 1960893648 raid raid4 5 AAADA 2/490221568 recover 0 0 -";
         let Ok(LayerState::DmRaid { level, health, sync_action, .. }) = parse(line) else { panic!("a raid") };
         assert_eq!((level.as_str(), health.as_str(), sync_action.as_deref()), ("raid4", "AAADA", Some("recover")));
+    }
+
+    #[test]
+    fn a_linear_table_tells_where_each_piece_lies() {
+        let table = "0 100 linear 8:1 2048\n100 50 linear 8:17 4096\n";
+        let piece = |start, length, minor, offset| Extent { start, length, dev: DevNo::new(8, minor), offset };
+        assert_eq!(linear(table), Ok(LayerState::Linear { extents: vec![piece(0, 100, 1, 2048), piece(100, 50, 17, 4096)] }));
+        assert!(all_linear("0 100 linear \n100 50 linear") && !all_linear("0 8 linear \n8 8 crypt") && !all_linear(""));
+        assert_eq!(linear(""), Ok(LayerState::Plain));
+        assert_eq!(linear("0 100 crypt 8:1 0"), Err(BadStatus("0 100 crypt 8:1 0".into())));
     }
 
     #[test]

@@ -5,16 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
+use crate::model::facts::kernel::{KernelFacts, Progress};
 use crate::model::facts::{Facts, KnownDrive};
-use crate::model::finding::Finding;
+use crate::model::finding::{Finding, Subject};
 use crate::model::ids::{DriveId, FindingId};
+use crate::model::kernel::memory::Memory;
 use crate::model::ledger::Ledger;
 use crate::model::snapshot::StoreStatus;
 use crate::state::store::{Store, Stored, Write};
 
 /// Times that merely move are written this often.
 const TIMES_EVERY: Duration = Duration::from_secs(600);
+/// A flood of errors is written this often: what came since would be read again after a crash.
+const ERRORS_EVERY: Duration = Duration::from_millis(500);
+/// Records that said nothing are read again cheaply.
+const PROGRESS_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub struct History {
@@ -26,14 +33,31 @@ pub struct History {
     stale: bool,
     drives: BTreeMap<DriveId, KnownDrive>,
     findings: BTreeMap<FindingId, Arc<Finding>>,
+    errors: BTreeMap<Subject, Arc<Memory>>,
+    progress: Option<Arc<Progress>>,
+    /// When the kernel's log was last written.
+    errors_at: Instant,
+    /// There is more of it since, to be written from then on.
+    errors_due: Option<Instant>,
     /// For the first write after it opens.
     waiting: Vec<Stored>,
 }
 
 impl History {
     pub fn new(store: Store) -> History {
-        let (drives, findings) = (BTreeMap::new(), BTreeMap::new());
-        History { store, status: StoreStatus::Opening, opened: false, stale: true, drives, findings, waiting: Vec::new() }
+        History {
+            store,
+            status: StoreStatus::Opening,
+            opened: false,
+            stale: true,
+            drives: BTreeMap::new(),
+            findings: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            progress: None,
+            errors_at: Instant::now(),
+            errors_due: None,
+            waiting: Vec::new(),
+        }
     }
 
     /// Writing works, for the first time or again: the next write is of everything.
@@ -77,6 +101,11 @@ impl History {
         self.opened && self.stale && !self.in_memory()
     }
 
+    /// Something of the kernel's log waits to be written, and may be now.
+    pub fn errors_due(&self) -> bool {
+        self.opened && self.errors_due.is_some_and(|due| Instant::now() >= due)
+    }
+
     pub async fn close(self, limit: Duration) -> bool {
         self.store.close(limit).await
     }
@@ -85,10 +114,12 @@ impl History {
         if self.stale {
             self.drives.clear();
             self.findings.clear();
+            self.errors.clear();
+            self.progress = None;
         }
         let findings: BTreeMap<FindingId, Arc<Finding>> =
             ledger.active().chain(ledger.history().iter()).map(|finding| (finding.id.clone(), finding.clone())).collect();
-        let write = Write {
+        let mut write = Write {
             everything: self.stale,
             forgotten: self.drives.keys().filter(|id| !facts.drives.contains_key(id)).cloned().collect(),
             dropped: self.findings.keys().filter(|id| !findings.contains_key(id)).cloned().collect(),
@@ -99,7 +130,9 @@ impl History {
                 .map(|(_, new)| new.clone())
                 .collect(),
             findings: findings.values().filter(|new| finding_differs(self.findings.get(&new.id), new, times)).cloned().collect(),
+            ..Write::default()
         };
+        self.kernel_log(&mut write, &facts.kernel, times);
         for id in &write.forgotten {
             self.drives.remove(id);
         }
@@ -109,6 +142,33 @@ impl History {
         self.drives.extend(write.drives.iter().map(|known| (known.facts.id.clone(), known.clone())));
         self.findings.extend(write.findings.iter().map(|finding| (finding.id.clone(), finding.clone())));
         write
+    }
+
+    /// What the kernel's log has said, with how far it is counted; under a flood a few times a second.
+    fn kernel_log(&mut self, write: &mut Write, kernel: &KernelFacts, times: bool) {
+        let differs =
+            |(subject, memory): &(&Subject, &Arc<Memory>)| self.errors.get(subject).is_none_or(|known| !Arc::ptr_eq(known, memory));
+        let changed: Vec<(Subject, Arc<Memory>)> =
+            kernel.errors.iter().filter(differs).map(|(subject, memory)| (subject.clone(), memory.clone())).collect();
+        let forgotten: Vec<Subject> = self.errors.keys().filter(|subject| !kernel.errors.contains_key(subject)).cloned().collect();
+        let told = !changed.is_empty() || !forgotten.is_empty();
+        let moved = self.progress.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &kernel.progress));
+        if !told && !moved {
+            self.errors_due = None;
+            return;
+        }
+        let due = self.errors_at + if told { ERRORS_EVERY } else { PROGRESS_EVERY };
+        if !self.stale && !times && Instant::now() < due {
+            self.errors_due = Some(due);
+            return;
+        }
+        (self.errors_due, self.errors_at) = (None, Instant::now());
+        for subject in &forgotten {
+            self.errors.remove(subject);
+        }
+        self.errors.extend(changed.iter().cloned());
+        self.progress = Some(kernel.progress.clone());
+        (write.errors, write.forgotten_errors, write.progress) = (changed, forgotten, Some(kernel.progress.clone()));
     }
 }
 

@@ -276,7 +276,7 @@ async fn what_the_store_remembers_late_joins_what_was_found_meanwhile() {
     let acknowledged = Some(crate::model::finding::Acknowledgement { by: "a".to_owned(), time: young.since, note: "b".to_owned() });
     let old = Finding { id: FindingId::known("0ld"), acknowledged, ..young.clone() };
     let other = Finding { id: FindingId::known("0ther"), subject: Subject::Device("md9".to_owned()), ..young.clone() };
-    house.open(Loaded { drives: Vec::new(), findings: vec![old.clone(), other] }).await;
+    house.open(Loaded { findings: vec![old.clone(), other], ..Loaded::default() }).await;
     let snapshot = house.until(|snapshot| snapshot.findings.len() == 2).await;
     assert!(snapshot.findings[&old.id].acknowledged.is_some() && !snapshot.findings.contains_key(&young.id));
 }

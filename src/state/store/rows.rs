@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::model::facts::KnownDrive;
 use crate::model::finding::{Acknowledgement, Cleared, Finding};
 use crate::model::ids::FindingId;
+use crate::state::store::memories;
 use crate::state::store::{Loaded, Write};
 
 /// Rows that this version could not read. They are left as they are, and warned about.
@@ -41,6 +42,7 @@ pub fn load(connection: &Connection) -> rusqlite::Result<(Loaded, Unreadable)> {
             Err(error) => unreadable.findings.extend(skipped("findings", row, &error)),
         }
     }
+    memories::load(connection, &mut loaded)?;
     Ok((loaded, unreadable))
 }
 
@@ -67,7 +69,7 @@ pub fn apply(transaction: &Transaction<'_>, write: &Write, unreadable: &Unreadab
     for finding in write.findings.iter().filter(|finding| finding.is_active()) {
         put_finding(transaction, finding)?;
     }
-    Ok(())
+    memories::apply(transaction, write)
 }
 
 fn put_drive(transaction: &Transaction<'_>, known: &KnownDrive) -> rusqlite::Result<()> {

@@ -35,6 +35,14 @@ pub const MIGRATIONS: &[&str] = &[
         note TEXT NOT NULL
     ) STRICT;
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;",
+    // What has been seen of a drive, a volume or a device, beside what is told of it now: `errors` (the kernel's log, one tally a class of
+    // incident), `counters`. `meta` has the place in the log up to which they count, written with them.
+    "CREATE TABLE memories (
+        topic TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        memory TEXT NOT NULL,
+        PRIMARY KEY (topic, subject)
+    ) STRICT, WITHOUT ROWID;",
 ];
 
 pub fn version(connection: &Connection) -> rusqlite::Result<usize> {

@@ -160,11 +160,11 @@ fn read_only_at_first_sight_is_compared_with_fstab() {
 
 #[test]
 fn emergency_and_shutdown_are_always_the_kernels_word() {
-    for (word, status) in [("emergency_ro", "Degraded"), ("shutdown", "Inaccessible")] {
+    for (word, said) in [("emergency_ro", "ReadOnly Bad Degraded"), ("shutdown", "FilesystemShutdown Bad Inaccessible")] {
         let mut world = plain();
         world.mount_mut("/data").super_options = vec!["rw".into(), word.into()];
         world.read_mounts(10);
-        assert_eq!(world.raised(11), [format!("fs:u ReadOnly Bad {status}")]);
+        assert_eq!(world.raised(11), [format!("fs:u {said}")]);
     }
 }
 

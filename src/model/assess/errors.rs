@@ -1,0 +1,179 @@
+//! Rules about drives from what the kernel's log has said of them. One incident is a suspicion; repetition is a verdict.
+//!
+//! How bad it is follows from the record of incidents alone, as of the latest of them; time only ends it. So the same log gives the same verdict
+//! whenever it is read.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::assess::text::{evidence, list, raised, unknown};
+use crate::model::facts::{Facts, KnownDrive, elapsed};
+use crate::model::finding::{Evidence, Severity, Status, Subject, Verdict};
+use crate::model::kernel::event::{Blame, Class};
+use crate::model::kernel::memory::Tally;
+use crate::model::policy::{ErrorPolicy, Policy};
+use crate::model::reason::Reason;
+
+/// Where a record of the kernel's log was read.
+pub const KERNEL_LOG: &str = "kernel log";
+
+/// Each rule's reason with its verdict.
+pub fn drive(facts: &Facts, known: &KnownDrive, policy: &Policy, now: Timestamp) -> [(Reason, Option<Verdict>); 5] {
+    let subject = Subject::Drive(known.facts.id.clone());
+    let bench = Bench { facts, known, policy: &policy.errors, now };
+    let tally = |class: Class| facts.errors(&subject).and_then(|memory| memory.get(class));
+    [
+        (Reason::MediaErrors, bench.media(tally(Class::Medium))),
+        (Reason::IoErrors, bench.io(tally(Class::Io))),
+        (Reason::IoTimeouts, bench.timeouts(tally(Class::Timeout))),
+        (Reason::ControllerResets, bench.passing(tally(Class::Reset), "was reset")),
+        (Reason::LinkErrors, bench.passing(tally(Class::Transport), "had errors on its link")),
+    ]
+}
+
+struct Bench<'a> {
+    facts: &'a Facts,
+    known: &'a KnownDrive,
+    policy: &'a ErrorPolicy,
+    now: Timestamp,
+}
+
+impl Bench<'_> {
+    /// The drive's own word that its medium or hardware failed (SPC-6 sense keys 3 and 4, ATA UNC, NVMe status code type 2).
+    /// SUSPECT from one incident. BAD: a sector that failed again in another attempt, `bad_sectors` distinct sectors, or `bad_episodes` episodes,
+    /// within `window` of the latest. What the drive or redundancy put right does not make it BAD. Clears after `quiet_after` (BAD:
+    /// `bad_quiet_after`) without another, while the log was heard without a gap.
+    fn media(&self, tally: Option<&Tally>) -> Option<Verdict> {
+        let Some(tally) = tally else { return Some(Verdict::Clear) };
+        let (severity, why) = self.worsened(tally, self.policy.bad_episodes);
+        self.raised(tally, severity, "could not read or write its medium", why)
+    }
+
+    /// Errors of the block layer whose cause no record names. As media errors; a drive that is reached over a network is SUSPECT at most, since
+    /// the way to it is the likelier cause. What fails while a drive is being lost is told by DriveMissing.
+    fn io(&self, tally: Option<&Tally>) -> Option<Verdict> {
+        let Some(tally) = tally else { return Some(Verdict::Clear) };
+        if self.leaving(tally) {
+            return Some(Verdict::Clear);
+        }
+        let (severity, why) = self.worsened(tally, self.policy.bad_episodes);
+        let severity = if self.may_be_the_way(tally) { Severity::Suspect } else { severity };
+        self.raised(tally, severity, "failed reads or writes", why)
+    }
+
+    /// Commands that were not answered. SUSPECT from one incident; BAD from `bad_timeouts` episodes within `window`, and never over a network.
+    fn timeouts(&self, tally: Option<&Tally>) -> Option<Verdict> {
+        let Some(tally) = tally else { return Some(Verdict::Clear) };
+        let episodes = tally.episodes_within(self.policy.window);
+        let bad = episodes >= self.policy.bad_timeouts as usize && !self.may_be_the_way(tally);
+        let severity = if bad { Severity::Bad } else { Severity::Suspect };
+        self.raised(tally, severity, "did not answer commands in time", bad.then(|| format!("in {episodes} episodes")))
+    }
+
+    /// Resets, and errors of the link: never more than SUSPECT, since a cable, a power supply or an adapter does this to a good drive.
+    fn passing(&self, tally: Option<&Tally>, what: &str) -> Option<Verdict> {
+        let Some(tally) = tally else { return Some(Verdict::Clear) };
+        self.raised(tally, Severity::Suspect, what, None)
+    }
+
+    fn worsened(&self, tally: &Tally, bad_episodes: u32) -> (Severity, Option<String>) {
+        if tally.last_uncorrected.is_none() {
+            return (Severity::Suspect, Some("all of them put right".to_owned()));
+        }
+        let window = self.policy.window;
+        if let Some(place) = tally.failed_again(window) {
+            return (Severity::Bad, Some(format!("sector {} of {} failed again", place.sector, place.device)));
+        }
+        let places = tally.places_within(window);
+        if places >= u64::from(self.policy.bad_sectors) {
+            return (Severity::Bad, Some(format!("at {places} distinct sectors")));
+        }
+        let episodes = tally.episodes_within(window);
+        if episodes >= bad_episodes as usize {
+            return (Severity::Bad, Some(format!("in {episodes} episodes")));
+        }
+        (Severity::Suspect, None)
+    }
+
+    /// Something between the drive and the host is known, or more likely, to have caused it.
+    fn may_be_the_way(&self, tally: &Tally) -> bool {
+        tally.blame == Blame::No || self.known.facts.transport.is_remote()
+    }
+
+    /// The last error came with the drive's going: within a minute before, or after.
+    fn leaving(&self, tally: &Tally) -> bool {
+        self.known
+            .missing_since
+            .is_some_and(|since| elapsed(tally.first.time, since) <= Duration::from_secs(60) || tally.first.time >= since)
+    }
+
+    fn raised(&self, tally: &Tally, severity: Severity, what: &str, why: Option<String>) -> Option<Verdict> {
+        let patience = if severity == Severity::Bad { self.policy.bad_quiet_after } else { self.policy.quiet_after };
+        if let Some(over) = over(self.facts, tally, patience, self.now) {
+            return over;
+        }
+        let name = match self.known.missing_since {
+            None => format!("drive {} ({})", self.known.facts.id, self.known.facts.name),
+            Some(_) => format!("drive {}", self.known.facts.id),
+        };
+        let why = why.map(|why| format!(", {why}")).unwrap_or_default();
+        let message = format!("{name} {what}{why}: {}", told(tally));
+        raised(severity, Status::Degraded, message, records(tally), &clears_when(patience), Some(tally.first.time))
+    }
+}
+
+/// Seen to be over, or not to be told: `None` while it is not over.
+pub fn over(facts: &Facts, tally: &Tally, patience: Duration, now: Timestamp) -> Option<Option<Verdict>> {
+    if elapsed(tally.last.time, now) < patience {
+        return None;
+    }
+    match facts.kernel.quiet_since(tally.last.time) {
+        Some(since) if elapsed(since, now) >= patience => Some(Some(Verdict::Clear)),
+        Some(_) => Some(unknown("records of the kernel's log were lost meanwhile")),
+        None => Some(unknown("the kernel's log is not read")),
+    }
+}
+
+/// `3 incidents (12 records) …, sectors 2048, 4096`.
+pub fn told(tally: &Tally) -> String {
+    let more =
+        if tally.suppressed > 0 { format!(", and at least {} that the kernel did not print", tally.suppressed) } else { String::new() };
+    let times = match tally.incidents {
+        1 => "1 incident".to_owned(),
+        n => format!("{n} incidents"),
+    };
+    let records = match tally.records {
+        1 => "1 record".to_owned(),
+        n => format!("{n} records"),
+    };
+    let places = match tally.places.as_slice() {
+        [] => String::new(),
+        [place] => format!("; sector {} of {}", place.sector, place.device),
+        places => {
+            let others = if tally.more_places > 0 { " and elsewhere" } else { "" };
+            format!("; sectors {}{others}", list(places.iter().map(|place| place.sector)))
+        }
+    };
+    format!("{times} in {records}{more}, last at {}{places}", tally.last.time)
+}
+
+/// The first record and the last.
+pub fn records(tally: &Tally) -> Vec<Evidence> {
+    let first = evidence(KERNEL_LOG, tally.first.time, &tally.first.text);
+    if tally.first == tally.last { vec![first] } else { vec![first, evidence(KERNEL_LOG, tally.last.time, &tally.last.text)] }
+}
+
+pub fn clears_when(patience: Duration) -> String {
+    format!("nothing more is told of it for {}", words(patience))
+}
+
+fn words(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        _ if seconds > 0 && seconds.is_multiple_of(86_400) => format!("{} d", seconds / 86_400),
+        _ if seconds > 0 && seconds.is_multiple_of(3600) => format!("{} h", seconds / 3600),
+        _ if seconds > 0 && seconds.is_multiple_of(60) => format!("{} min", seconds / 60),
+        _ => format!("{seconds} s"),
+    }
+}

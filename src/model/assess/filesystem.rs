@@ -1,0 +1,186 @@
+//! Rules about volumes from what the kernel's log and its notices have said of the filesystem, and of the sectors beneath it.
+
+use jiff::Timestamp;
+
+use crate::model::assess::errors::{clears_when, over, records, told};
+use crate::model::assess::mounted::mount_line_of;
+use crate::model::assess::text::{MOUNTINFO, evidence, list, raised, unknown};
+use crate::model::facts::{Facts, KnownVolume};
+use crate::model::finding::{Severity, Status, Subject, Verdict};
+use crate::model::graph::extents::lies_in;
+use crate::model::ids::DriveId;
+use crate::model::kernel::event::Class;
+use crate::model::kernel::memory::{Place, Tally};
+use crate::model::policy::Policy;
+use crate::model::reason::Reason;
+use crate::model::volume::{Impact, VolumeFacts};
+
+/// The filesystem met errors of the device beneath it. Sources: its own records (`EXT4-fs error … IO failure`, `metadata I/O error`,
+/// `BTRFS error … errs`), notices of fanotify(7).
+/// SUSPECT, degraded; BAD from `bad_episodes` episodes within `window`. Clears after `quiet_after` (BAD: `bad_quiet_after`) without another.
+pub fn errors(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
+    let Some(tally) = tally(facts, known, Class::FsError) else { return Some(Verdict::Clear) };
+    let episodes = tally.episodes_within(policy.errors.window);
+    let bad = episodes >= policy.errors.bad_episodes as usize;
+    let severity = if bad { Severity::Bad } else { Severity::Suspect };
+    let patience = if bad { policy.errors.bad_quiet_after } else { policy.errors.quiet_after };
+    if let Some(over) = over(facts, tally, patience, now) {
+        return over;
+    }
+    let message = format!("{} met errors of the device beneath it: {}", describe(&known.facts), told(tally));
+    raised(severity, Status::Degraded, message, records(tally), &clears_when(patience), Some(tally.first.time))
+}
+
+/// The filesystem found its own structures or data to be wrong (ext4's EFSCORRUPTED and EFSBADCRC, XFS's verifiers, btrfs's checksums, dm-verity
+/// and dm-integrity). BAD, degraded: that data is lost is for a check to prove. SUSPECT where redundancy put all of it right.
+/// Clears after `bad_quiet_after` without another.
+pub fn corrupted(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
+    let Some(tally) = tally(facts, known, Class::FsCorruption) else { return Some(Verdict::Clear) };
+    let healed = tally.last_uncorrected.is_none();
+    let severity = if healed { Severity::Suspect } else { Severity::Bad };
+    let patience = if healed { policy.errors.quiet_after } else { policy.errors.bad_quiet_after };
+    if let Some(over) = over(facts, tally, patience, now) {
+        return over;
+    }
+    let what = if healed { "found damaged data and put it right" } else { "found its own data to be damaged" };
+    let message = format!("{} {what}: {}", describe(&known.facts), told(tally));
+    raised(severity, Status::Degraded, message, records(tally), &clears_when(patience), Some(tally.first.time))
+}
+
+/// The filesystem has stopped itself. Sources: the kernel's log, and the superblock option `shutdown` (ext4, XFS and btrfs of newer kernels).
+/// BAD, inaccessible. Clears when it is unmounted, or answers again where the log alone told of it.
+pub fn shutdown(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
+    let volume = &known.facts;
+    let marked = volume.mounts.iter().find(|mount| mount.super_options.iter().any(|option| option == "shutdown"));
+    let tally = tally(facts, known, Class::FsShutdown);
+    if marked.is_none() {
+        if let Some(error) = facts.mounts.error() {
+            return unknown(error);
+        }
+        let Some(tally) = tally else { return Some(Verdict::Clear) };
+        if answers_after(facts, known, tally.last.time) {
+            return Some(Verdict::Clear);
+        }
+    }
+    let mut proof = tally.map(records).unwrap_or_default();
+    if let (Some(mount), Some(at)) = (marked, facts.mounts.at()) {
+        proof.extend(mount_line_of(facts, &mount.path).map(|line| evidence(MOUNTINFO, at, line)));
+    }
+    let message = format!("{} has shut itself down: every access fails", describe(volume));
+    let clears = "it is unmounted, or answers again";
+    raised(Severity::Bad, Status::Inaccessible, message, proof, clears, tally.map(|tally| tally.first.time))
+}
+
+/// A directory of it could be read since.
+fn answers_after(facts: &Facts, known: &KnownVolume, time: Timestamp) -> bool {
+    known.facts.mounts.iter().filter_map(|mount| facts.probes.get(&mount.path)).any(|probe| {
+        let answered = probe.result.at().is_some_and(|at| at > time);
+        answered && probe.result.value().is_some_and(|value| value.readdir.is_ok() && value.statfs.is_ok())
+    })
+}
+
+/// Reads or writes of the volume's own device failed, or sectors of a drive beneath that lie in the volume and that nothing else holds.
+/// SUSPECT; BAD when a sector fails again, from `bad_sectors` distinct sectors or `bad_episodes` episodes within `window`: then, where the drive
+/// itself said that it could not read them, DATA_LOSS: nobody else has them. Clears after `quiet_after` (BAD: `bad_quiet_after`).
+pub fn io_errors(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
+    let own = [Class::Io, Class::Medium, Class::Timeout].into_iter().filter_map(|class| tally(facts, known, class)).map(|tally| Source {
+        tally,
+        places: tally.places.iter().collect(),
+        medium: false,
+        what: format!("reads or writes of {} failed", known.facts.device.as_deref().unwrap_or("its device")),
+    });
+    let beneath = known.facts.drive_ids.iter().flat_map(|id| of_drive(facts, known, id));
+    let mut worst: Option<(Severity, Status, Source<'_>)> = None;
+    let mut undecided = None;
+    for source in own.chain(beneath) {
+        let (severity, status) = source.judge(policy);
+        let patience = if severity == Severity::Bad { policy.errors.bad_quiet_after } else { policy.errors.quiet_after };
+        match over(facts, source.tally, patience, now) {
+            Some(Some(Verdict::Unknown { why })) => undecided = Some(why),
+            Some(_) => {}
+            None if worst.as_ref().is_none_or(|known| (known.0, known.1) < (severity, status)) => worst = Some((severity, status, source)),
+            None => {}
+        }
+    }
+    let Some((severity, status, source)) = worst else {
+        return undecided.map_or(Some(Verdict::Clear), unknown);
+    };
+    let patience = if severity == Severity::Bad { policy.errors.bad_quiet_after } else { policy.errors.quiet_after };
+    let message = format!("{}: {}", source.what, told(source.tally));
+    raised(severity, status, message, records(source.tally), &clears_when(patience), Some(source.tally.first.time))
+}
+
+struct Source<'a> {
+    tally: &'a Tally,
+    places: Vec<&'a Place>,
+    /// The drive's own word that it could not read.
+    medium: bool,
+    what: String,
+}
+
+impl Source<'_> {
+    fn judge(&self, policy: &Policy) -> (Severity, Status) {
+        let errors = &policy.errors;
+        if self.tally.last_uncorrected.is_none() {
+            return (Severity::Suspect, Status::Degraded);
+        }
+        let again = self.places.iter().any(|place| place.times > 1);
+        let many = self.places.len() as u64 >= u64::from(errors.bad_sectors);
+        let often = self.tally.episodes_within(errors.window) >= errors.bad_episodes as usize;
+        match again || many || often {
+            true if self.medium && self.tally.failed_reads > 0 && (again || many) => (Severity::Bad, Status::DataLoss),
+            true => (Severity::Bad, Status::Degraded),
+            false => (Severity::Suspect, Status::Degraded),
+        }
+    }
+}
+
+/// What a drive's failing sectors mean for a volume in which they lie, and that stands on this drive alone.
+fn of_drive<'a>(facts: &'a Facts, known: &KnownVolume, id: &DriveId) -> Vec<Source<'a>> {
+    let exposed = known.facts.stack.impact(&|drive| drive == id) == Impact::Exposed;
+    let (true, Some(inventory), Some(memory)) = (exposed, facts.inventory(), facts.errors(&Subject::Drive(id.clone()))) else {
+        return Vec::new();
+    };
+    let told = [Class::Medium, Class::Io].into_iter().filter_map(|class| memory.get(class).map(|tally| (class, tally)));
+    let source = |(class, tally): (Class, &'a Tally)| {
+        let here = |place: &&Place| lies_in(inventory, &facts.layers, &known.facts, &place.device, place.sector);
+        let places: Vec<&Place> = tally.places.iter().filter(here).collect();
+        if places.is_empty() {
+            return None;
+        }
+        let sectors = list(places.iter().map(|place| format!("{} of {}", place.sector, place.device)));
+        let what = format!("sectors of drive {id} that lie in the volume failed ({sectors}), and there is no other copy");
+        Some(Source { tally, places, medium: class == Class::Medium, what })
+    };
+    told.filter_map(source).collect()
+}
+
+/// What was said of a device that carries no volume: a filesystem whose mount failed, an array or a mapping whose reads fail. As the volumes' rules,
+/// and SUSPECT at most where nobody uses it.
+pub fn device(facts: &Facts, name: &str, policy: &Policy, now: Timestamp) -> Vec<(Reason, Option<Verdict>)> {
+    let memory = facts.errors(&Subject::Device(name.to_owned()));
+    let said = |classes: &[Class], what: &str| {
+        let Some(tally) = classes.iter().find_map(|class| memory?.get(*class)) else { return Some(Verdict::Clear) };
+        if let Some(over) = over(facts, tally, policy.errors.quiet_after, now) {
+            return over;
+        }
+        let message = format!("{name} {what}: {}", told(tally));
+        let clears = clears_when(policy.errors.quiet_after);
+        raised(Severity::Suspect, Status::Degraded, message, records(tally), &clears, Some(tally.first.time))
+    };
+    vec![
+        (Reason::IoErrors, said(&[Class::Medium, Class::Io, Class::Timeout], "failed reads or writes")),
+        (Reason::FilesystemErrors, said(&[Class::FsError, Class::FsShutdown], "has a filesystem that met errors of its device")),
+        (Reason::FilesystemCorrupted, said(&[Class::FsCorruption], "has a filesystem that found its own data to be damaged")),
+    ]
+}
+
+pub fn tally<'a>(facts: &'a Facts, known: &KnownVolume, class: Class) -> Option<&'a Tally> {
+    facts.errors(&Subject::Volume(known.facts.id.clone()))?.get(class)
+}
+
+fn describe(volume: &VolumeFacts) -> String {
+    let kind = volume.fs_type.as_deref().unwrap_or("filesystem");
+    let place = volume.mounts.first().map(|mount| format!(" mounted at {}", mount.path)).unwrap_or_default();
+    format!("the {kind} on {}{place}", volume.device.as_deref().unwrap_or("an unknown device"))
+}

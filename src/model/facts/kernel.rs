@@ -1,0 +1,398 @@
+//! What the kernel's log has said, laid at the door of the drive, the volume or the device that it is about.
+//!
+//! In: batches of events, as the reader hands them over, and notices of filesystem errors. Out: a memory a subject. Nothing is counted twice:
+//! what a reader tells again after a restart is known by its number. May not enter: whether something is bad.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::model::block::{BlockDevice, Layer};
+use crate::model::facts::names::Names;
+use crate::model::facts::{Change, Facts, elapsed};
+use crate::model::finding::Subject;
+use crate::model::ids::DriveId;
+use crate::model::kernel::event::{Batch, Blame, Class, Cursor, Device, Event, Line};
+use crate::model::kernel::memory::Memory;
+use crate::model::policy::ErrorPolicy;
+use crate::model::report::FsError;
+
+/// Events that wait to be laid at a door, at most: at a start, until drives and mounts are known.
+const MAX_PENDING: usize = 1024;
+/// A filesystem may complain while it is being mounted, before the mount table shows it.
+const MOUNT_LAG: Duration = Duration::from_secs(5);
+/// A notice waits this long for the log to tell of the same error with more words.
+const NOTICE_LAG: Duration = Duration::from_secs(2);
+/// Things whose errors are remembered; the ones that were quiet longest go first.
+const MAX_SUBJECTS: usize = 4096;
+
+#[derive(Clone, Debug, Default)]
+pub struct KernelFacts {
+    pub names: Names,
+    /// What was said of each. Kept in the store, also while the thing is not here.
+    pub errors: BTreeMap<Subject, Arc<Memory>>,
+    pub progress: Arc<Progress>,
+    /// False once the reader has said that it cannot read: then silence is no news.
+    deaf: bool,
+}
+
+/// How far the log is counted; stored together with what was counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    pub cursor: Option<Cursor>,
+    /// Counted, and not yet laid at a door.
+    pub pending: Vec<Pending>,
+    /// Until then something may have been said that nobody heard: the ring overran, or the log could not be read.
+    pub deaf_until: Option<Timestamp>,
+    /// Incidents about devices that nobody knows.
+    pub unattributed: u64,
+    pub last_unattributed: Option<Line>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pending {
+    Event { event: Event, since: Timestamp },
+    Notice { notice: FsError, since: Timestamp },
+}
+
+/// Whose it is.
+enum Door {
+    Of(Vec<Subject>),
+    /// Perhaps somebody's soon.
+    NotYet,
+    Nobodys,
+}
+
+impl KernelFacts {
+    /// Since when the log has been heard without a gap, as far as a rule that waits for quiet needs it; None while it is not heard at all.
+    pub fn quiet_since(&self, last: Timestamp) -> Option<Timestamp> {
+        (!self.deaf).then(|| self.progress.deaf_until.map_or(last, |until| until.max(last)))
+    }
+}
+
+impl Facts {
+    pub fn errors(&self, subject: &Subject) -> Option<&Memory> {
+        self.kernel.errors.get(subject).map(Arc::as_ref)
+    }
+
+    /// What the store remembers, at the start or late.
+    pub(crate) fn restore_errors(&mut self, errors: Vec<(Subject, Memory)>, progress: Option<Progress>) {
+        for (subject, old) in errors {
+            let known = self.kernel.errors.entry(subject).or_default();
+            Arc::make_mut(known).join(old);
+        }
+        let Some(old) = progress else { return };
+        let ours = Arc::make_mut(&mut self.kernel.progress);
+        if ours.cursor.is_none() {
+            let pending = std::mem::replace(ours, old).pending;
+            ours.pending.extend(pending);
+        } else {
+            // The reader did not wait; what it told since is newer.
+            ours.unattributed = ours.unattributed.max(old.unattributed);
+            ours.deaf_until = ours.deaf_until.max(old.deaf_until);
+        }
+    }
+
+    pub(super) fn kernel_log(&mut self, batch: Batch, now: Timestamp) -> Change {
+        let before = self.kernel.progress.cursor.clone();
+        let same_boot = before.as_ref().is_some_and(|cursor| cursor.boot_id == batch.cursor.boot_id);
+        if before.is_some() && !same_boot {
+            self.new_boot();
+        }
+        for attached in &batch.attached {
+            self.kernel.names.appeared(&attached.name, attached.at);
+        }
+        let counted_to = before.filter(|_| same_boot).and_then(|cursor| {
+            let lost_more = batch.cursor.lost > cursor.lost;
+            if lost_more {
+                Arc::make_mut(&mut self.kernel.progress).deaf_until = Some(now);
+            }
+            cursor.counted_to
+        });
+        if !same_boot && batch.cursor.lost > 0 {
+            Arc::make_mut(&mut self.kernel.progress).deaf_until = Some(now);
+        }
+        let mut change = Change::Nothing;
+        for event in batch.events {
+            if counted_to.is_some_and(|counted| event.seq <= counted) {
+                continue;
+            }
+            change = change.max(self.hear(event, now));
+        }
+        Arc::make_mut(&mut self.kernel.progress).cursor = Some(batch.cursor);
+        change.max(self.retry_pending(now))
+    }
+
+    pub(super) fn fs_error(&mut self, notice: FsError, now: Timestamp) -> Change {
+        self.put_off(Pending::Notice { notice, since: now });
+        self.retry_pending(now)
+    }
+
+    /// The reader has said how it is.
+    pub(super) fn kernel_log_heard(&mut self, heard: bool, now: Timestamp) {
+        if self.kernel.deaf && heard {
+            Arc::make_mut(&mut self.kernel.progress).deaf_until = Some(now);
+        }
+        self.kernel.deaf = !heard;
+    }
+
+    fn hear(&mut self, event: Event, now: Timestamp) -> Change {
+        match self.door(&event, now, now) {
+            Door::Of(subjects) => self.lay(subjects, &event),
+            Door::NotYet => {
+                self.put_off(Pending::Event { event, since: now });
+                Change::Nothing
+            }
+            Door::Nobodys => self.nobodys(&event),
+        }
+    }
+
+    fn lay(&mut self, subjects: Vec<Subject>, event: &Event) -> Change {
+        let mut change = Change::Nothing;
+        for subject in subjects {
+            let memory = self.kernel.errors.entry(subject).or_default();
+            let new = Arc::make_mut(memory).take(event);
+            change = change.max(if new { Change::Material } else { Change::Figures });
+        }
+        if self.kernel.errors.len() > MAX_SUBJECTS {
+            let quietest = self.kernel.errors.iter().min_by_key(|(_, memory)| memory.last()).map(|(subject, _)| subject.clone());
+            quietest.and_then(|subject| self.kernel.errors.remove(&subject));
+        }
+        change
+    }
+
+    fn nobodys(&mut self, event: &Event) -> Change {
+        let progress = Arc::make_mut(&mut self.kernel.progress);
+        progress.unattributed = progress.unattributed.saturating_add(event.count);
+        progress.last_unattributed = Some(event.last.clone());
+        Change::Figures
+    }
+
+    fn put_off(&mut self, pending: Pending) {
+        let waiting = &mut Arc::make_mut(&mut self.kernel.progress).pending;
+        waiting.push(pending);
+        if waiting.len() > MAX_PENDING
+            && let Pending::Event { event, .. } = waiting.remove(0)
+        {
+            self.nobodys(&event);
+        }
+    }
+
+    /// Looks again at what could not be laid at a door.
+    pub(super) fn retry_pending(&mut self, now: Timestamp) -> Change {
+        if self.kernel.progress.pending.is_empty() {
+            return Change::Nothing;
+        }
+        let waiting = std::mem::take(&mut Arc::make_mut(&mut self.kernel.progress).pending);
+        let mut change = Change::Nothing;
+        let mut still = Vec::new();
+        for pending in waiting {
+            match &pending {
+                Pending::Event { event, since } => match self.door(event, *since, now) {
+                    Door::Of(subjects) => change = change.max(self.lay(subjects, event)),
+                    Door::NotYet => still.push(pending),
+                    Door::Nobodys => change = change.max(self.nobodys(event)),
+                },
+                Pending::Notice { notice, since } => match self.notice(notice, *since, now) {
+                    Some(said) => change = change.max(said),
+                    None => still.push(pending),
+                },
+            }
+        }
+        if !still.is_empty() {
+            Arc::make_mut(&mut self.kernel.progress).pending = still;
+        }
+        change
+    }
+
+    /// A notice counts where the log has not told of the same; None: wait.
+    fn notice(&mut self, notice: &FsError, since: Timestamp, now: Timestamp) -> Option<Change> {
+        let due = self.kernel.deaf || elapsed(since, now) >= NOTICE_LAG;
+        let mounts = self.mount_table()?;
+        // By the mount it was seen on: btrfs's subvolumes have numbers of their own.
+        let shown = mounts.mounts.iter().find(|mount| mount.dev == notice.dev || mount.mount_point == notice.path);
+        let volume =
+            shown.and_then(|mount| self.volumes.values().find(|known| known.facts.mounts.iter().any(|m| m.path == mount.mount_point)));
+        let Some(volume) = volume else { return due.then_some(Change::Nothing) };
+        let subject = Subject::Volume(volume.facts.id.clone());
+        let told = |class: Class| {
+            let last = self.errors(&subject).and_then(|memory| memory.get(class)).map(|tally| tally.last.time);
+            last.is_some_and(|last| elapsed(last, notice.at) <= NOTICE_LAG || elapsed(notice.at, last) <= NOTICE_LAG && last >= notice.at)
+        };
+        if [Class::FsCorruption, Class::FsError, Class::FsShutdown].into_iter().any(told) {
+            return Some(Change::Nothing);
+        }
+        if !due {
+            return None;
+        }
+        let device = volume.facts.device.clone().map_or(Device::Number(notice.dev), Device::Block);
+        Some(self.lay(vec![subject], &event_of(notice, device)))
+    }
+
+    /// Whose an event is. Of drives: by the name at the time of the record. Of what stands above them, and of filesystems: the volumes on that
+    /// device, else the device itself.
+    fn door(&self, event: &Event, since: Timestamp, now: Timestamp) -> Door {
+        let Some(inventory) = self.inventory() else { return Door::NotYet };
+        let names = || std::iter::once(&event.device).chain(&event.also);
+        if !event.class.is_of_filesystem() {
+            if let Some(drive) = names().find_map(|name| self.drive_named(name, event.first.time)) {
+                return Door::Of(vec![Subject::Drive(drive.clone())]);
+            }
+        }
+        if self.mount_table().is_none() {
+            return Door::NotYet;
+        }
+        let device = names().find_map(|name| match name {
+            Device::Block(name) => inventory.devices.get(name),
+            Device::Number(dev) => inventory.devices.values().find(|device| device.dev == *dev),
+            _ => None,
+        });
+        let uuid = names().find_map(|name| match name {
+            Device::FilesystemId(uuid) => Some(uuid.as_str()),
+            _ => None,
+        });
+        let volumes = self.volumes_on(device, names(), uuid);
+        if !volumes.is_empty() {
+            return Door::Of(volumes);
+        }
+        if event.class.is_of_filesystem() && !self.mount_settled(since, now) {
+            return Door::NotYet;
+        }
+        match device {
+            Some(device) if !is_none_of_ours(device) => Door::Of(vec![Subject::Device(device.name.clone())]),
+            _ => Door::Nobodys,
+        }
+    }
+
+    fn mount_settled(&self, since: Timestamp, now: Timestamp) -> bool {
+        elapsed(since, now) >= MOUNT_LAG
+    }
+
+    fn drive_named(&self, name: &Device, at: Timestamp) -> Option<&DriveId> {
+        let names = &self.kernel.names;
+        names.holder(name, at).or_else(|| match name {
+            Device::Ata { port, device: Some(_) } => names.holder(&Device::Ata { port: *port, device: None }, at),
+            // `nvme0c1n1` is controller 1's path to a namespace of subsystem 0; drivers/nvme/host/multipath.c.
+            Device::Block(path) => names.holder(&Device::Nvme(path_controller(path)?), at),
+            _ => None,
+        })
+    }
+
+    /// Volumes whose filesystem is on this device. A device that has gone is known by the volumes that still name it.
+    fn volumes_on<'a>(&self, device: Option<&BlockDevice>, names: impl Iterator<Item = &'a Device>, uuid: Option<&str>) -> Vec<Subject> {
+        let mut wanted: Vec<&str> =
+            names.filter_map(|name| if let Device::Block(name) = name { Some(name.as_str()) } else { None }).collect();
+        wanted.extend(device.map(|device| device.name.as_str()));
+        let on = |known: &&crate::model::facts::KnownVolume| {
+            let facts = &known.facts;
+            let member = facts.fs_type.as_deref() == Some("btrfs") && facts.devices.iter().any(|name| wanted.contains(&name.as_str()));
+            facts.device.as_deref().is_some_and(|name| wanted.contains(&name))
+                || member
+                || uuid.is_some() && facts.fs_uuid.as_deref() == uuid
+        };
+        self.volumes.values().filter(on).map(|known| Subject::Volume(known.facts.id.clone())).collect()
+    }
+
+    /// After the volumes have changed: what was said of a device before its filesystem was seen is the volume's, and what ends with a mount is over.
+    pub(super) fn follow_volumes(&mut self, gone: &[crate::model::ids::VolumeId]) {
+        for id in gone {
+            self.end_of_mount(&Subject::Volume(id.clone()));
+        }
+        let devices: Vec<String> = self
+            .kernel
+            .errors
+            .keys()
+            .filter_map(|subject| if let Subject::Device(name) = subject { Some(name.clone()) } else { None })
+            .collect();
+        for name in devices {
+            let own = self
+                .volumes
+                .values()
+                .find(|known| known.facts.device.as_deref() == Some(name.as_str()))
+                .map(|known| known.facts.id.clone());
+            if let Some(volume) = own
+                && let Some(memory) = self.kernel.errors.remove(&Subject::Device(name))
+            {
+                Arc::make_mut(self.kernel.errors.entry(Subject::Volume(volume)).or_default()).join((*memory).clone());
+            }
+        }
+    }
+
+    /// A shutdown, and a read-only state, last as long as the mount.
+    fn end_of_mount(&mut self, subject: &Subject) {
+        let Some(memory) = self.kernel.errors.get_mut(subject) else { return };
+        if memory.get(Class::FsShutdown).is_some() || memory.get(Class::ReadOnly).is_some() {
+            Arc::make_mut(memory).tallies.retain(|class, _| !matches!(class, Class::FsShutdown | Class::ReadOnly));
+        }
+        if memory.is_empty() {
+            self.kernel.errors.remove(subject);
+        }
+    }
+
+    fn new_boot(&mut self) {
+        let subjects: Vec<Subject> = self.kernel.errors.keys().cloned().collect();
+        for subject in &subjects {
+            self.end_of_mount(subject);
+        }
+    }
+
+    /// Drops memories that no rule looks at any more: longer than the longest patience, and than the window.
+    pub fn forget_errors(&mut self, policy: &ErrorPolicy, now: Timestamp) {
+        let keep = policy.bad_quiet_after.max(policy.window).max(policy.quiet_after).saturating_mul(2);
+        let Ok(age) = jiff::SignedDuration::try_from(keep) else { return };
+        let Ok(since) = now.checked_sub(age) else { return };
+        let old = |memory: &Memory| memory.tallies.values().any(|tally| tally.last.time < since);
+        if !self.kernel.errors.values().any(|memory| old(memory)) {
+            return;
+        }
+        for memory in self.kernel.errors.values_mut().filter(|memory| old(memory)) {
+            Arc::make_mut(memory).forget_before(since);
+        }
+        self.kernel.errors.retain(|_, memory| !memory.is_empty());
+    }
+}
+
+/// `nvme1` of `nvme0c1n1`.
+fn path_controller(path: &str) -> Option<String> {
+    let (subsystem, rest) = path.strip_prefix("nvme")?.split_once('c')?;
+    let (controller, namespace) = rest.split_once('n')?;
+    let numbers = [subsystem, controller, namespace].iter().all(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
+    numbers.then(|| format!("nvme{controller}"))
+}
+
+/// Optical, memory and foreign devices: nothing of them is told by their name alone. A loop device that carries a volume is the volume's matter.
+fn is_none_of_ours(device: &BlockDevice) -> bool {
+    matches!(device.layer, Layer::Other | Layer::Loop { .. }) && device.drive.is_none()
+}
+
+/// The notice in the shape of an incident. Errors of checks are corruption: EUCLEAN and EBADMSG are ext4's EFSCORRUPTED and EFSBADCRC.
+fn event_of(notice: &FsError, device: Device) -> Event {
+    let class = if matches!(notice.errno, 74 | 117) { Class::FsCorruption } else { Class::FsError };
+    let inode = notice.inode.map(|inode| format!(", inode {inode}")).unwrap_or_default();
+    let text = format!("FAN_FS_ERROR on {}: errno {}{inode}, {} since the last notice", notice.path, notice.errno, notice.count);
+    let line = Line { time: notice.at, text };
+    Event {
+        seq: 0,
+        class,
+        blame: Blame::No,
+        device,
+        also: Vec::new(),
+        count: u64::from(notice.count.max(1)),
+        records: 1,
+        suppressed: 0,
+        sectors: Vec::new(),
+        more_sectors: 0,
+        operation: None,
+        corrected: false,
+        rule: "fanotify".to_owned(),
+        first: line.clone(),
+        last: line,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+use super::*;
+use crate::model::fixture::*;
+use crate::model::ids::VolumeId;
+use crate::model::kernel::event::Attached;
+use crate::model::report::{Report, Source, SourceStatus};
+
+fn cursor(counted_to: u64) -> Cursor {
+    Cursor { boot_id: "boot".into(), counted_to: Some(counted_to), reread_from: counted_to + 1, lost: 0 }
+}
+
+fn batch(events: Vec<Event>) -> Batch {
+    let counted_to = events.iter().map(|event| event.seq).max().unwrap_or(0);
+    Batch { cursor: cursor(counted_to), events, attached: Vec::new(), history: false }
+}
+
+fn numbered(seq: u64, event: Event) -> Event {
+    Event { seq, ..event }
+}
+
+fn plain() -> World {
+    let part = device("sda1", "8:1", Layer::Partition { number: 1, start_bytes: 1 << 20 }, &["sda"]);
+    let mut world = World::default().disk("sda", "8:0", "A").with(part).uuid("sda1", "u").mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    world.read_all(0);
+    world
+}
+
+fn drive_a() -> Subject {
+    Subject::Drive(DriveId::new("A"))
+}
+
+fn data() -> Subject {
+    Subject::Volume(volume("fs:u"))
+}
+
+fn count(world: &World, subject: &Subject, class: Class) -> Option<u64> {
+    world.facts.errors(subject)?.get(class).map(|tally| tally.incidents)
+}
+
+#[test]
+fn a_drives_errors_are_the_drives_and_a_filesystems_the_volumes() {
+    let mut world = plain();
+    let events = vec![
+        numbered(5, event(Class::Medium, "sda", at(1), &[4096])),
+        numbered(6, event(Class::FsError, "sda1", at(1), &[])),
+        numbered(7, event(Class::Io, "sda1", at(1), &[8])),
+    ];
+    assert_eq!(world.tell(Report::KernelLog(batch(events)), 1), Change::Material);
+    assert_eq!((count(&world, &drive_a(), Class::Medium), count(&world, &drive_a(), Class::Io)), (Some(1), Some(1)));
+    assert_eq!((count(&world, &data(), Class::FsError), count(&world, &data(), Class::Io)), (Some(1), None));
+}
+
+#[test]
+fn what_a_reader_tells_again_is_counted_once_and_another_boot_counts_anew() {
+    let mut world = plain();
+    let flood: Vec<Event> = (10..20).map(|seq| numbered(seq, event(Class::Io, "sda", at(1), &[seq]))).collect();
+    world.tell(Report::KernelLog(batch(flood.clone())), 1);
+    assert_eq!(world.tell(Report::KernelLog(batch(flood.clone())), 2), Change::Nothing);
+    world.tell(Report::KernelLog(batch(flood.into_iter().chain([numbered(20, event(Class::Io, "sda", at(3), &[1]))]).collect())), 3);
+    assert_eq!(count(&world, &drive_a(), Class::Io), Some(11));
+    let mut other = batch(vec![numbered(3, event(Class::Io, "sda", at(4), &[1]))]);
+    other.cursor.boot_id = "another".into();
+    world.tell(Report::KernelLog(other), 4);
+    assert_eq!(count(&world, &drive_a(), Class::Io), Some(12));
+}
+
+#[test]
+fn what_comes_before_drives_and_mounts_are_known_waits_for_them() {
+    let mut world = plain();
+    let (inventory, mounts) = (world.inventory.clone(), world.mounts.clone());
+    world.facts = Facts::default();
+    let events = vec![numbered(1, event(Class::Medium, "sda", at(0), &[])), numbered(2, event(Class::FsShutdown, "sda1", at(0), &[]))];
+    world.tell(Report::KernelLog(batch(events)), 0);
+    assert_eq!(world.facts.kernel.progress.pending.len(), 2);
+    (world.inventory, world.mounts) = (inventory, mounts);
+    world.scan(1);
+    assert_eq!(count(&world, &drive_a(), Class::Medium), Some(1));
+    world.read_mounts(1);
+    assert_eq!(count(&world, &data(), Class::FsShutdown), Some(1));
+    assert!(world.facts.kernel.progress.pending.is_empty());
+}
+
+#[test]
+fn a_filesystem_that_fails_to_mount_is_the_devices_until_it_is_mounted() {
+    let mut world = plain();
+    world.mounts.mounts.clear();
+    world.read_mounts(1);
+    world.tell(Report::KernelLog(batch(vec![numbered(1, event(Class::FsCorruption, "sda1", at(2), &[]))])), 2);
+    assert!(world.facts.kernel.errors.is_empty());
+    world.tell(Report::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) }, 8);
+    assert_eq!(count(&world, &Subject::Device("sda1".into()), Class::FsCorruption), Some(1));
+    world = world.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    world.read_mounts(9);
+    assert_eq!(count(&world, &data(), Class::FsCorruption), Some(1));
+    assert!(world.facts.errors(&Subject::Device("sda1".into())).is_none());
+}
+
+#[test]
+fn a_shutdown_ends_with_the_mount_and_corruption_does_not() {
+    let mut world = plain();
+    let events =
+        vec![numbered(1, event(Class::FsShutdown, "sda1", at(1), &[])), numbered(2, event(Class::FsCorruption, "sda1", at(1), &[]))];
+    world.tell(Report::KernelLog(batch(events)), 1);
+    world.umount("/data");
+    world.read_mounts(2);
+    assert_eq!((count(&world, &data(), Class::FsShutdown), count(&world, &data(), Class::FsCorruption)), (None, Some(1)));
+}
+
+#[test]
+fn a_drive_that_is_gone_is_still_the_one_that_had_the_name() {
+    let mut world = plain();
+    world.pull("sda");
+    world.scan(5);
+    world.plug("sda", "8:0", "B");
+    world.scan(60);
+    world.tell(Report::KernelLog(batch(vec![numbered(1, event(Class::Io, "sda", at(6), &[]))])), 61);
+    assert_eq!(count(&world, &drive_a(), Class::Io), Some(1));
+    assert_eq!(world.facts.errors(&Subject::Drive(DriveId::new("B"))), None);
+}
+
+#[test]
+fn a_boot_record_older_than_the_names_device_is_nobodys() {
+    let mut world = plain();
+    let mut said = batch(vec![numbered(1, event(Class::Medium, "sda", at(-500), &[]))]);
+    said.attached = vec![Attached { seq: 2, name: "sda".into(), at: at(-300) }];
+    world.tell(Report::KernelLog(said), 1);
+    assert!(world.facts.errors(&drive_a()).is_none());
+}
+
+#[test]
+fn errors_of_what_nobody_knows_are_counted_and_blame_nobody() {
+    let mut world = plain();
+    let sr = device("sr0", "11:0", Layer::Other, &[]);
+    world = world.with(sr);
+    world.scan(1);
+    let events = vec![numbered(1, event(Class::Io, "sr0", at(2), &[])), numbered(2, event(Class::Medium, "sdz", at(2), &[]))];
+    world.tell(Report::KernelLog(batch(events)), 2);
+    assert!(world.facts.kernel.errors.is_empty());
+    assert_eq!(world.facts.kernel.progress.unattributed, 2);
+}
+
+#[test]
+fn a_notice_counts_only_where_the_log_did_not_tell() {
+    let notice =
+        |second: i64| FsError { at: at(second), dev: "8:1".parse().unwrap(), path: "/data".into(), errno: 117, count: 1, inode: Some(12) };
+    let tick = |world: &mut World, second: i64| {
+        world.tell(Report::Source { source: Source::Udev, status: SourceStatus::Active(second.to_string()) }, second);
+    };
+    let mut both = plain();
+    both.tell(Report::FsError(notice(10)), 10);
+    both.tell(Report::KernelLog(batch(vec![numbered(1, event(Class::FsCorruption, "sda1", at(10), &[]))])), 10);
+    tick(&mut both, 20);
+    assert_eq!(count(&both, &data(), Class::FsCorruption), Some(1));
+    let mut alone = plain();
+    alone.tell(Report::FsError(notice(10)), 10);
+    assert_eq!(count(&alone, &data(), Class::FsCorruption), None, "the log may still tell");
+    tick(&mut alone, 13);
+    assert_eq!(count(&alone, &data(), Class::FsCorruption), Some(1));
+}
+
+#[test]
+fn what_was_stored_goes_on_and_its_records_are_not_counted_again() {
+    let mut world = plain();
+    world.tell(Report::KernelLog(batch(vec![numbered(9, event(Class::Io, "sda", at(1), &[7]))])), 1);
+    let stored: Vec<(Subject, Memory)> =
+        world.facts.kernel.errors.iter().map(|(subject, memory)| (subject.clone(), (**memory).clone())).collect();
+    let progress = (*world.facts.kernel.progress).clone();
+    let mut next = plain();
+    next.facts.restore_errors(stored, Some(progress));
+    next.tell(Report::KernelLog(batch(vec![numbered(9, event(Class::Io, "sda", at(1), &[7]))])), 2);
+    assert_eq!(count(&next, &drive_a(), Class::Io), Some(1));
+    next.tell(Report::KernelLog(batch(vec![numbered(12, event(Class::Io, "sda", at(3), &[7]))])), 3);
+    assert_eq!(count(&next, &drive_a(), Class::Io), Some(2));
+}
+
+#[test]
+fn a_gap_in_the_log_starts_the_quiet_anew_and_a_log_that_is_not_read_is_never_quiet() {
+    let mut world = plain();
+    world.tell(Report::KernelLog(batch(vec![numbered(1, event(Class::Io, "sda", at(1), &[7]))])), 1);
+    assert_eq!(world.facts.kernel.quiet_since(at(1)), Some(at(1)));
+    let mut gap = batch(Vec::new());
+    gap.cursor = Cursor { lost: 500, ..cursor(900) };
+    world.tell(Report::KernelLog(gap), 50);
+    assert_eq!(world.facts.kernel.quiet_since(at(1)), Some(at(50)));
+    world.tell(Report::Source { source: Source::KernelLog, status: SourceStatus::Down("no".into()) }, 60);
+    assert_eq!(world.facts.kernel.quiet_since(at(1)), None);
+    world.tell(Report::Source { source: Source::KernelLog, status: SourceStatus::Active("yes".into()) }, 90);
+    assert_eq!(world.facts.kernel.quiet_since(at(1)), Some(at(90)));
+}
+
+#[test]
+fn paths_of_multipath_nvme_name_their_controller() {
+    assert_eq!(path_controller("nvme0c1n2").as_deref(), Some("nvme1"));
+    for other in ["nvme0n1", "nvmec1n1", "sda", "nvme0c1", "nvme0c1nx"] {
+        assert_eq!(path_controller(other), None);
+    }
+    let _ = VolumeId::known("x");
+}

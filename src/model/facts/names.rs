@@ -1,0 +1,178 @@
+//! Which drive each of the kernel's names means, and meant: names are reused as soon as they are free, and a record is about the drive that had the
+//! name when it was written.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::block::{Inventory, Layer};
+use crate::model::drive::DriveFacts;
+use crate::model::facts::elapsed;
+use crate::model::ids::DriveId;
+use crate::model::kernel::event::Device;
+
+/// Former holders of a name that are kept.
+const MAX_FORMER: usize = 4;
+/// A new device speaks in the log before the scan that shows it has ended.
+const SCAN_LAG: Duration = Duration::from_secs(30);
+
+/// Names of drives and of their partitions, now and before.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    holders: BTreeMap<Device, Vec<Holder>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Holder {
+    drive: DriveId,
+    /// None: since before anybody looked.
+    from: Option<Timestamp>,
+    until: Option<Timestamp>,
+    /// The log itself told when it appeared.
+    exact: bool,
+}
+
+impl Names {
+    /// After a scan. `first`: nobody has looked before, so what is there may have been there for long.
+    pub fn update(&mut self, inventory: &Inventory, first: bool, now: Timestamp) {
+        let mut current = BTreeMap::new();
+        for drive in &inventory.drives {
+            for name in names_of(drive, inventory) {
+                // Two devices on one libata port: the port alone names neither, `ata3.00` does.
+                current.entry(name).and_modify(|holder| *holder = None).or_insert(Some(drive.id.clone()));
+            }
+        }
+        for (name, holders) in &mut self.holders {
+            let now_held = current.get(name).and_then(Option::as_ref);
+            if let Some(last) = holders.last_mut().filter(|last| last.until.is_none() && Some(&last.drive) != now_held) {
+                last.until = Some(now);
+            }
+        }
+        for (name, drive) in current {
+            let Some(drive) = drive else { continue };
+            let holders = self.holders.entry(name).or_default();
+            if holders.last().is_some_and(|last| last.until.is_none()) {
+                continue;
+            }
+            holders.push(Holder { drive, from: (!first).then_some(now), until: None, exact: false });
+            let surplus = holders.len().saturating_sub(MAX_FORMER);
+            holders.drain(..surplus);
+        }
+    }
+
+    /// The kernel says that the device behind this name appeared then: what was said before was said of another.
+    pub fn appeared(&mut self, name: &str, at: Timestamp) {
+        let Some(holders) = self.holders.get_mut(&Device::Block(name.to_owned())) else { return };
+        if let Some(last) = holders.last_mut().filter(|last| last.from.is_none_or(|from| from >= at && !last.exact)) {
+            (last.from, last.exact) = (Some(at), true);
+        }
+    }
+
+    /// The drive that had this name at that time. A record may be a little older than the scan that first showed its device.
+    pub fn holder(&self, name: &Device, at: Timestamp) -> Option<&DriveId> {
+        let holders = self.holders.get(name)?;
+        let held = holders.iter().rev().find(|holder| holder.from.is_none_or(|from| from <= at));
+        let soon = |holder: &&Holder| !holder.exact && holder.from.is_some_and(|from| elapsed(at, from) <= SCAN_LAG);
+        held.or_else(|| holders.iter().find(soon)).map(|holder| &holder.drive)
+    }
+}
+
+/// Everything that the kernel's log may call this drive.
+fn names_of(drive: &DriveFacts, inventory: &Inventory) -> Vec<Device> {
+    let mut names = Vec::new();
+    for device in &drive.devices {
+        names.push(Device::Block(device.name.clone()));
+        names.push(Device::Number(device.dev));
+        names.extend(device.hctl.clone().map(Device::Hctl));
+        for part in inventory.devices.values() {
+            if matches!(part.layer, Layer::Partition { .. }) && part.below.first() == Some(&device.name) {
+                names.push(Device::Block(part.name.clone()));
+                names.push(Device::Number(part.dev));
+            }
+        }
+    }
+    names.extend(drive.location.controllers.iter().cloned().map(Device::Nvme));
+    if let Some(port) = drive.location.ata_port {
+        names.push(Device::Ata { port, device: None });
+        names.extend(ata_device(drive).map(|device| Device::Ata { port, device: Some(device) }));
+    }
+    names.extend(drive.location.pci.clone().map(Device::Pci));
+    names
+}
+
+/// Behind a port multiplier the link is the SCSI channel; without one the device is the SCSI target (ata_scsi_scan_host(),
+/// drivers/ata/libata-scsi.c).
+fn ata_device(drive: &DriveFacts) -> Option<u32> {
+    let mut fields = drive.location.hctl.as_ref()?.split(':').skip(1).map(|field| field.parse::<u32>().ok());
+    let (channel, target) = (fields.next()??, fields.next()??);
+    Some(channel + target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fixture::{World, at};
+
+    fn block(name: &str) -> Device {
+        Device::Block(name.into())
+    }
+
+    fn holder<'a>(names: &'a Names, name: &str, second: i64) -> Option<&'a str> {
+        names.holder(&block(name), at(second)).map(DriveId::as_str)
+    }
+
+    #[test]
+    fn a_record_is_about_the_drive_that_had_the_name_when_it_was_written() {
+        let mut names = Names::default();
+        let mut world = World::default().disk("sda", "8:0", "A");
+        names.update(&world.inventory, true, at(0));
+        world.pull("sda");
+        names.update(&world.inventory, false, at(100));
+        assert_eq!(holder(&names, "sda", 150), Some("A"), "gone, and still the drive that had it last");
+        world.plug("sda", "8:0", "B");
+        names.update(&world.inventory, false, at(200));
+        assert_eq!((holder(&names, "sda", -50), holder(&names, "sda", 150), holder(&names, "sda", 200)), (Some("A"), Some("A"), Some("B")));
+        assert_eq!(names.holder(&Device::Number("8:0".parse().unwrap()), at(300)).map(DriveId::as_str), Some("B"));
+    }
+
+    #[test]
+    fn what_was_said_of_a_name_before_its_device_appeared_is_nobodys() {
+        let mut names = Names::default();
+        let world = World::default().disk("sda", "8:0", "A");
+        names.update(&world.inventory, true, at(1000));
+        names.appeared("sda", at(500));
+        assert_eq!((holder(&names, "sda", 400), holder(&names, "sda", 500)), (None, Some("A")));
+    }
+
+    #[test]
+    fn a_new_device_may_speak_before_it_is_scanned() {
+        let mut names = Names::default();
+        names.update(&Inventory::default(), true, at(0));
+        let world = World::default().disk("sdb", "8:16", "B");
+        names.update(&world.inventory, false, at(100));
+        assert_eq!((holder(&names, "sdb", 99), holder(&names, "sdb", 10)), (Some("B"), None));
+    }
+
+    #[test]
+    fn ports_controllers_and_partitions_are_names_too() {
+        let mut world = World::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
+        for (at, target) in [(0, "0"), (1, "1")] {
+            let drive = &mut world.inventory.drives[at];
+            drive.location.ata_port = Some(3);
+            drive.location.hctl = Some(format!("2:0:{target}:0"));
+            drive.devices[0].hctl.clone_from(&drive.location.hctl);
+        }
+        world.inventory.drives[0].location.controllers = vec!["nvme7".into()];
+        let part = Layer::Partition { number: 1, start_bytes: 1 << 20 };
+        world = world.with(crate::model::fixture::device("sda1", "8:1", part, &["sda"]));
+        let mut names = Names::default();
+        names.update(&world.inventory, true, at(0));
+        let held = |name: Device| names.holder(&name, at(1)).map(DriveId::to_string);
+        assert_eq!(held(Device::Ata { port: 3, device: None }), None, "two drives on one port");
+        assert_eq!(held(Device::Ata { port: 3, device: Some(1) }).as_deref(), Some("B"));
+        assert_eq!(held(Device::Hctl("2:0:0:0".into())).as_deref(), Some("A"));
+        assert_eq!(held(Device::Nvme("nvme7".into())).as_deref(), Some("A"));
+        assert_eq!((held(block("sda1")).as_deref(), held(block("sdc"))), (Some("A"), None));
+    }
+}

@@ -1,0 +1,322 @@
+//! What the kernel's log has said of one drive, volume or device, as a memory of bounded size: one tally a class of incident. Pure.
+//!
+//! In: events that were found to be about the subject. Out: what the rules of judgement look at: how often, where, how lately. Kept in the store.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::model::kernel::event::{Blame, Class, Event, Line, Operation};
+
+/// Incidents with less than this between them are one episode: a flood is one, and a retry an hour later is another.
+pub const EPISODE_GAP: Duration = Duration::from_secs(600);
+/// The same sector failing again within this time is the same attempt retried (readahead, then the read itself; md's and the drivers' retries).
+pub const RETRY: Duration = Duration::from_secs(10);
+/// Beginnings of episodes that are kept, the latest.
+const MAX_EPISODES: usize = 32;
+/// Places that are kept: the first ones, since a drive that fails all over is told by their number.
+pub const MAX_PLACES: usize = 64;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    pub tallies: BTreeMap<Class, Tally>,
+}
+
+/// All incidents of one class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// The most that any of them said of the drive.
+    pub blame: Blame,
+    pub incidents: u64,
+    pub records: u64,
+    /// Records that the kernel did not print: the counts are lower bounds by at least this.
+    pub suppressed: u64,
+    /// Incidents that redundancy or the drive put right.
+    pub corrected: u64,
+    /// Incidents in which data could not be read.
+    pub failed_reads: u64,
+    pub first: Line,
+    pub last: Line,
+    /// The last incident that was not put right.
+    pub last_uncorrected: Option<Timestamp>,
+    /// When episodes began, latest last.
+    pub episodes: Vec<Timestamp>,
+    pub places: Vec<Place>,
+    /// Failures at other places than those.
+    pub more_places: u64,
+}
+
+/// A sector that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// As the record named it (`sda`, `sda1`).
+    pub device: String,
+    /// Of 512 bytes, from the start of `device`.
+    pub sector: u64,
+    /// Attempts that failed there; retries of one attempt count once.
+    pub times: u32,
+    pub first: Timestamp,
+    pub last: Timestamp,
+}
+
+impl Memory {
+    /// Takes in an event. True when it says something new in kind: a class, a place, an episode.
+    pub fn take(&mut self, event: &Event) -> bool {
+        match self.tallies.get_mut(&event.class) {
+            Some(tally) => tally.take(event),
+            // The rest of an incident whose beginning was told of something else, or is forgotten.
+            None if event.count == 0 => false,
+            None => {
+                self.tallies.insert(event.class, Tally::new(event));
+                true
+            }
+        }
+    }
+
+    pub fn get(&self, class: Class) -> Option<&Tally> {
+        self.tallies.get(&class)
+    }
+
+    /// The latest record of any class.
+    pub fn last(&self) -> Option<Timestamp> {
+        self.tallies.values().map(|tally| tally.last.time).max()
+    }
+
+    /// Drops what was last seen before `since`. True when something went.
+    pub fn forget_before(&mut self, since: Timestamp) -> bool {
+        let before = self.tallies.len();
+        self.tallies.retain(|_, tally| tally.last.time >= since);
+        self.tallies.len() != before
+    }
+
+    /// With an older memory of the same subject. What both have counted (they begin with the same record) is counted once.
+    pub fn join(&mut self, older: Memory) {
+        for (class, old) in older.tallies {
+            match self.tallies.get_mut(&class) {
+                None => {
+                    self.tallies.insert(class, old);
+                }
+                Some(tally) => tally.join(old),
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.tallies.is_empty()
+    }
+}
+
+impl Tally {
+    fn new(event: &Event) -> Tally {
+        let mut tally = Tally {
+            blame: event.blame,
+            incidents: 0,
+            records: 0,
+            suppressed: 0,
+            corrected: 0,
+            failed_reads: 0,
+            first: event.first.clone(),
+            last: event.first.clone(),
+            last_uncorrected: None,
+            episodes: Vec::new(),
+            places: Vec::new(),
+            more_places: 0,
+        };
+        tally.take(event);
+        tally
+    }
+
+    fn take(&mut self, event: &Event) -> bool {
+        let time = event.last.time.max(event.first.time);
+        let mut new = event.blame > self.blame && event.count > 0;
+        if event.count > 0 {
+            self.blame = self.blame.max(event.blame);
+            let quiet = |since: Timestamp| between(since, event.first.time) >= EPISODE_GAP;
+            if self.episodes.is_empty() || quiet(self.last.time) {
+                self.episodes.push(event.first.time);
+                let surplus = self.episodes.len().saturating_sub(MAX_EPISODES);
+                self.episodes.drain(..surplus);
+                new = true;
+            }
+            if event.corrected {
+                self.corrected = self.corrected.saturating_add(event.count);
+            } else {
+                if self.last_uncorrected.is_none() {
+                    new = true;
+                }
+                self.last_uncorrected = self.last_uncorrected.max(Some(time));
+                if event.operation == Some(Operation::Read) {
+                    self.failed_reads = self.failed_reads.saturating_add(event.count);
+                }
+            }
+        }
+        self.incidents = self.incidents.saturating_add(event.count);
+        self.records = self.records.saturating_add(event.records);
+        self.suppressed = self.suppressed.saturating_add(event.suppressed);
+        for sector in &event.sectors {
+            new |= self.place(event.device.to_string(), *sector, event.first.time, time);
+        }
+        self.more_places = self.more_places.saturating_add(event.more_sectors);
+        if event.first.time < self.first.time {
+            self.first = event.first.clone();
+        }
+        if event.last.time >= self.last.time {
+            self.last = event.last.clone();
+        }
+        new
+    }
+
+    fn place(&mut self, device: String, sector: u64, first: Timestamp, last: Timestamp) -> bool {
+        if let Some(place) = self.places.iter_mut().find(|place| place.sector == sector && place.device == device) {
+            // From one attempt to the next, and not within what came at once.
+            let again = between(place.last, first) >= RETRY;
+            place.times = place.times.saturating_add(u32::from(again));
+            place.last = place.last.max(last);
+            return again;
+        }
+        if self.places.len() >= MAX_PLACES {
+            self.more_places = self.more_places.saturating_add(1);
+            return false;
+        }
+        self.places.push(Place { device, sector, times: 1, first, last });
+        true
+    }
+
+    fn join(&mut self, old: Tally) {
+        if old.first == self.first {
+            if old.incidents > self.incidents {
+                *self = old;
+            }
+            return;
+        }
+        self.blame = self.blame.max(old.blame);
+        self.incidents = self.incidents.saturating_add(old.incidents);
+        self.records = self.records.saturating_add(old.records);
+        self.suppressed = self.suppressed.saturating_add(old.suppressed);
+        self.corrected = self.corrected.saturating_add(old.corrected);
+        self.failed_reads = self.failed_reads.saturating_add(old.failed_reads);
+        self.more_places = self.more_places.saturating_add(old.more_places);
+        self.last_uncorrected = self.last_uncorrected.max(old.last_uncorrected);
+        if old.first.time < self.first.time {
+            self.first = old.first;
+        }
+        if old.last.time > self.last.time {
+            self.last = old.last;
+        }
+        self.episodes.extend(old.episodes);
+        self.episodes.sort();
+        self.episodes.dedup();
+        let surplus = self.episodes.len().saturating_sub(MAX_EPISODES);
+        self.episodes.drain(..surplus);
+        for place in old.places {
+            let room = self.places.len() < MAX_PLACES;
+            match self.places.iter_mut().find(|known| known.sector == place.sector && known.device == place.device) {
+                Some(known) => {
+                    known.times = known.times.saturating_add(place.times);
+                    known.first = known.first.min(place.first);
+                    known.last = known.last.max(place.last);
+                }
+                None if room => self.places.push(place),
+                None => self.more_places = self.more_places.saturating_add(1),
+            }
+        }
+    }
+
+    /// Episodes that began within `window` before the last record.
+    pub fn episodes_within(&self, window: Duration) -> usize {
+        self.episodes.iter().filter(|start| between(**start, self.last.time) <= window).count()
+    }
+
+    /// Distinct sectors that failed within `window` before the last record.
+    pub fn places_within(&self, window: Duration) -> u64 {
+        let within = self.places.iter().filter(|place| between(place.last, self.last.time) <= window).count() as u64;
+        within.saturating_add(self.more_places)
+    }
+
+    /// A sector that failed in more than one attempt, lately.
+    pub fn failed_again(&self, window: Duration) -> Option<&Place> {
+        self.places.iter().filter(|place| between(place.last, self.last.time) <= window).find(|place| place.times > 1)
+    }
+}
+
+/// Nothing when the clock went back.
+fn between(earlier: Timestamp, later: Timestamp) -> Duration {
+    Duration::try_from(later.duration_since(earlier)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::fixture::{at, event};
+
+    #[test]
+    fn a_retry_is_the_same_attempt_and_a_later_failure_there_is_another() {
+        let mut memory = Memory::default();
+        assert!(memory.take(&event(Class::Medium, "sda", at(0), &[2048])));
+        assert!(!memory.take(&event(Class::Medium, "sda", at(1), &[2048])));
+        assert_eq!(memory.tallies[&Class::Medium].failed_again(Duration::MAX), None);
+        assert!(memory.take(&event(Class::Medium, "sda", at(60), &[2048])));
+        let tally = &memory.tallies[&Class::Medium];
+        assert_eq!(tally.failed_again(Duration::MAX).map(|place| (place.sector, place.times)), Some((2048, 2)));
+        assert_eq!((tally.incidents, tally.episodes.len(), tally.places_within(Duration::MAX)), (3, 1, 1));
+    }
+
+    #[test]
+    fn what_comes_after_a_pause_is_another_episode() {
+        let mut memory = Memory::default();
+        for second in [0, 5, 700, 701, 2000] {
+            memory.take(&event(Class::Timeout, "sda", at(second), &[]));
+        }
+        let tally = &memory.tallies[&Class::Timeout];
+        assert_eq!(tally.episodes, [at(0), at(700), at(2000)]);
+        assert_eq!(tally.episodes_within(Duration::from_secs(1500)), 2);
+    }
+
+    #[test]
+    fn later_records_of_an_incident_add_their_sector_and_no_incident() {
+        let mut memory = Memory::default();
+        let mut more = event(Class::Medium, "sda", at(0), &[7]);
+        more.count = 0;
+        assert!(!memory.take(&more));
+        assert!(memory.is_empty());
+        memory.take(&event(Class::Medium, "sda", at(0), &[]));
+        memory.take(&more);
+        assert_eq!((memory.tallies[&Class::Medium].incidents, memory.tallies[&Class::Medium].places.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_was_remembered_joins_and_what_both_counted_counts_once() {
+        let (mut early, mut late) = (Memory::default(), Memory::default());
+        early.take(&event(Class::Io, "sda", at(0), &[1]));
+        late.take(&event(Class::Io, "sda", at(0), &[1]));
+        late.take(&event(Class::Io, "sda", at(20), &[1, 2]));
+        let mut joined = late.clone();
+        joined.join(early.clone());
+        assert_eq!(joined, late);
+        let mut other = Memory::default();
+        other.take(&event(Class::Io, "sda", at(9000), &[3]));
+        other.join(late);
+        let tally = &other.tallies[&Class::Io];
+        assert_eq!((tally.incidents, tally.places.len(), tally.first.time, tally.last.time), (3, 3, at(0), at(9000)));
+    }
+
+    proptest! {
+        #[test]
+        fn counts_add_up_and_memory_is_bounded(events in prop::collection::vec((0i64..100_000, 0u64..500, any::<bool>()), 0..400)) {
+            let mut memory = Memory::default();
+            for (second, sector, corrected) in &events {
+                memory.take(&crate::model::kernel::event::Event { corrected: *corrected, ..event(Class::Medium, "sda", at(*second), &[*sector]) });
+            }
+            let Some(tally) = memory.tallies.get(&Class::Medium) else { return Ok(()) };
+            prop_assert_eq!(tally.incidents, events.len() as u64);
+            prop_assert_eq!(tally.corrected, events.iter().filter(|(_, _, corrected)| *corrected).count() as u64);
+            prop_assert!(tally.places.len() <= MAX_PLACES && tally.episodes.len() <= MAX_EPISODES);
+            prop_assert!(tally.first.time <= tally.last.time);
+            prop_assert!(memory.tallies.len() == 1);
+        }
+    }
+}
