@@ -7,6 +7,8 @@ use crate::api::{API_REVISION, wire};
 use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use crate::model::finding::{Finding, Health, Severity, Status, Subject};
 use crate::model::ids::FindingId;
+use crate::model::kernel::event::Line;
+use crate::model::kernel::memory::{Memory, Place};
 use crate::model::reason::{About, Reason};
 use crate::model::report::SourceStatus;
 use crate::model::snapshot::{Drive, Presence, Snapshot, StoreStatus, Volume, VolumeUsage};
@@ -118,7 +120,27 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         findings: findings(snapshot, &drive.findings),
         maintenance: drive.maintenance,
         volume_ids: strings(&drive.volumes),
+        errors: errors(drive.errors.as_deref()),
     }
+}
+
+fn errors(memory: Option<&Memory>) -> Vec<wire::ErrorTally> {
+    let record = |line: &Line| Some(wire::LogRecord { time: Some(time(line.time)), text: line.text.clone() });
+    let sector = |place: &Place| wire::FailedSector { device: place.device.clone(), sector: place.sector, times: place.times };
+    let tallies = memory.into_iter().flat_map(|memory| &memory.tallies);
+    tallies
+        .map(|(class, tally)| wire::ErrorTally {
+            class: class.name().to_owned(),
+            incidents: tally.incidents,
+            records: tally.records,
+            suppressed: tally.suppressed,
+            corrected: tally.corrected,
+            first: record(&tally.first),
+            last: record(&tally.last),
+            sectors: tally.places.iter().map(sector).collect(),
+            more_sectors: tally.more_places,
+        })
+        .collect()
 }
 
 fn drive_device(device: &DriveDevice) -> wire::DriveDevice {
@@ -139,6 +161,8 @@ fn location(location: &Location) -> wire::Location {
         path: text(&location.path),
         enclosure: text(&location.enclosure),
         slot: text(&location.slot),
+        ata_port: location.ata_port.unwrap_or_default(),
+        controllers: location.controllers.clone(),
     }
 }
 
@@ -229,6 +253,7 @@ pub fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
         first_seen: Some(time(volume.first_seen)),
         last_probe: volume.last_probe.map(time),
         remote: facts.remote,
+        errors: errors(volume.errors.as_deref()),
     }
 }
 

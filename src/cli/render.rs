@@ -1,6 +1,7 @@
 //! Answers as text for people. Each function is pure: wire messages and a `Screen` in, text out.
 
 pub mod drives;
+pub mod errors;
 pub mod explain;
 pub mod findings;
 pub mod status;

@@ -10,6 +10,7 @@ use crate::model::block::Inventory;
 use crate::model::drive::DriveFacts;
 use crate::model::finding::{Finding, Health};
 use crate::model::ids::{DriveId, FindingId, VolumeId};
+use crate::model::kernel::memory::Memory;
 use crate::model::probe::Usage;
 use crate::model::report::{Source, SourceStatus};
 use crate::model::volume::{Condition, CsiStatus, OperationalStatus, UsageStatus, VolumeFacts};
@@ -55,7 +56,7 @@ pub enum StoreStatus {
     Opening,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drive {
     pub facts: DriveFacts,
     pub presence: Presence,
@@ -70,6 +71,8 @@ pub struct Drive {
     pub maintenance: bool,
     /// What stands on it (or stood, when missing): volume ids.
     pub volumes: Vec<VolumeId>,
+    /// What the kernel's log has told of it.
+    pub errors: Option<Arc<Memory>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +96,8 @@ pub struct Volume {
     pub findings: Vec<FindingId>,
     pub first_seen: Timestamp,
     pub last_probe: Option<Timestamp>,
+    /// What the kernel's log has told of its filesystem and its own device.
+    pub errors: Option<Arc<Memory>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

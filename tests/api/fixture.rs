@@ -68,6 +68,7 @@ pub fn drive(name: &str, serial: &str) -> Drive {
         findings: Vec::new(),
         maintenance: false,
         volumes: Vec::new(),
+        errors: None,
     }
 }
 
@@ -129,6 +130,7 @@ pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
         findings: Vec::new(),
         first_seen: now(),
         last_probe: Some(now()),
+        errors: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Drives: a table, worst first, and one drive in full.
 
 use crate::api::wire;
-use crate::cli::render::{findings, heading, pairs};
+use crate::cli::render::{errors, findings, heading, pairs};
 use crate::cli::screen::{Screen, Tone, bytes, health, or_dash, plain, word};
 use crate::cli::table::{Column, column, table as layout};
 
@@ -127,6 +127,7 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
             lines.push((if at == 0 { label } else { "" }, plain(value)));
         }
     }
+    lines.extend(errors::lines(&drive.errors, screen));
     text.push_str(&pairs(&lines));
     text.push_str(&findings::in_full(&drive.findings, screen));
     text

@@ -2,7 +2,7 @@
 
 use crate::api::wire;
 use crate::cli::render::drives::rank;
-use crate::cli::render::{findings, heading, pairs};
+use crate::cli::render::{errors, findings, heading, pairs};
 use crate::cli::screen::{Screen, Tone, bytes, health, or_dash, plain, used_percent, word};
 use crate::cli::table::{Column, column, table as layout};
 
@@ -133,6 +133,7 @@ pub fn one(volume: &wire::Volume, screen: &Screen) -> String {
             lines.push((if at == 0 { label } else { "" }, plain(value)));
         }
     }
+    lines.extend(errors::lines(&volume.errors, screen));
     let mut text = heading(&format!("volume {}", plain(&volume.id)), screen);
     text.push_str(&pairs(&lines));
     text.push_str(&findings::in_full(&volume.findings, screen));

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use crate::model::facts::{Facts, KnownDrive, KnownVolume};
 use crate::model::finding::{Finding, Health, Severity, Subject};
 use crate::model::ids::{DriveId, FindingId, VolumeId};
+use crate::model::kernel::memory::Memory;
 use crate::model::observation::Observation;
 use crate::model::picture::{BySubject, Scene, Verdicts};
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
@@ -22,6 +23,7 @@ pub(super) fn drives<V: Verdicts + ?Sized>(
         let (health, health_unknown_why) = health(scene, findings, &subject);
         let presence = known.missing_since.map_or(Presence::Present, |since| Presence::Missing { since });
         let ids = ids(findings, &subject);
+        let errors = scene.facts.kernel.errors.get(&subject);
         let maintenance =
             scene.policy.maintenance.iter().any(|name| {
                 *name == id.as_str() || *name == known.facts.name || known.facts.devices.iter().any(|device| device.name == *name)
@@ -35,6 +37,7 @@ pub(super) fn drives<V: Verdicts + ?Sized>(
                 && old.health_unknown_why == health_unknown_why
                 && old.findings == ids
                 && old.volumes == known.volumes
+                && same(old.errors.as_ref(), errors)
             {
                 return (id.clone(), old.clone());
             }
@@ -49,6 +52,7 @@ pub(super) fn drives<V: Verdicts + ?Sized>(
             findings: ids,
             maintenance,
             volumes: known.volumes.clone(),
+            errors: errors.cloned(),
         };
         (id.clone(), Arc::new(drive))
     };
@@ -70,8 +74,10 @@ pub(super) fn volumes<V: Verdicts + ?Sized>(
         let usage = usage(scene.facts, known, old.map(|old| &old.usage));
         let last_probe = last_probe(scene.facts, known);
         let ids = ids(findings, &subject);
+        let errors = scene.facts.kernel.errors.get(&subject);
         if let Some(old) = old
             && old.facts == known.facts
+            && same(old.errors.as_ref(), errors)
             && (old.usage, old.last_probe, old.first_seen, old.health) == (usage, last_probe, known.first_seen, health)
             && (old.csi_status, old.operational_status, old.usage_status)
                 == (standing.csi_status, standing.operational_status, standing.usage_status)
@@ -93,15 +99,25 @@ pub(super) fn volumes<V: Verdicts + ?Sized>(
             findings: ids,
             first_seen: known.first_seen,
             last_probe,
+            errors: errors.cloned(),
         };
         (id.clone(), Arc::new(volume))
     };
     scene.facts.volumes.iter().map(volume).collect()
 }
 
+/// Memories are shared until something is added to them.
+fn same(old: Option<&Arc<Memory>>, new: Option<&Arc<Memory>>) -> bool {
+    match (old, new) {
+        (None, None) => true,
+        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+        _ => false,
+    }
+}
+
 /// Destructured whole, so that a new field must be decided on here.
 pub(super) fn drive_told_anew(old: &Drive, new: &Drive) -> bool {
-    let Drive { facts, presence, first_seen, last_seen: _, health, health_unknown_why, findings, maintenance, volumes } = old;
+    let Drive { facts, presence, first_seen, last_seen: _, health, health_unknown_why, findings, maintenance, volumes, errors } = old;
     *facts != new.facts
         || *presence != new.presence
         || *first_seen != new.first_seen
@@ -110,6 +126,7 @@ pub(super) fn drive_told_anew(old: &Drive, new: &Drive) -> bool {
         || *findings != new.findings
         || *maintenance != new.maintenance
         || *volumes != new.volumes
+        || !same(errors.as_ref(), new.errors.as_ref())
 }
 
 /// Figures are decided on elsewhere; that they went stale, or came back, is told.
@@ -126,6 +143,7 @@ pub(super) fn volume_told_anew(old: &Volume, new: &Volume) -> bool {
         findings,
         first_seen,
         last_probe: _,
+        errors,
     } = old;
     let stale = |usage: &VolumeUsage| match usage {
         VolumeUsage::Mounted { stale, .. } => *stale,
@@ -141,6 +159,7 @@ pub(super) fn volume_told_anew(old: &Volume, new: &Volume) -> bool {
         || *condition != new.condition
         || *findings != new.findings
         || *first_seen != new.first_seen
+        || !same(errors.as_ref(), new.errors.as_ref())
 }
 
 pub(super) fn finding_told_anew(old: &Finding, new: &Finding) -> bool {
