@@ -12,3 +12,4 @@ pub mod process;
 pub mod root;
 mod sys;
 pub mod worker;
+pub mod xfs;

@@ -3,6 +3,7 @@
 //! May import `model` and `host`, nothing else.
 
 pub mod context;
+pub mod counters;
 pub mod diskstats;
 pub mod events;
 pub mod hardware;

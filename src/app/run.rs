@@ -23,7 +23,7 @@ use crate::model::path::HostPath;
 use crate::model::report::Request;
 use crate::source::context::{Context, JobWorkers, SourceError, SourceSettings};
 use crate::source::worker::{Place, arguments};
-use crate::source::{diskstats, hardware, kubelet, mounts, probe};
+use crate::source::{counters, diskstats, hardware, kubelet, mounts, probe};
 use crate::state::judge::{Rules, SharedRules};
 use crate::state::lock::{self, Lock, LockError};
 use crate::state::owner::{Doors, Heartbeat, Owner};
@@ -191,12 +191,13 @@ async fn lock_state(dir: &Path) -> Result<Option<Lock>, RunError> {
 
 fn spawn_sources(tasks: &mut JoinSet<Result<Infallible, RunError>>, context: &Context) {
     let context = || context.clone();
-    let (a, b, c, d, e) = (context(), context(), context(), context(), context());
+    let (a, b, c, d, e, f) = (context(), context(), context(), context(), context(), context());
     tasks.spawn(async { hardware::run(a).await.map_err(RunError::from) });
     tasks.spawn(async { mounts::run(b).await.map_err(RunError::from) });
     tasks.spawn(async { kubelet::run(c).await.map_err(RunError::from) });
     tasks.spawn(async { probe::run(d).await.map_err(RunError::from) });
     tasks.spawn(async { diskstats::run(e).await.map_err(RunError::from) });
+    tasks.spawn(async { counters::run(f).await.map_err(RunError::from) });
 }
 
 async fn stopped(mut stopping: watch::Receiver<bool>) {
@@ -288,6 +289,8 @@ fn source_settings(config: &Config, options: &Options) -> Arc<SourceSettings> {
         probe_timeout: config.probes.timeout,
         worker_timeout: SCAN_TIMEOUT,
         disk_stats_interval: config.io.interval,
+        counters_interval: config.counters.interval,
+        fs_events: config.fs_events.enabled,
     })
 }
 

@@ -41,6 +41,9 @@ pub struct SourceSettings {
     /// For scans of sysfs and of the kubelet's records.
     pub worker_timeout: Duration,
     pub disk_stats_interval: Duration,
+    pub counters_interval: Duration,
+    /// Whether to have the kernel tell of filesystems' errors.
+    pub fs_events: bool,
 }
 
 #[derive(Debug, thiserror::Error)]

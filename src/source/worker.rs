@@ -14,8 +14,8 @@ use caps::Capability;
 use crate::host::namespace;
 use crate::host::root::HostRoot;
 use crate::host::worker::Hello;
-use crate::source::jobs::{Answer, Job};
-use crate::source::{inventory, kubelet, layers};
+use crate::source::jobs::{Answer, Job, Part};
+use crate::source::{counters, inventory, kubelet, layers};
 
 /// Where a worker works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +118,15 @@ fn perform(root: &HostRoot, place: Place, job: &Job) -> Answer {
         Job::Kubelet { kubelet_root } => kubelet::scan(root, kubelet_root).map_or_else(failed, Answer::Kubelet),
         Job::ProbeMount { path } if root.is_recorded() => mount::recorded(root, path).map_or_else(failed, Answer::ProbeMount),
         Job::ProbeMount { path } if place == Place::HostMounts => Answer::ProbeMount(mount::probe(path)),
-        Job::ProbeMount { .. } => Answer::Failed { error: "this worker is not in the host's mount namespace".into() },
+        Job::Counters { part: Part::Xfs { .. } } if root.is_recorded() => Answer::Counters(counters::none()),
+        Job::Counters { part: part @ Part::Xfs { .. } } if place != Place::HostMounts => misplaced(&format!("{part:?}")),
+        Job::Counters { part } => counters::read(root, part).map_or_else(failed, Answer::Counters),
+        Job::ProbeMount { path } => misplaced(&path.to_string()),
     }
+}
+
+fn misplaced(what: &str) -> Answer {
+    Answer::Failed { error: format!("this worker is not in the host's mount namespace: {what}") }
 }
 
 /// An error with its causes: it crosses a pipe, where only text goes.
