@@ -6,6 +6,8 @@
 pub mod clock;
 pub mod dm;
 pub mod exec;
+pub mod fanotify;
+pub mod helper;
 pub mod memory;
 pub mod namespace;
 pub mod process;

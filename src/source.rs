@@ -6,6 +6,7 @@ pub mod context;
 pub mod counters;
 pub mod diskstats;
 pub mod events;
+pub mod fs_errors;
 pub mod hardware;
 pub mod inventory;
 pub mod jobs;

@@ -37,6 +37,12 @@ pub fn xfs_geometry(directory: BorrowedFd<'_>) -> io::Result<[u8; XFS_GEOMETRY]>
     Ok(geometry)
 }
 
+/// What statfs(2) says of a filesystem's identity, as fanotify repeats it.
+pub fn fsid_bytes(fsid: nix::libc::fsid_t) -> [u8; 8] {
+    // SAFETY: fsid_t is two C ints (linux/posix_types.h) in a field that libc keeps to itself: eight bytes without padding, any of them valid.
+    unsafe { std::mem::transmute(fsid) }
+}
+
 /// mallopt(3), M_ARENA_MAX.
 pub fn limit_arenas(most: i32) {
     // SAFETY: mallopt takes two integers and is called before any other thread runs.
