@@ -6,6 +6,7 @@
 
 pub mod client;
 pub mod daemon;
+pub mod damage;
 pub mod fuse;
 pub mod kubelet;
 pub mod monitor;

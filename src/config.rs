@@ -21,6 +21,8 @@ pub struct Config {
     pub volumes: Volumes,
     pub probes: Probes,
     pub io: Io,
+    pub counters: Counters,
+    pub fs_events: FsEvents,
     pub space: SpacePolicy,
     pub thin_pool: ThinPoolPolicy,
     pub errors: ErrorPolicy,
@@ -143,6 +145,33 @@ impl Default for Io {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+pub struct Counters {
+    /// How often the kernel's error counters are read.
+    #[serde(with = "seconds")]
+    pub interval: Duration,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters { interval: Duration::from_secs(60) }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FsEvents {
+    /// Whether the kernel is asked to tell of each filesystem error (fanotify).
+    pub enabled: bool,
+}
+
+impl Default for FsEvents {
+    fn default() -> Self {
+        FsEvents { enabled: true }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct History {
     #[serde(with = "seconds")]
     pub keep: Duration,
@@ -221,6 +250,7 @@ fn check(config: &Config) -> Result<(), (&'static str, String)> {
     at_least("probes.timeout", config.probes.timeout, 1)?;
     at_least("io.interval", config.io.interval, 1)?;
     at_least("io.stalled_after", config.io.stalled_after, 1)?;
+    at_least("counters.interval", config.counters.interval, 1)?;
     at_least("notify.timeout", config.notify.timeout, 1)?;
     if !(1..=512).contains(&config.probes.max_stuck) {
         return Err(("probes.max_stuck", format!("{} is not between 1 and 512", config.probes.max_stuck)));

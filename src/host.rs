@@ -6,9 +6,12 @@
 pub mod clock;
 pub mod dm;
 pub mod exec;
+pub mod fanotify;
+pub mod helper;
 pub mod memory;
 pub mod namespace;
 pub mod process;
 pub mod root;
 mod sys;
 pub mod worker;
+pub mod xfs;

@@ -3,8 +3,10 @@
 //! May import `model` and `host`, nothing else.
 
 pub mod context;
+pub mod counters;
 pub mod diskstats;
 pub mod events;
+pub mod fs_errors;
 pub mod hardware;
 pub mod inventory;
 pub mod jobs;

@@ -14,6 +14,7 @@ use crate::app::options::Options;
 use crate::app::reload::FileWatch;
 use crate::app::{chain, level, node};
 use crate::config::{self, Config, ConfigError};
+use crate::host::helper::Program;
 use crate::host::memory;
 use crate::host::root::HostRoot;
 use crate::host::worker::{Spawn, Workers};
@@ -23,7 +24,7 @@ use crate::model::path::HostPath;
 use crate::model::report::Request;
 use crate::source::context::{Context, JobWorkers, SourceError, SourceSettings};
 use crate::source::worker::{Place, arguments};
-use crate::source::{diskstats, hardware, kubelet, mounts, probe};
+use crate::source::{counters, diskstats, fs_errors, hardware, kubelet, mounts, probe};
 use crate::state::judge::{Rules, SharedRules};
 use crate::state::lock::{self, Lock, LockError};
 use crate::state::owner::{Doors, Heartbeat, Owner};
@@ -108,6 +109,7 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
         requests: doors.requests.clone(),
         workers: own.clone(),
         probe_workers: in_host_mounts.clone(),
+        fs_errors: Program { program: program.clone(), args: arguments(Place::FsErrors, &root) },
         settings: dials.sources.subscribe(),
         targets: doors.targets.clone(),
     };
@@ -191,12 +193,14 @@ async fn lock_state(dir: &Path) -> Result<Option<Lock>, RunError> {
 
 fn spawn_sources(tasks: &mut JoinSet<Result<Infallible, RunError>>, context: &Context) {
     let context = || context.clone();
-    let (a, b, c, d, e) = (context(), context(), context(), context(), context());
+    let (a, b, c, d, e, f, g) = (context(), context(), context(), context(), context(), context(), context());
     tasks.spawn(async { hardware::run(a).await.map_err(RunError::from) });
     tasks.spawn(async { mounts::run(b).await.map_err(RunError::from) });
     tasks.spawn(async { kubelet::run(c).await.map_err(RunError::from) });
     tasks.spawn(async { probe::run(d).await.map_err(RunError::from) });
     tasks.spawn(async { diskstats::run(e).await.map_err(RunError::from) });
+    tasks.spawn(async { counters::run(f).await.map_err(RunError::from) });
+    tasks.spawn(async { fs_errors::run(g).await.map_err(RunError::from) });
 }
 
 async fn stopped(mut stopping: watch::Receiver<bool>) {
@@ -288,6 +292,8 @@ fn source_settings(config: &Config, options: &Options) -> Arc<SourceSettings> {
         probe_timeout: config.probes.timeout,
         worker_timeout: SCAN_TIMEOUT,
         disk_stats_interval: config.io.interval,
+        counters_interval: config.counters.interval,
+        fs_events: config.fs_events.enabled,
     })
 }
 

@@ -6,10 +6,14 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 mod raw {
     // DM_TABLE_STATUS of linux/dm-ioctl.h: _IOWR(0xfd, 12, struct dm_ioctl). The size in the number is that of the header only.
     nix::ioctl_readwrite!(dm_table_status, 0xfd, 12, [u8; super::DM_HEADER]);
+    // XFS_IOC_FSGEOMETRY: _IOR('X', 126, struct xfs_fsop_geom), since 5.2.
+    nix::ioctl_read!(xfs_fsgeometry, b'X', 126, [u8; super::XFS_GEOMETRY]);
 }
 
 /// sizeof(struct dm_ioctl).
 pub const DM_HEADER: usize = 312;
+/// sizeof(struct xfs_fsop_geom), the answer to XFS_IOC_FSGEOMETRY (fs/xfs/libxfs/xfs_fs.h).
+pub const XFS_GEOMETRY: usize = 256;
 
 /// DM_TABLE_STATUS. `buffer` starts with a struct dm_ioctl; its data_size is set here to the buffer's length, so the kernel stays inside.
 pub fn dm_table_status(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
@@ -22,6 +26,21 @@ pub fn dm_table_status(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result
     // length of `buffer`, borrowed mutably for the call; bytes need no alignment for copy_from_user and copy_to_user.
     unsafe { raw::dm_table_status(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
     Ok(())
+}
+
+/// XFS_IOC_FSGEOMETRY of the filesystem that `directory` is on. ENOTTY from others, and from kernels before 5.2.
+pub fn xfs_geometry(directory: BorrowedFd<'_>) -> io::Result<[u8; XFS_GEOMETRY]> {
+    let mut geometry = [0; XFS_GEOMETRY];
+    // SAFETY: the kernel writes as many bytes as the request's number says, which is made of the array's own size, into an array that is
+    // borrowed mutably for the call; bytes need no alignment for copy_to_user.
+    unsafe { raw::xfs_fsgeometry(directory.as_raw_fd(), &raw mut geometry) }?;
+    Ok(geometry)
+}
+
+/// What statfs(2) says of a filesystem's identity, as fanotify repeats it.
+pub fn fsid_bytes(fsid: nix::libc::fsid_t) -> [u8; 8] {
+    // SAFETY: fsid_t is two C ints (linux/posix_types.h) in a field that libc keeps to itself: eight bytes without padding, any of them valid.
+    unsafe { std::mem::transmute(fsid) }
 }
 
 /// mallopt(3), M_ARENA_MAX.

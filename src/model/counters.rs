@@ -1,9 +1,23 @@
 //! Counters that the kernel keeps of errors, beside its log: what they are, and which have grown. Pure.
 //!
 //! In: readings. Out: what grew, since when. A counter that went back is another device, a reload or a reset: it begins anew, nothing grew.
+//!
+//! How rules are made from this:
+//!
+//! - Keep one `Memory` for each pair (`Reading::of`, `Reading::source`), and store it with the drive or volume (it is serde): the first reading
+//!   after a start is then compared with the last one before it, and what grew meanwhile is seen.
+//! - `memory.take(&reading, at)` tells the growths of this reading, and remembers. What a first reading shows is a baseline and no growth: an
+//!   `errors_count` of last year is information, not news.
+//! - `memory.counter("errors_count")` is what is remembered of one: `last_growth` and `grown_ever` outlive a reset (a reboot sets SCSI's
+//!   counters to 0), so that a rule by quiet time goes on; `grown` counts from the baseline only.
+//! - A `Memory` changes only when a value does: compare it before and after to know whether it must be stored.
+//! - A reading that failed is no `Reading`: there is nothing to take, and nothing changes. So it is with a counter that a reading lacks.
+//! - A value may be a state and not a count: XFS's `sick_…` bits and btrfs's `missing` are 0 or 1. That one is set is growth, that it is cleared
+//!   is a reset; whether it is set now is `Counter::last`.
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Whose counters these are.
@@ -30,4 +44,234 @@ pub struct Reading {
     pub values: BTreeMap<String, u64>,
     /// What goes with them, verbatim, name and value (`first_error_time`, `last_error_func`).
     pub details: BTreeMap<String, String>,
+}
+
+/// One counter was higher than at the reading before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Growth {
+    /// The counter's name in `Reading::values`.
+    pub name: String,
+    pub from: u64,
+    pub to: u64,
+    /// When the higher value was read: it grew between the reading before and then.
+    pub at: Timestamp,
+}
+
+impl Growth {
+    pub fn by(&self) -> u64 {
+        self.to.saturating_sub(self.from)
+    }
+}
+
+/// What is remembered of one counter. As large as this, however long it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counter {
+    /// The value from which growth is counted: of the first reading, or of the first one after a reset.
+    pub baseline: u64,
+    /// When the baseline was read.
+    pub since: Timestamp,
+    /// The newest value.
+    pub last: u64,
+    /// By how much it has grown since the baseline: `last - baseline`.
+    pub grown: u64,
+    /// By how much it has grown since it was first read, over all resets.
+    pub grown_ever: u64,
+    /// When growth was first and last seen, over all resets.
+    pub first_growth: Option<Timestamp>,
+    pub last_growth: Option<Timestamp>,
+    /// Readings that showed growth, over all resets.
+    pub growths: u32,
+    /// Times that it went back.
+    pub resets: u32,
+}
+
+/// What is remembered of the counters of one source of one thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    counters: BTreeMap<String, Counter>,
+    /// `Reading::file` and `Reading::details` as they were when a counter last grew, for evidence; of the first reading until then.
+    pub file: String,
+    pub details: BTreeMap<String, String>,
+}
+
+impl Memory {
+    /// Compares `reading`, made at `at`, with what is remembered, and remembers it. Out: what grew, by name.
+    ///
+    /// `reading` is of the thing and source that this memory is for; the caller keeps one memory for each.
+    pub fn take(&mut self, reading: &Reading, at: Timestamp) -> Vec<Growth> {
+        let first = self.counters.is_empty();
+        let mut growths = Vec::new();
+        for (name, value) in &reading.values {
+            match self.counters.get_mut(name) {
+                Some(counter) => growths.extend(counter.take(*value, at).map(|from| Growth { name: name.clone(), from, to: *value, at })),
+                None => {
+                    self.counters.insert(name.clone(), Counter::new(*value, at));
+                }
+            }
+        }
+        if first || !growths.is_empty() {
+            self.file.clone_from(&reading.file);
+            self.details.clone_from(&reading.details);
+        }
+        growths
+    }
+
+    pub fn counter(&self, name: &str) -> Option<&Counter> {
+        self.counters.get(name)
+    }
+
+    /// Sorted by name.
+    pub fn counters(&self) -> impl Iterator<Item = (&str, &Counter)> {
+        self.counters.iter().map(|(name, counter)| (name.as_str(), counter))
+    }
+
+    /// When any of them was last seen to grow.
+    pub fn last_growth(&self) -> Option<Timestamp> {
+        self.counters.values().filter_map(|counter| counter.last_growth).max()
+    }
+}
+
+impl Counter {
+    fn new(value: u64, at: Timestamp) -> Counter {
+        Counter {
+            baseline: value,
+            since: at,
+            last: value,
+            grown: 0,
+            grown_ever: 0,
+            first_growth: None,
+            last_growth: None,
+            growths: 0,
+            resets: 0,
+        }
+    }
+
+    /// Out: the value before, where it grew.
+    fn take(&mut self, value: u64, at: Timestamp) -> Option<u64> {
+        let before = std::mem::replace(&mut self.last, value);
+        if value < before {
+            (self.baseline, self.since, self.grown) = (value, at, 0);
+            self.resets = self.resets.saturating_add(1);
+        }
+        if value <= before {
+            return None;
+        }
+        self.grown = value - self.baseline;
+        self.grown_ever = self.grown_ever.saturating_add(value - before);
+        self.first_growth.get_or_insert(at);
+        self.last_growth = Some(at);
+        self.growths = self.growths.saturating_add(1);
+        Some(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn reading(values: &[(&str, u64)]) -> Reading {
+        Reading {
+            of: Counted::Block("sda".into()),
+            source: "scsi".into(),
+            file: "/sys/block/sda/device".into(),
+            values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            details: BTreeMap::new(),
+        }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).expect("a time")
+    }
+
+    #[test]
+    fn an_old_count_is_information_and_its_growth_is_news() {
+        let mut memory = Memory::default();
+        assert_eq!(memory.take(&reading(&[("errors_count", 41)]), at(0)), []);
+        assert_eq!(memory.take(&reading(&[("errors_count", 41)]), at(60)), []);
+        let growths = memory.take(&reading(&[("errors_count", 43)]), at(120));
+        assert_eq!(growths, [Growth { name: "errors_count".into(), from: 41, to: 43, at: at(120) }]);
+        let counter = memory.counter("errors_count").expect("known");
+        assert_eq!((counter.baseline, counter.since, counter.last, counter.grown), (41, at(0), 43, 2));
+        assert_eq!((counter.first_growth, memory.last_growth(), counter.growths), (Some(at(120)), Some(at(120)), 1));
+    }
+
+    #[test]
+    fn a_counter_that_went_back_begins_anew_and_when_it_last_grew_is_still_known() {
+        let mut memory = Memory::default();
+        for (second, value) in [(0, 5), (60, 8)] {
+            memory.take(&reading(&[("ioerr_cnt", value)]), at(second));
+        }
+        assert_eq!(memory.take(&reading(&[("ioerr_cnt", 2)]), at(120)), []);
+        let counter = memory.counter("ioerr_cnt").expect("known");
+        assert_eq!((counter.baseline, counter.since, counter.grown, counter.resets), (2, at(120), 0, 1));
+        assert_eq!((counter.grown_ever, counter.last_growth), (3, Some(at(60))));
+    }
+
+    #[test]
+    fn growth_over_a_restart_of_the_daemon_is_seen() {
+        let mut memory = Memory::default();
+        memory.take(&reading(&[("write_errs", 1)]), at(0));
+        let stored = serde_json::to_string(&memory).expect("stored");
+        let mut memory: Memory = serde_json::from_str(&stored).expect("read back");
+        assert_eq!(memory.take(&reading(&[("write_errs", 4)]), at(600))[0].by(), 3);
+    }
+
+    #[test]
+    fn details_are_those_of_the_growth() {
+        let mut memory = Memory::default();
+        memory.take(&reading(&[("errors_count", 0)]), at(0));
+        let mut grown = reading(&[("errors_count", 1)]);
+        grown.details.insert("last_error_func".into(), "ext4_lookup".into());
+        memory.take(&grown, at(60));
+        memory.take(&reading(&[("errors_count", 1)]), at(120));
+        assert_eq!(memory.details["last_error_func"], "ext4_lookup");
+    }
+
+    proptest! {
+        #[test]
+        fn growths_are_all_increments_and_resets_are_none(values in proptest::collection::vec(0u64..20, 1..40)) {
+            let mut memory = Memory::default();
+            let mut told = 0;
+            for (second, value) in (0..).zip(&values) {
+                let growths = memory.take(&reading(&[("n", *value)]), at(second));
+                prop_assert!(growths.iter().all(|growth| growth.from < growth.to && growth.to == *value));
+                told += growths.iter().map(Growth::by).sum::<u64>();
+            }
+            let increments: u64 = values.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).sum();
+            let resets = values.windows(2).filter(|pair| pair[1] < pair[0]).count();
+            let counter = memory.counter("n").expect("known");
+            prop_assert_eq!((told, counter.grown_ever), (increments, increments));
+            prop_assert_eq!(counter.resets as usize, resets);
+            prop_assert_eq!((counter.last, counter.grown), (values[values.len() - 1], counter.last - counter.baseline));
+            prop_assert_eq!(counter.last_growth.is_some(), increments > 0);
+        }
+
+        #[test]
+        fn a_counter_that_was_not_read_is_as_it_was(values in proptest::collection::vec(proptest::option::of(0u64..20), 1..40)) {
+            let (mut memory, mut only_read) = (Memory::default(), Memory::default());
+            for (second, value) in (0..).zip(&values) {
+                match value {
+                    Some(value) => {
+                        let read = reading(&[("n", *value)]);
+                        prop_assert_eq!(memory.take(&read, at(second)), only_read.take(&read, at(second)));
+                    }
+                    None => prop_assert_eq!(memory.take(&reading(&[]), at(second)), []),
+                }
+            }
+            prop_assert_eq!(memory.counter("n"), only_read.counter("n"));
+        }
+
+        #[test]
+        fn the_same_values_again_leave_nothing_to_store(values in proptest::collection::vec(any::<u64>(), 1..10)) {
+            let mut memory = Memory::default();
+            for (second, value) in (0..).zip(&values) {
+                memory.take(&reading(&[("n", *value)]), at(second));
+            }
+            let before = memory.clone();
+            memory.take(&reading(&[("n", values[values.len() - 1])]), at(1000));
+            prop_assert_eq!(memory, before);
+        }
+    }
 }

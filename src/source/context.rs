@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, watch};
 
+use crate::host::helper::Program;
 use crate::host::root::HostRoot;
 use crate::host::worker::Workers;
 use crate::model::path::HostPath;
@@ -24,6 +25,8 @@ pub struct Context {
     pub workers: JobWorkers,
     /// Workers in the host's mount namespace, for volumes.
     pub probe_workers: JobWorkers,
+    /// The helper that hears of filesystems' errors.
+    pub fs_errors: Program,
     pub settings: watch::Receiver<Arc<SourceSettings>>,
     /// What the owner wants probed.
     pub targets: watch::Receiver<Arc<Vec<ProbeTarget>>>,
@@ -41,6 +44,9 @@ pub struct SourceSettings {
     /// For scans of sysfs and of the kubelet's records.
     pub worker_timeout: Duration,
     pub disk_stats_interval: Duration,
+    pub counters_interval: Duration,
+    /// Whether to have the kernel tell of filesystems' errors.
+    pub fs_events: bool,
 }
 
 #[derive(Debug, thiserror::Error)]

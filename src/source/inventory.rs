@@ -11,7 +11,7 @@ mod classify;
 mod drive;
 mod identity;
 mod nvme;
-mod sysfs;
+pub(in crate::source) mod sysfs;
 mod text;
 mod udev_db;
 

@@ -6,6 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::model::block::{Inventory, Layer, LayerState};
+use crate::model::counters::Reading;
+use crate::model::dev::DevNo;
 use crate::model::kubelet::KubeletRecords;
 use crate::model::path::HostPath;
 use crate::model::probe::MountProbe;
@@ -21,6 +23,32 @@ pub enum Job {
     Kubelet { kubelet_root: HostPath },
     /// statfs and readdir of a mounted volume, in the host's mount namespace.
     ProbeMount { path: HostPath },
+    /// Read error counters.
+    Counters { part: Part },
+}
+
+/// Which of them: what can wait for something of its own is asked on its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "of", rename_all = "snake_case")]
+pub enum Part {
+    /// All that are plain memory of the kernel. The answer says what else there is to ask.
+    Plain,
+    /// Of an md array and its members.
+    Md { array: String },
+    /// Of all devices of bcaches.
+    Bcache { devices: Vec<String> },
+    /// Of the XFS `dev` mounted at `path`, in the host's mount namespace.
+    Xfs { path: HostPath, dev: DevNo },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    pub readings: Vec<Reading>,
+    /// What could not be read, each naming its file.
+    pub warnings: Vec<String>,
+    /// md arrays and bcache's devices that there are.
+    pub arrays: Vec<String>,
+    pub bcache: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +59,7 @@ pub enum Answer {
     /// None where there is no kubelet folder.
     Kubelet(Option<KubeletRecords>),
     ProbeMount(MountProbe),
+    Counters(Counters),
     /// The job could not be done; the text names what was being read.
     Failed {
         error: String,

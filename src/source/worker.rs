@@ -2,6 +2,7 @@
 //!
 //! Single-threaded, with few rights, in the host's mount namespace where volumes are asked. Its end is the end of its standard input.
 
+mod fs_errors;
 mod mount;
 
 use std::ffi::OsString;
@@ -14,8 +15,8 @@ use caps::Capability;
 use crate::host::namespace;
 use crate::host::root::HostRoot;
 use crate::host::worker::Hello;
-use crate::source::jobs::{Answer, Job};
-use crate::source::{inventory, kubelet, layers};
+use crate::source::jobs::{Answer, Job, Part};
+use crate::source::{counters, inventory, kubelet, layers};
 
 /// Where a worker works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub enum Place {
     Own,
     /// PID 1's: mounts are reached by the paths that the host uses.
     HostMounts,
+    /// PID 1's too, as a helper that answers no questions but tells of filesystems' errors.
+    FsErrors,
 }
 
 impl Place {
@@ -31,14 +34,15 @@ impl Place {
         match self {
             Place::Own => "own",
             Place::HostMounts => "host-mounts",
+            Place::FsErrors => "fs-errors",
         }
     }
 
     /// What it keeps. Reading below directories of any owner, and directories without a change of atime (open(2), O_NOATIME);
-    /// device-mapper's status asks for CAP_SYS_ADMIN (drivers/md/dm-ioctl.c).
+    /// device-mapper's status asks for CAP_SYS_ADMIN (drivers/md/dm-ioctl.c), and so do fanotify's marks on whole filesystems.
     fn rights(self) -> &'static [Capability] {
         match self {
-            Place::Own => &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_SYS_ADMIN],
+            Place::Own | Place::FsErrors => &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_SYS_ADMIN],
             Place::HostMounts => &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_FOWNER],
         }
     }
@@ -54,12 +58,17 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let place = match args.next() {
         Some(place) if place == Place::Own.name() => Place::Own,
         Some(place) if place == Place::HostMounts.name() => Place::HostMounts,
+        Some(place) if place == Place::FsErrors.name() => Place::FsErrors,
         _ => return wrong_start(),
     };
     let Some(root) = args.next() else { return wrong_start() };
     let root = HostRoot::new(PathBuf::from(root));
-    let hello = Hello { limitations: prepare(place, &root) };
-    match serve(&root, place, &hello) {
+    let limitations = prepare(place, &root);
+    let served = match place {
+        Place::FsErrors => fs_errors::serve(limitations),
+        Place::Own | Place::HostMounts => serve(&root, place, &Hello { limitations }),
+    };
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         // The daemon is gone, and with it whoever could be told.
         Err(_) => ExitCode::FAILURE,
@@ -78,7 +87,7 @@ fn prepare(place: Place, root: &HostRoot) -> Vec<String> {
     let _ = nix::sys::prctl::set_name(c"diskvitals-work");
     // May be forbidden in a container: then all are as likely as each other.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
-    if place == Place::HostMounts && !root.is_recorded() {
+    if place != Place::Own && !root.is_recorded() {
         limitations.extend(namespace::enter_host_mounts(root).err());
     }
     if nix::unistd::geteuid().is_root() {
@@ -118,8 +127,15 @@ fn perform(root: &HostRoot, place: Place, job: &Job) -> Answer {
         Job::Kubelet { kubelet_root } => kubelet::scan(root, kubelet_root).map_or_else(failed, Answer::Kubelet),
         Job::ProbeMount { path } if root.is_recorded() => mount::recorded(root, path).map_or_else(failed, Answer::ProbeMount),
         Job::ProbeMount { path } if place == Place::HostMounts => Answer::ProbeMount(mount::probe(path)),
-        Job::ProbeMount { .. } => Answer::Failed { error: "this worker is not in the host's mount namespace".into() },
+        Job::Counters { part: Part::Xfs { .. } } if root.is_recorded() => Answer::Counters(counters::none()),
+        Job::Counters { part: part @ Part::Xfs { .. } } if place != Place::HostMounts => misplaced(&format!("{part:?}")),
+        Job::Counters { part } => counters::read(root, part).map_or_else(failed, Answer::Counters),
+        Job::ProbeMount { path } => misplaced(&path.to_string()),
     }
+}
+
+fn misplaced(what: &str) -> Answer {
+    Answer::Failed { error: format!("this worker is not in the host's mount namespace: {what}") }
 }
 
 /// An error with its causes: it crosses a pipe, where only text goes.

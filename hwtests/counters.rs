@@ -1,0 +1,137 @@
+//! The kernel's counters of errors, on filesystems that are really damaged: read by the worker, as the daemon has it read them.
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use diskvitals::api::wire::source_state::State;
+use diskvitals::host::root::HostRoot;
+use diskvitals::host::worker::{Outcome, Spawn, Workers};
+use diskvitals::model::counters::{Counted, Memory, Reading};
+use diskvitals::model::dev::DevNo;
+use diskvitals::source::context::JobWorkers;
+use diskvitals::source::jobs::{Answer, Job, Part};
+use diskvitals::source::worker::{Place, arguments};
+
+use support::tools::{mount_device, run, umount};
+use support::{Daemon, Disk, SOON, Scene, damage, eventually};
+
+fn workers(place: Place) -> JobWorkers {
+    let args = arguments(place, &HostRoot::new("/"));
+    Workers::start(Spawn { program: env!("CARGO_BIN_EXE_diskvitalsd").into(), args, active: 1, max_stuck: 4 })
+}
+
+async fn read(place: Place, part: Part) -> Vec<Reading> {
+    match workers(place).ask("counters", Job::Counters { part }, Duration::from_secs(10)).await {
+        Outcome::Answer(Answer::Counters(counters)) => {
+            assert_eq!(counters.warnings, Vec::<String>::new());
+            counters.readings
+        }
+        other => panic!("no counters: {other:?}"),
+    }
+}
+
+async fn reading(disk: &Disk, source: &str) -> Option<Reading> {
+    let of = Counted::Block(disk.name().to_owned());
+    read(Place::Own, Part::Plain).await.into_iter().find(|reading| reading.of == of && reading.source == source)
+}
+
+fn now() -> jiff::Timestamp {
+    diskvitals::host::clock::now()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_of_a_damaged_ext4_are_growth_with_its_first_and_last_error() {
+    let scene = Scene::new();
+    // Without checksums: the damage is then found by what it says, as corruption (EFSCORRUPTED).
+    let disk = scene.ext4("e.img", 64, &["-b", "4096", "-O", "^metadata_csum"]);
+    let mnt = scene.path("mnt/e");
+    mount_device(&disk.device, "ext4", &mnt, "");
+    std::fs::create_dir(mnt.join("folder")).expect("a folder");
+    umount(&mnt);
+    let inode = damage::ext4_folder(&disk, "/folder");
+    mount_device(&disk.device, "ext4", &mnt, "errors=continue");
+
+    let mut memory = Memory::default();
+    let healthy = reading(&disk, "ext4").await.expect("counted");
+    assert_eq!(healthy.values["errors_count"], 0);
+    assert_eq!(memory.take(&healthy, now()), []);
+    // ext4 leaves out what makes no sense and tells its reader nothing (ext4_readdir()).
+    std::fs::read_dir(mnt.join("folder")).expect("opens").for_each(drop);
+    // The superblock's fields are filled in by a worker of ext4's own.
+    let damaged = eventually("the error is counted", SOON, async || {
+        reading(&disk, "ext4").await.filter(|reading| reading.values["errors_count"] > 0)
+    })
+    .await;
+    let growths = memory.take(&damaged, now());
+    let growth = growths.iter().find(|growth| growth.name == "errors_count").expect("growth");
+    assert_eq!((growth.from, growth.to), (0, damaged.values["errors_count"]));
+    assert_eq!(damaged.file, format!("/sys/fs/ext4/{}", disk.name()));
+    assert_eq!(damaged.details["first_error_ino"], inode.to_string());
+    assert!(damaged.details["last_error_func"].contains("dir"), "{damaged:#?}");
+    assert!(damaged.details["first_error_time"].parse::<u64>().is_ok_and(|time| time > 1_600_000_000), "{damaged:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn corruption_on_a_btrfs_is_growth_of_its_device() {
+    const PATTERN: &[u8] = b"diskvitals was here: 5fb1b0c2";
+    let scene = Scene::new();
+    let image = scene.image("b.img", 128 << 20);
+    run("/usr/sbin/mkfs.btrfs", &[&"-q", &image]);
+    let disk = scene.attach(&image);
+    let mnt = scene.path("mnt/b");
+    mount_device(&disk.device, "btrfs", &mnt, "");
+    let block: Vec<u8> = PATTERN.iter().copied().cycle().take(4096).collect();
+    std::fs::write(mnt.join("file"), block.repeat(8)).expect("the file");
+    umount(&mnt);
+    assert!(damage::each_block_that_begins_with(&disk, PATTERN) > 0, "the file is found on the device");
+    mount_device(&disk.device, "btrfs", &mnt, "");
+
+    let mut memory = Memory::default();
+    let healthy = reading(&disk, "btrfs").await.expect("counted");
+    assert_eq!(healthy.values.values().sum::<u64>(), 0, "{healthy:#?}");
+    memory.take(&healthy, now());
+    assert_eq!(std::fs::read(mnt.join("file")).expect_err("the checksum is wrong").raw_os_error(), Some(nix::libc::EIO));
+    let damaged = reading(&disk, "btrfs").await.expect("counted");
+    let growths = memory.take(&damaged, now());
+    assert_eq!(growths.iter().map(|growth| growth.name.as_str()).collect::<Vec<_>>(), ["corruption_errs"], "{damaged:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_health_of_an_xfs_is_read_and_good() {
+    let scene = Scene::new();
+    let disk = scene.xfs("x.img");
+    let mnt = scene.path("mnt/x");
+    mount_device(&disk.device, "xfs", &mnt, "");
+    let read = read(Place::HostMounts, Part::Xfs { path: mnt.as_path().into(), dev: dev(&disk.device) }).await;
+    let [health] = read.as_slice() else { panic!("one reading: {read:#?}") };
+    assert_eq!((&health.of, health.source.as_str()), (&Counted::Block(disk.name().to_owned()), "xfs"));
+    assert_eq!((health.values.len(), health.values.values().sum::<u64>()), (10, 0), "{health:#?}");
+    // The kernel looks at the summary counters at each mount: the fields lie where we read them.
+    assert!(health.details.contains_key("checked"));
+    umount(&mnt);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_daemon_says_what_it_counts() {
+    let scene = Scene::new();
+    let disk = scene.xfs("x.img");
+    let mnt = scene.path("mnt/x");
+    mount_device(&disk.device, "xfs", &mnt, "");
+    let config = scene.path("diskvitals.toml");
+    std::fs::write(&config, format!("{}[counters]\ninterval = \"1s\"\n", support::daemon::CONFIG)).expect("the configuration");
+    let daemon = Daemon::start(&scene).await;
+    eventually("ext4 or XFS is counted", SOON, async || {
+        let sources = daemon.client.node().await.sources;
+        sources.into_iter().find(|source| source.name == "counters" && source.state() == State::Active && source.detail.contains("xfs"))
+    })
+    .await;
+    daemon.stop().await;
+}
+
+fn dev(device: &Path) -> DevNo {
+    use std::os::unix::fs::MetadataExt;
+    let number = std::fs::metadata(device).expect("the device").rdev();
+    let part = |number: u64| u32::try_from(number).expect("a device number");
+    DevNo::new(part(nix::sys::stat::major(number)), part(nix::sys::stat::minor(number)))
+}

@@ -1,0 +1,88 @@
+//! A long-lived helper process: a copy of our own binary that tells of things as they happen. One line of JSON is one word, either way.
+//!
+//! In: how to start it, what to tell it. Out: what it says. It ends with its standard input; nobody waits for its end. Knows nothing of what
+//! is said.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+/// A helper says little at a time.
+const LONGEST_LINE: u64 = 1 << 20;
+/// It listens all the time; one that does not is of no use.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+}
+
+/// Dropping it closes its pipes, which ends it; it is reaped whenever it has ended.
+pub struct Helper {
+    // Held for the reaping.
+    _child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    /// What was read of a line.
+    line: Vec<u8>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HelperError {
+    #[error("starting a helper process")]
+    Start(#[source] std::io::Error),
+    #[error("a helper process was started without its pipes")]
+    NoPipes,
+    #[error("talking to a helper process")]
+    Pipe(#[source] std::io::Error),
+    #[error("a helper process has not listened for {} s", PATIENCE.as_secs())]
+    Deaf,
+    #[error("a helper process has ended")]
+    Ended,
+    #[error("encoding a line for a helper process")]
+    Encode(#[source] serde_json::Error),
+    #[error("what a helper process says makes no sense")]
+    Decode(#[source] serde_json::Error),
+}
+
+impl Helper {
+    #[allow(clippy::disallowed_methods)] // This is the door: our own binary, no shell, bounded lines.
+    pub fn start(program: &Program) -> Result<Helper, HelperError> {
+        let mut child = Command::new(&program.program)
+            .args(&program.args)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(false)
+            .spawn()
+            .map_err(HelperError::Start)?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else { return Err(HelperError::NoPipes) };
+        Ok(Helper { _child: child, stdin, stdout: BufReader::new(stdout), line: Vec::new() })
+    }
+
+    /// What it says next. Cancel-safe: what was read of a line is kept.
+    pub async fn hear<T: DeserializeOwned>(&mut self) -> Result<T, HelperError> {
+        let left = LONGEST_LINE.saturating_sub(self.line.len() as u64);
+        (&mut self.stdout).take(left).read_until(b'\n', &mut self.line).await.map_err(HelperError::Pipe)?;
+        if self.line.last() != Some(&b'\n') {
+            return Err(HelperError::Ended);
+        }
+        let said = serde_json::from_slice(&self.line).map_err(HelperError::Decode);
+        self.line.clear();
+        said
+    }
+
+    pub async fn tell(&mut self, what: &impl Serialize) -> Result<(), HelperError> {
+        let mut line = serde_json::to_vec(what).map_err(HelperError::Encode)?;
+        line.push(b'\n');
+        let written = tokio::time::timeout(PATIENCE, self.stdin.write_all(&line)).await;
+        written.map_err(|_| HelperError::Deaf)?.map_err(HelperError::Pipe)
+    }
+}

@@ -1,0 +1,221 @@
+//! Counters: what the kernel counts of errors beside its log. SCSI commands, ext4's superblock, XFS's health, btrfs members, md, bcache, PCIe.
+//!
+//! In: the host root, the mounts that are probed, a timer. Out: `Report::Counters`, whole each time: a thing that did not answer is not in it, and
+//! nothing is said of it then. May not enter: what grew, and whether that is bad (`model::counters`, `assess`).
+//!
+//! Reading causes no I/O on a device and wakes none. What is plain memory of the kernel is one question to a worker. What takes a lock that I/O
+//! can hold (md, bcache) or needs an open directory of the mount (XFS) is a question of its own each, so that one that hangs takes nothing else
+//! with it.
+//!
+//! Elsewhere: I/O that does not come back is `diskstats`'; the failures of a multipath device's paths are in its state (`layers`,
+//! `LayerState::Multipath`). NVMe's driver keeps no counters in sysfs up to 6.18; its log pages belong to SMART. EDAC is about memory.
+
+mod aer;
+mod bcache;
+mod btrfs;
+mod ext4;
+mod md;
+mod scsi;
+mod xfs;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::io;
+
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::host::clock::now;
+use crate::host::root::HostRoot;
+use crate::host::worker::Outcome;
+use crate::host::xfs::XfsError;
+use crate::model::counters::Reading;
+use crate::model::dev::DevNo;
+use crate::model::observation::Observation;
+use crate::model::probe::ProbeTarget;
+use crate::model::report::{Report, Request, Source, SourceStatus};
+use crate::source::context::{Context, JobWorkers, SourceError};
+use crate::source::inventory::sysfs::Reader;
+use crate::source::jobs::{Answer, Counters, Job, Part};
+
+const CLASS_BLOCK: &str = "/sys/class/block";
+
+#[derive(Debug, thiserror::Error)]
+pub enum CountersError {
+    #[error("reading {CLASS_BLOCK}")]
+    ListDevices(#[source] io::Error),
+    #[error("finding the name of the block device {dev}")]
+    DeviceName {
+        dev: DevNo,
+        #[source]
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Xfs(XfsError),
+}
+
+/// In a worker: may block, but for `Part::Plain`.
+pub fn read(root: &HostRoot, part: &Part) -> Result<Counters, CountersError> {
+    let reader = Reader::new(root);
+    let mut answer = none();
+    match part {
+        Part::Plain => plain(&reader, &mut answer)?,
+        // Gone while it was read: nothing is said of it.
+        Part::Md { array } => answer.readings = md::read(&reader, array).unwrap_or_default(),
+        Part::Bcache { devices } => {
+            answer.readings = devices.iter().filter_map(|device| bcache::read(&reader, device).ok().flatten()).collect();
+        }
+        Part::Xfs { path, dev } => answer.readings.extend(xfs::read(path, device_name(*dev)?).map_err(CountersError::Xfs)?),
+    }
+    answer.warnings = reader.into_warnings();
+    Ok(answer)
+}
+
+/// No counters.
+pub fn none() -> Counters {
+    Counters::default()
+}
+
+fn plain(reader: &Reader<'_>, answer: &mut Counters) -> Result<(), CountersError> {
+    let names = reader.must_list(CLASS_BLOCK).map_err(CountersError::ListDevices)?;
+    answer.readings.extend(names.iter().filter_map(|name| scsi::read(reader, name).ok().flatten()));
+    answer.readings.extend(ext4::read(reader));
+    answer.readings.extend(btrfs::read(reader));
+    answer.readings.extend(aer::read(reader, &names));
+    answer.arrays = names.iter().filter(|name| reader.is_dir(&format!("/sys/block/{name}/md"))).cloned().collect();
+    answer.bcache = names.into_iter().filter(|name| bcache::is_part(reader, name)).collect();
+    Ok(())
+}
+
+/// In the host's mount namespace, where /sys is the host's.
+fn device_name(dev: DevNo) -> Result<String, CountersError> {
+    let failed = |source| CountersError::DeviceName { dev, source };
+    let link = std::fs::read_link(format!("/sys/dev/block/{dev}")).map_err(failed)?;
+    link.file_name().and_then(|name| name.to_str()).map(str::to_owned).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))
+}
+
+/// Runs until the owner of the state is gone.
+pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+    let mut requests = context.requests.subscribe();
+    let mut told = None;
+    let mut warned: Vec<String> = Vec::new();
+    loop {
+        let (observation, status, warnings) = match gather(&context).await {
+            Ok(Counters { readings, warnings, .. }) => {
+                let status = status(&readings, &warnings);
+                (Observation::ok(now(), readings), status, warnings)
+            }
+            Err(error) => (Observation::failed(now(), &error), SourceStatus::Down(error), Vec::new()),
+        };
+        context.report(Report::Counters(observation)).await?;
+        if warned != warnings {
+            for warning in warnings.iter().filter(|warning| !warned.contains(warning)) {
+                tracing::warn!(%warning, "a counter of errors is not read");
+            }
+            warned = warnings;
+        }
+        if told.as_ref() != Some(&status) {
+            told = Some(status.clone());
+            context.report(Report::Source { source: Source::Counters, status }).await?;
+        }
+        let next = Instant::now() + context.settings.borrow().counters_interval;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(next) => break,
+                request = requests.recv() => match request {
+                    Ok(Request::All) => break,
+                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
+                },
+            }
+        }
+    }
+}
+
+/// Of which kinds there are counters, and how many were not to be had.
+fn status(readings: &[Reading], warnings: &[String]) -> SourceStatus {
+    let sources: BTreeSet<&str> = readings.iter().map(|reading| reading.source.as_str()).collect();
+    let sources = sources.into_iter().collect::<Vec<_>>().join(", ");
+    match warnings {
+        [] if sources.is_empty() => SourceStatus::Absent("nothing here counts errors".into()),
+        [] => SourceStatus::Active(sources),
+        [warning] => SourceStatus::Limited(format!("{sources}; not read: {warning}")),
+        [warning, more @ ..] => SourceStatus::Limited(format!("{sources}; not read: {warning}, and {} more", more.len())),
+    }
+}
+
+/// The plain ones, then all others at once. The error: not even the plain ones.
+async fn gather(context: &Context) -> Result<Counters, String> {
+    let (scan_timeout, probe_timeout) = {
+        let settings = context.settings.borrow();
+        (settings.worker_timeout, settings.probe_timeout)
+    };
+    let question = |workers: &JobWorkers, key: String, part: Part, timeout| ask(workers.clone(), key, part, timeout);
+    let mut all = question(&context.workers, "counters".into(), Part::Plain, scan_timeout).await?;
+
+    let mut rest = JoinSet::new();
+    for array in std::mem::take(&mut all.arrays) {
+        // As the question for its state: where one hangs, the other need not.
+        rest.spawn(question(&context.workers, format!("layer {array}"), Part::Md { array }, scan_timeout));
+    }
+    let devices = std::mem::take(&mut all.bcache);
+    if !devices.is_empty() {
+        rest.spawn(question(&context.workers, "counters of bcache".into(), Part::Bcache { devices }, scan_timeout));
+    }
+    let mounted = xfs_mounts(&context.targets.borrow());
+    for target in mounted {
+        // As the probe of the mount: a filesystem that hangs costs one process.
+        let key = format!("{} {}", target.dev, target.filesystem);
+        let part = Part::Xfs { path: target.path, dev: target.dev };
+        rest.spawn(question(&context.probe_workers, key, part, probe_timeout));
+    }
+    while let Some(ended) = rest.join_next().await {
+        match ended {
+            Ok(Ok(more)) => {
+                all.readings.extend(more.readings);
+                all.warnings.extend(more.warnings);
+            }
+            Ok(Err(warning)) => all.warnings.push(warning),
+            Err(error) => all.warnings.push(format!("a question for counters: {error}")),
+        }
+    }
+    // Answers come in any order.
+    all.readings.sort_by(|a, b| (&a.source, &a.of).cmp(&(&b.source, &b.of)));
+    all.warnings.sort();
+    Ok(all)
+}
+
+/// One mount a filesystem. Those on drives that sleep are left alone.
+fn xfs_mounts(targets: &[ProbeTarget]) -> Vec<ProbeTarget> {
+    let awake = targets.iter().filter(|target| target.filesystem == "xfs" && !target.asleep && !target.dev.is_anonymous());
+    let by_dev: BTreeMap<DevNo, &ProbeTarget> = awake.rev().map(|target| (target.dev, target)).collect();
+    by_dev.into_values().cloned().collect()
+}
+
+async fn ask(workers: JobWorkers, key: String, part: Part, timeout: std::time::Duration) -> Result<Counters, String> {
+    let what = match &part {
+        Part::Plain => "error counters".to_owned(),
+        Part::Md { array } => format!("error counters of {array}"),
+        Part::Bcache { .. } => "error counters of bcache".to_owned(),
+        Part::Xfs { path, .. } => format!("health of the XFS at {path}"),
+    };
+    let outcome = match workers.ask(&key, Job::Counters { part: part.clone() }, timeout).await {
+        // A worker that died (short memory, say) says nothing of the counters: the next one is asked.
+        Outcome::Failed(_) => workers.ask(&key, Job::Counters { part }, timeout).await,
+        outcome => outcome,
+    };
+    match outcome {
+        Outcome::Answer(Answer::Counters(counters)) => Ok(counters),
+        Outcome::Answer(Answer::Failed { error }) | Outcome::Failed(error) => Err(format!("{what}: {error}")),
+        Outcome::Answer(_) => Err(format!("{what}: a worker answered another question than was asked")),
+        // A late answer is of no use: the next tick asks anew.
+        Outcome::Stuck { since, waiting_in, .. } => {
+            let waiting = waiting_in.map_or_else(String::new, |place| format!(", waiting in {place}"));
+            Err(format!("{what}: reading has not returned since {since}{waiting}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! btrfs: errors of each member device, which it keeps over mounts (devinfo/ID/error_stats, since 5.14; fs/btrfs/sysfs.c).
+//!
+//! sysfs names a member by its id within the filesystem and does not say which block device that is; with one member there is no doubt. The
+//! members of larger ones are told apart by an ioctl on the mount (`btrfs_members`).
+
+use std::collections::BTreeMap;
+
+use crate::model::counters::{Counted, Reading};
+use crate::source::inventory::sysfs::{Gone, Reader};
+
+const DIR: &str = "/sys/fs/btrfs";
+
+/// `NAME COUNT` a line. None for `invalid` (the counters could not be read at the mount) and for junk.
+pub fn parse(text: &str) -> Option<BTreeMap<String, u64>> {
+    let line = |line: &str| {
+        let (name, count) = line.split_once(' ')?;
+        Some((name.to_owned(), count.trim().parse().ok()?))
+    };
+    text.lines().map(line).collect::<Option<BTreeMap<_, _>>>().filter(|counts| !counts.is_empty())
+}
+
+pub fn read(reader: &Reader<'_>) -> Vec<Reading> {
+    let uuids = reader.list(DIR).into_iter().filter(|name| name.len() == 36 && name.matches('-').count() == 4);
+    uuids.filter_map(|uuid| read_one(reader, &uuid).ok().flatten()).collect()
+}
+
+fn read_one(reader: &Reader<'_>, uuid: &str) -> Result<Option<Reading>, Gone> {
+    let dir = format!("{DIR}/{uuid}");
+    let (members, devices) = (reader.list(&format!("{dir}/devinfo")), reader.list(&format!("{dir}/devices")));
+    let ([member], [device]) = (members.as_slice(), devices.as_slice()) else { return Ok(None) };
+    reading(reader, uuid, member, device)
+}
+
+/// Of the member `id`, which is the block device `device`.
+pub fn reading(reader: &Reader<'_>, uuid: &str, id: &str, device: &str) -> Result<Option<Reading>, Gone> {
+    let file = format!("{DIR}/{uuid}/devinfo/{id}/error_stats");
+    let Some(text) = reader.text(&file)? else { return Ok(None) };
+    let Some(mut values) = parse(&text) else {
+        if text != "invalid" {
+            reader.warn(format!("{file}: `{text:.80}` are not counters"));
+        }
+        return Ok(None);
+    };
+    values.extend(reader.number(&format!("{DIR}/{uuid}/devinfo/{id}/missing"))?.map(|missing| ("missing".to_owned(), missing)));
+    let details = BTreeMap::from([("filesystem".to_owned(), uuid.to_owned()), ("devid".to_owned(), id.to_owned())]);
+    Ok(Some(Reading { of: Counted::Block(device.to_owned()), source: "btrfs".into(), file, values, details }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_is_a_counter_and_counters_that_the_kernel_could_not_read_are_none() {
+        let stats = parse("write_errs 1\nread_errs 0\nflush_errs 0\ncorruption_errs 7\ngeneration_errs 0\n").expect("counters");
+        assert_eq!((stats["write_errs"], stats["corruption_errs"], stats.len()), (1, 7, 5));
+        assert_eq!((parse("invalid"), parse(""), parse("write_errs x")), (None, None, None));
+    }
+}

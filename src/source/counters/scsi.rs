@@ -1,0 +1,57 @@
+//! SCSI disks: commands that failed and that timed out, as the mid layer counts them (show_iostat_counterbits(), drivers/scsi/scsi_sysfs.c).
+//! In memory of the kernel, from 0 at each boot or re-plugging.
+
+use std::collections::BTreeMap;
+
+use crate::model::counters::{Counted, Reading};
+use crate::source::inventory::sysfs::{Gone, Reader};
+
+/// Commands that ended with an error; that ran into their time-out (since 6.1).
+const COUNTS: [&str; 2] = ["ioerr_cnt", "iotmo_cnt"];
+/// How much was asked and answered at all. They grow all the time, so they are no counters of errors but go with them.
+const TRAFFIC: [&str; 2] = ["iorequest_cnt", "iodone_cnt"];
+
+/// `0x1f`.
+pub fn parse(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+}
+
+/// None for what is no SCSI disk.
+pub fn read(reader: &Reader<'_>, name: &str) -> Result<Option<Reading>, Gone> {
+    // sr and st have the same attributes, and an unreadable CD is no news.
+    if !name.starts_with("sd") {
+        return Ok(None);
+    }
+    let (mut values, mut details) = (BTreeMap::new(), BTreeMap::new());
+    let path = |attribute: &str| format!("/sys/class/block/{name}/device/{attribute}");
+    for attribute in COUNTS {
+        let Some(text) = reader.text(&path(attribute))? else { continue };
+        match parse(&text) {
+            Some(value) => drop(values.insert(attribute.to_owned(), value)),
+            None => reader.warn(format!("{}: `{text:.40}` is not a hexadecimal number", path(attribute))),
+        }
+    }
+    if values.is_empty() {
+        return Ok(None);
+    }
+    for attribute in TRAFFIC {
+        details.extend(reader.text(&path(attribute))?.map(|text| (attribute.to_owned(), text)));
+    }
+    Ok(Some(Reading {
+        of: Counted::Block(name.to_owned()),
+        source: "scsi".into(),
+        file: format!("/sys/block/{name}/device"),
+        values,
+        details,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_hexadecimal() {
+        assert_eq!((parse("0x1f\n"), parse("0x0"), parse("31"), parse("0x"), parse("")), (Some(31), Some(0), None, None, None));
+    }
+}

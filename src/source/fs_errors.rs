@@ -1,0 +1,300 @@
+//! Filesystem errors as the kernel pushes them: fanotify(7), FAN_FS_ERROR. ext4 tells since Linux 5.16, XFS and others since 7.0; a mark on a
+//! filesystem that tells nothing costs nothing.
+//!
+//! In: the mounts that are probed. Out: `Report::FsError`, and `Report::Source` with what is watched. Marking may hang in a dead mount and asks
+//! for PID 1's mount namespace, so all of it is done by a helper process (`worker::fs_errors`), which the daemon never waits for.
+//! May not enter: what an error means for a volume.
+//!
+//! XFS has a monitor of its own in newer kernels (XFS_IOC_HEALTH_MONITOR), which also tells what became sick, and of media errors. It would be
+//! another module beside this one that is fed the same mounts.
+
+pub mod notice;
+pub mod pipe;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
+
+use crate::host::helper::{Helper, HelperError};
+use crate::model::dev::DevNo;
+use crate::model::probe::ProbeTarget;
+use crate::model::report::{Report, Request, Source, SourceStatus};
+use crate::source::context::{Context, SourceError};
+use crate::source::fs_errors::pipe::{Filesystem, Mark, Said, Wanted};
+
+/// Filesystems on block devices whose drivers tell of errors, or may in a later kernel.
+const KINDS: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
+/// Mounts tried of one filesystem.
+const MOST_PATHS: usize = 4;
+/// A mount that has just been made may be unmounted again at once; while it is being marked it is busy for a moment.
+const SETTLE: Duration = Duration::from_secs(1);
+/// A filesystem that was unmounted and mounted again between two looks at the mount table has lost its mark and looks the same.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(60);
+
+/// Runs until the owner of the state is gone.
+pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+    let mut told = Status::default();
+    if context.root.is_recorded() {
+        told.tell(&context, SourceStatus::Absent("a recorded tree has no events".into())).await?;
+        return forever(&context).await;
+    }
+    let mut settings = context.settings.clone();
+    let mut back_off = Duration::from_secs(1);
+    loop {
+        if !settings.borrow_and_update().fs_events {
+            told.tell(&context, SourceStatus::Absent("switched off: [fs_events] enabled".into())).await?;
+            settings.changed().await.map_err(|_| SourceError::OwnerGone)?;
+            continue;
+        }
+        let started = Instant::now();
+        match follow(&context, &mut told).await? {
+            Ended::SwitchedOff => continue,
+            Ended::Unavailable(why) => {
+                told.tell(&context, SourceStatus::Absent(why)).await?;
+                return forever(&context).await;
+            }
+            Ended::Failed(error) => {
+                if started.elapsed() > LONGEST_BACK_OFF {
+                    back_off = Duration::from_secs(1);
+                }
+                let error = chain(&error);
+                told.tell(&context, SourceStatus::Down(format!("{error}; it is started again"))).await?;
+                tokio::time::sleep(back_off).await;
+                back_off = (back_off * 2).min(LONGEST_BACK_OFF);
+            }
+        }
+    }
+}
+
+/// How the life of one helper ended.
+enum Ended {
+    SwitchedOff,
+    Unavailable(String),
+    Failed(HelperError),
+}
+
+impl From<HelperError> for Ended {
+    fn from(error: HelperError) -> Ended {
+        Ended::Failed(error)
+    }
+}
+
+async fn follow(context: &Context, told: &mut Status) -> Result<Ended, SourceError> {
+    let mut helper = match Helper::start(&context.fs_errors) {
+        Ok(helper) => helper,
+        Err(error) => return Ok(error.into()),
+    };
+    let mut requests = context.requests.subscribe();
+    let (mut targets, mut settings) = (context.targets.clone(), context.settings.clone());
+    let mut watched = Watched::default();
+    // Nothing is new at the start.
+    let mut due = Instant::now();
+    loop {
+        tokio::select! {
+            said = helper.hear::<Said>() => match said {
+                Ok(Said::Hello { limitations }) => watched.limitations = limitations,
+                Ok(Said::Unavailable { errno, text }) => return Ok(Ended::Unavailable(unavailable(errno, &text))),
+                Ok(Said::Mark { dev, mark }) => drop(watched.marks.insert(dev, mark)),
+                Ok(Said::Error { error }) => context.report(Report::FsError(error)).await?,
+                Ok(Said::Overflow) => tracing::warn!("notices of filesystem errors were lost: more came than the kernel keeps"),
+                Err(error) => return Ok(error.into()),
+            },
+            () = tokio::time::sleep_until(due) => {
+                let wanted = wanted(&targets.borrow_and_update());
+                if let Err(error) = helper.tell(&wanted).await {
+                    return Ok(error.into());
+                }
+                watched.want(&wanted);
+                due = Instant::now() + LOOK_AGAIN;
+            }
+            changed = targets.changed() => {
+                changed.map_err(|_| SourceError::OwnerGone)?;
+                // The first ones are old; what comes later may go again.
+                due = if watched.kinds.is_empty() { Instant::now() } else { due.min(Instant::now() + SETTLE) };
+            }
+            changed = settings.changed() => {
+                changed.map_err(|_| SourceError::OwnerGone)?;
+                if !settings.borrow_and_update().fs_events {
+                    return Ok(Ended::SwitchedOff);
+                }
+            }
+            request = requests.recv() => match request {
+                Ok(Request::All) => due = Instant::now(),
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
+            },
+        }
+        if let Some(status) = watched.status() {
+            told.tell(context, status).await?;
+        }
+    }
+}
+
+/// All mounts of a filesystem are one filesystem. Sleeping drives are not woken by a mark.
+fn wanted(targets: &[ProbeTarget]) -> Wanted {
+    let mut filesystems: BTreeMap<DevNo, Filesystem> = BTreeMap::new();
+    for target in targets.iter().filter(|target| KINDS.contains(&target.filesystem.as_str())) {
+        let filesystem = filesystems.entry(target.dev).or_insert_with(|| Filesystem {
+            dev: target.dev,
+            kind: target.filesystem.clone(),
+            paths: Vec::new(),
+        });
+        if filesystem.paths.len() < MOST_PATHS {
+            filesystem.paths.push(target.path.clone());
+        }
+    }
+    Wanted { filesystems: filesystems.into_values().collect() }
+}
+
+/// What the helper was told to watch, and what it said of it.
+#[derive(Default)]
+struct Watched {
+    kinds: BTreeMap<DevNo, String>,
+    marks: BTreeMap<DevNo, Mark>,
+    limitations: Vec<String>,
+}
+
+impl Watched {
+    fn want(&mut self, wanted: &Wanted) {
+        self.kinds = wanted.filesystems.iter().map(|filesystem| (filesystem.dev, filesystem.kind.clone())).collect();
+        self.marks.retain(|dev, _| self.kinds.contains_key(dev));
+    }
+
+    /// None until all that is wanted was answered for: what comes in between is news to nobody.
+    fn status(&self) -> Option<SourceStatus> {
+        if self.kinds.keys().any(|dev| !self.marks.contains_key(dev)) {
+            return None;
+        }
+        let mut set: BTreeMap<&str, usize> = BTreeMap::new();
+        let (mut not, mut hurts) = (Vec::new(), !self.limitations.is_empty());
+        let mut refusals = Vec::new();
+        for (dev, kind) in &self.kinds {
+            match self.marks.get(dev) {
+                Some(Mark::Set) => *set.entry(kind).or_default() += 1,
+                Some(Mark::Refused { errno, text }) => {
+                    // A filesystem that has no file handles, no id of its own, or several (btrfs's subvolumes): it could not tell anyhow.
+                    hurts |= ![Errno::EOPNOTSUPP, Errno::ENODEV, Errno::EXDEV].iter().any(|known| *known as i32 == *errno);
+                    refusals.push(*errno);
+                    not.push(format!("{kind} on {dev}: {text}"));
+                }
+                Some(Mark::Stuck) => {
+                    hurts = true;
+                    not.push(format!("{kind} on {dev} does not answer"));
+                }
+                None => {}
+            }
+        }
+        if !refusals.is_empty() && set.is_empty() && refusals.iter().all(|errno| *errno == Errno::EINVAL as i32) {
+            return Some(SourceStatus::Absent("the kernel has no FAN_FS_ERROR: Linux 5.16 and later have".into()));
+        }
+        let number: usize = set.values().sum();
+        let kinds: Vec<String> = set.iter().map(|(kind, number)| format!("{number} {kind}")).collect();
+        let mut text = match number {
+            0 => "no filesystem is watched".to_owned(),
+            1 => format!("1 filesystem: {}", kinds.join(", ")),
+            _ => format!("{number} filesystems: {}", kinds.join(", ")),
+        };
+        if set.keys().any(|kind| !kind.starts_with("ext")) {
+            text.push_str(" (ext4 tells since Linux 5.16, others since 7.0)");
+        }
+        let not: Vec<String> = self.limitations.iter().cloned().chain(not).take(8).collect();
+        if !not.is_empty() {
+            text = format!("{text}; not: {}", not.join("; "));
+        }
+        Some(if hurts { SourceStatus::Limited(text) } else { SourceStatus::Active(text) })
+    }
+}
+
+fn unavailable(errno: i32, text: &str) -> String {
+    match Errno::from_raw(errno) {
+        Errno::ENOSYS | Errno::EINVAL => "the kernel has no fanotify that tells of errors: Linux 5.16 and later have".into(),
+        Errno::EPERM => format!("fanotify is not permitted: {text}; CAP_SYS_ADMIN and the system call fanotify_init are needed"),
+        _ => format!("fanotify: {text}"),
+    }
+}
+
+/// What was last said of this source, so that only transitions are told.
+#[derive(Default)]
+struct Status(Option<SourceStatus>);
+
+impl Status {
+    async fn tell(&mut self, context: &Context, status: SourceStatus) -> Result<(), SourceError> {
+        if self.0.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        self.0 = Some(status.clone());
+        context.report(Report::Source { source: Source::FsErrors, status }).await
+    }
+}
+
+/// Nothing more to say until the end.
+async fn forever(context: &Context) -> Result<Infallible, SourceError> {
+    let mut requests = context.requests.subscribe();
+    loop {
+        if let Err(RecvError::Closed) = requests.recv().await {
+            return Err(SourceError::OwnerGone);
+        }
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(path: &str, minor: u32, filesystem: &str) -> ProbeTarget {
+        ProbeTarget { path: path.into(), dev: DevNo::new(8, minor), asleep: false, filesystem: filesystem.into() }
+    }
+
+    fn watched(marks: &[(&str, Option<Mark>)]) -> Watched {
+        let targets: Vec<ProbeTarget> = (0..).zip(marks).map(|(minor, (kind, _))| target("/m", minor, kind)).collect();
+        let mut watched = Watched::default();
+        watched.want(&wanted(&targets));
+        for (minor, (_, mark)) in (0..).zip(marks) {
+            watched.marks.extend(mark.clone().map(|mark| (DevNo::new(8, minor), mark)));
+        }
+        watched
+    }
+
+    fn refused(errno: Errno) -> Option<Mark> {
+        Some(Mark::Refused { errno: errno as i32, text: format!("{errno:?}") })
+    }
+
+    #[test]
+    fn each_filesystem_of_a_block_device_is_wanted_once_with_some_of_its_mounts() {
+        let mut targets: Vec<ProbeTarget> = (0..9).map(|number| target(&format!("/a{number}"), 1, "ext4")).collect();
+        targets.extend([target("/b", 2, "nfs4"), target("/c", 3, "xfs")]);
+        let wanted = wanted(&targets);
+        let seen: Vec<_> = wanted.filesystems.iter().map(|fs| (fs.dev.minor, fs.kind.as_str(), fs.paths.len())).collect();
+        assert_eq!(seen, [(1, "ext4", 4), (3, "xfs", 1)]);
+    }
+
+    #[test]
+    fn status_says_what_is_watched_and_what_is_not() {
+        let set = || Some(Mark::Set);
+        assert_eq!(watched(&[("ext4", set()), ("ext4", None)]).status(), None, "not all are answered for");
+        let active = |text: &str| Some(SourceStatus::Active(text.into()));
+        assert_eq!(watched(&[("ext4", set()), ("ext4", set())]).status(), active("2 filesystems: 2 ext4"));
+        assert_eq!(watched(&[]).status(), active("no filesystem is watched"));
+        let subvolume = "1 filesystem: 1 ext4; not: btrfs on 8:1: EXDEV";
+        assert_eq!(watched(&[("ext4", set()), ("btrfs", refused(Errno::EXDEV))]).status(), active(subvolume));
+        let stuck = "1 filesystem: 1 ext4; not: ext4 on 8:1 does not answer";
+        assert_eq!(watched(&[("ext4", set()), ("ext4", Some(Mark::Stuck))]).status(), Some(SourceStatus::Limited(stuck.into())));
+        let old = watched(&[("ext4", refused(Errno::EINVAL)), ("xfs", refused(Errno::EINVAL))]);
+        assert!(matches!(old.status(), Some(SourceStatus::Absent(text)) if text.contains("5.16")));
+    }
+}
