@@ -22,7 +22,8 @@ fn the_page_of_findings_describes_no_reason_that_is_not_there() {
 fn every_source_is_explained_to_the_operator() {
     use diskvitals::model::report::Source;
     let page = include_str!("../docs/operations.md");
-    for source in [Source::Udev, Source::Mounts, Source::Kubelet, Source::Probe, Source::DiskStats, Source::Layers] {
+    let sources = [Source::Udev, Source::Mounts, Source::Kubelet, Source::Probe, Source::DiskStats, Source::Layers];
+    for source in sources.into_iter().chain([Source::Counters, Source::FsErrors]) {
         assert!(page.contains(&format!("`{}`", source.name())), "docs/operations.md does not mention the source `{}`", source.name());
     }
 }

@@ -99,6 +99,29 @@ class Host:
         self.file("/".join(parts[: host + 1]) + f"/scsi_host/{parts[host]}/proc_name", proc_name)
         return sysfs
 
+    def counts(self, device, failed=0, timed_out=0, asked=0x1A2B3C):
+        """What the SCSI mid layer counts, as it prints it."""
+        for key, value in dict(ioerr_cnt=failed, iotmo_cnt=timed_out, iorequest_cnt=asked, iodone_cnt=asked).items():
+            self.file(f"{device}/{key}", hex(value))
+
+    def aer(self, function, **counts):
+        """What a PCI function has reported of errors; those not given are 0."""
+        names = dict(correctable="RxErr BadTLP BadDLLP Rollover Timeout NonFatalErr CorrIntErr HeaderOF", **{
+            kind: "Undefined DLP SDES TLP FCP CmpltTO CmpltAbrt UnxCmplt RxOF MalfTLP ECRC UnsupReq ACSViol UncorrIntErr BlockedTLP AtomicOpBlocked TLPBlockedErr PoisonTLPBlocked" for kind in ("fatal", "nonfatal")})
+        for kind, known in names.items():
+            values = [(name, counts.get(name, 0) if kind == "correctable" else 0) for name in known.split()]
+            total = f"TOTAL_ERR_{'COR' if kind == 'correctable' else kind.upper()}"
+            self.file(f"{function}/aer_dev_{kind}", "\n".join(f"{name} {value}" for name, value in values + [(total, sum(value for _, value in values))]))
+
+    def ext4(self, name, **counts):
+        """A mounted ext4's counters; `first` and `last` are the fields of these errors."""
+        fields = dict(time=0, errcode=0, func="", line=0, ino=0, block=0)
+        for which in ("first", "last"):
+            for key, value in {**fields, **counts.pop(which, {})}.items():
+                self.file(f"/sys/fs/ext4/{name}/{which}_error_{key}", value)
+        for key, value in {**dict(errors_count=0, warning_count=0, msg_count=1), **counts}.items():
+            self.file(f"/sys/fs/ext4/{name}/{key}", value)
+
     def ata(self, number, name, dev, size, model, serial, firmware, wwn, rotational, pci="0000:00:17.0", **more):
         """A SATA disk on the board's own controller."""
         place = f"/sys/devices/pci0000:00/{pci}/ata{number}/host{number - 1}"
@@ -237,6 +260,9 @@ def sas_12_bay():
     host.link("/sys/class/enclosure/8:0:12:0", ses)
     host.pseudo()
     host.mount("8:1", "/", "/", "ext4", "/dev/sda1", probe=(240055312384, 0.2), fstab=f"UUID={root}")
+    error = dict(time=1722945600, errcode=5, func="ext4_wait_block_bitmap", line=574, ino=0, block=1048583)
+    host.ext4("sda1", errors_count=2, msg_count=3, first=error, last={**error, "time": 1722945607})
+    host.aer("/sys/devices/pci0000:00/0000:00:03.0/0000:03:00.0", RxErr=3, BadTLP=1)
     for bay in range(12):
         letter, minor = "bcdefghijklm"[bay], 16 * (bay + 1)
         wwn, address = f"5000c500a1b2{0xC000 + bay * 16 + 7:04x}", f"0x5000c500a1b2{0xC000 + bay * 16 + 5:04x}"
@@ -251,6 +277,7 @@ def sas_12_bay():
                       ID_VENDOR="SEAGATE", ID_WWN=f"0x{wwn}", ID_WWN_WITH_EXTENSION=f"0x{wwn}", ID_PATH=path, **(fs("xfs", uuid, f"bay {bay}") if bay < 3 else {})),
         )
         host.file(f"{place}/sas_device/end_device-8:0:{bay}/sas_address", address)
+        host.counts(f"{place}/target8:0:{bay}/8:0:{bay}:0", *((0x1F, 2) if bay == 4 else ()))
         slot = f"{ses}/Slot {bay:02}"
         device = f"{place}/target8:0:{bay}/8:0:{bay}:0"
         host.file(f"{slot}/type", "array device")
@@ -269,7 +296,7 @@ def lvm_on_md():
         disk = host.ata(number + 1, f"sd{letter}", f"8:{16 * number}", 4000787030016, "WDC WD40EFRX-68N32N0", serial, "82.00A82", f"50014ee2b{number + 1:07}", 1)
         member = dict(ID_FS_TYPE="linux_raid_member", ID_FS_UUID="5a1d7c2e-90ab-4cde-8f01-23456789abcd", ID_FS_UUID_SUB=f"00000000-0000-4000-8000-00000000000{number}", ID_FS_LABEL="nas:0")
         parts.append(host.partition(disk, f"sd{letter}1", 1, f"8:{16 * number + 1}", 1048576, 3999999991808, **member))
-    md = host.virtual("md127", "9:127", 3999865774080, md__level="raid1", md__raid_disks="2", md__degraded="1", md__array_state="clean", md__sync_action="idle", md__sync_completed="none",
+    md = host.virtual("md127", "9:127", 3999865774080, md__level="raid1", md__raid_disks="2", md__degraded="1", md__array_state="clean", md__sync_action="idle", md__sync_completed="none", md__mismatch_cnt="128",
                       links=["disk/by-id/md-name-nas:0", "md/0"], udev=dict(MD_LEVEL="raid1", MD_NAME="nas:0", ID_FS_TYPE="LVM2_member", ID_FS_UUID="abcdef-0123-4567-89ab-cdef-0123-456789"))
     host.on(md, *parts)
     for part, state, slot, errors in ((parts[0], "in_sync", "0", 0), (parts[1], "faulty", "none", 12)):

@@ -200,6 +200,8 @@ fn loss(source: &str) -> &'static str {
         "probe" => "whether volumes answer, and how full they are, is not known",
         "diskstats" => "stalled I/O is not seen",
         "layers" => "degraded arrays and full thin pools are not seen",
+        "counters" => "errors that the kernel only counts are not seen",
+        "fs-errors" => "errors of filesystems are seen by their counters and in the kernel log only",
         _ => "what it would tell is not known",
     }
 }

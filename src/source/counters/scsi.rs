@@ -1,5 +1,8 @@
 //! SCSI disks: commands that failed and that timed out, as the mid layer counts them (show_iostat_counterbits(), drivers/scsi/scsi_sysfs.c).
 //! In memory of the kernel, from 0 at each boot or re-plugging.
+//!
+//! `ioerr_cnt` counts every command whose result is not 0 (scsi_complete(), drivers/scsi/scsi_lib.c): also a page that the disk does not know, or
+//! the unit attention behind a reset. Alone it accuses nobody.
 
 use std::collections::BTreeMap;
 
