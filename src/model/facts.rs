@@ -1,6 +1,7 @@
 //! All that is known, as the reports said it, with the little memory that judgement needs (since when, what was seen before). Pure.
 
 mod apply;
+pub mod counters;
 mod drives;
 pub mod kernel;
 pub mod names;
@@ -37,6 +38,10 @@ pub struct Facts {
     pub io: BTreeMap<DevNo, IoMemory>,
     /// What the kernel's log has said, by whom it is about.
     pub kernel: KernelFacts,
+    /// The kernel's error counters, by whom they are about and their source. Kept in the store.
+    pub counters: BTreeMap<counters::Key, Arc<crate::model::counters::Memory>>,
+    /// When they were last read.
+    pub(crate) counters_read: Option<Timestamp>,
     /// Drives that are here and drives that were.
     pub drives: BTreeMap<DriveId, KnownDrive>,
     /// Volumes that are here, and those whose drives went with them.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::model;
+use crate::model::facts::counters;
 use crate::model::facts::kernel::Progress;
 use crate::model::facts::{Facts, KnownDrive};
 use crate::model::finding::{Judgement, Subject};
@@ -65,6 +67,13 @@ pub trait Judge: Verdicts + Send + 'static {
     /// What the store remembers of the kernel's log, at the start or late.
     fn restore_errors(&self, facts: &mut Facts, errors: Vec<(Subject, Memory)>, progress: Option<Progress>) {
         facts.restore_errors(errors, progress);
+    }
+
+    /// Counters as they were last read before: what grew meanwhile is seen.
+    fn restore_counters(&self, facts: &mut Facts, remembered: Vec<(counters::Key, model::counters::Memory)>) {
+        for (key, memory) in remembered {
+            facts.counters.entry(key).or_insert_with(|| Arc::new(memory));
+        }
     }
 
     /// Known not to be here any more. What could not be read is not gone.

@@ -248,6 +248,7 @@ impl<J: Judge> Owner<J> {
                 self.judge.restore(&mut self.facts, loaded.drives);
                 self.let_read(loaded.progress.as_ref().and_then(|progress| progress.cursor.clone()));
                 self.judge.restore_errors(&mut self.facts, loaded.errors, loaded.progress);
+                self.judge.restore_counters(&mut self.facts, loaded.counters);
                 let given_up = self.ledger.join(loaded.findings, now);
                 if !given_up.is_empty() {
                     tracing::info!(findings = given_up.len(), "findings go on under the ids that history has for them");

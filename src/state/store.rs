@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::model;
 use crate::model::facts::KnownDrive;
+use crate::model::facts::counters;
 use crate::model::facts::kernel::Progress;
 use crate::model::finding::{Finding, Subject};
 use crate::model::ids::{DriveId, FindingId};
@@ -54,6 +56,7 @@ pub struct Loaded {
     /// What the kernel's log has said, and how far it is counted.
     pub errors: Vec<(Subject, Memory)>,
     pub progress: Option<Progress>,
+    pub counters: Vec<(counters::Key, model::counters::Memory)>,
 }
 
 #[derive(Debug)]
@@ -76,16 +79,20 @@ pub struct Write {
     pub errors: Vec<(Subject, Arc<Memory>)>,
     pub forgotten_errors: Vec<Subject>,
     pub progress: Option<Arc<Progress>>,
+    pub counters: Vec<(counters::Key, Arc<model::counters::Memory>)>,
+    pub forgotten_counters: Vec<counters::Key>,
     /// This is all there is: what it does not name is deleted.
     pub everything: bool,
 }
 
 impl Write {
     pub fn is_empty(&self) -> bool {
-        let Write { drives, forgotten, findings, dropped, errors, forgotten_errors, progress, everything } = self;
+        let Write { drives, forgotten, findings, dropped, errors, forgotten_errors, progress, counters, forgotten_counters, everything } =
+            self;
         !everything
             && (drives.is_empty() && forgotten.is_empty() && findings.is_empty() && dropped.is_empty())
             && (errors.is_empty() && forgotten_errors.is_empty() && progress.is_none())
+            && (counters.is_empty() && forgotten_counters.is_empty())
     }
 }
 

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use crate::model::assess::errors::{clears_when, over, records, told};
 use crate::model::assess::mounted::mount_line_of;
 use crate::model::assess::text::{MOUNTINFO, evidence, list, raised, unknown};
+use crate::model::counters::Counter;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Severity, Status, Subject, Verdict};
 use crate::model::graph::extents::lies_in;
@@ -33,8 +34,11 @@ pub fn errors(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestam
 
 /// The filesystem found its own structures or data to be wrong (ext4's EFSCORRUPTED and EFSBADCRC, XFS's verifiers, btrfs's checksums, dm-verity
 /// and dm-integrity). BAD, degraded: that data is lost is for a check to prove. SUSPECT where redundancy put all of it right.
-/// Clears after `bad_quiet_after` without another.
+/// Clears after `bad_quiet_after` without another. Also BAD while XFS itself calls some of its metadata sick.
 pub fn corrupted(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
+    if let Some(sick) = sick(facts, known) {
+        return sick;
+    }
     let Some(tally) = tally(facts, known, Class::FsCorruption) else { return Some(Verdict::Clear) };
     let healed = tally.last_uncorrected.is_none();
     let severity = if healed { Severity::Suspect } else { Severity::Bad };
@@ -45,6 +49,17 @@ pub fn corrupted(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Times
     let what = if healed { "found damaged data and put it right" } else { "found its own data to be damaged" };
     let message = format!("{} {what}: {}", describe(&known.facts), told(tally));
     raised(severity, Status::Degraded, message, records(tally), &clears_when(patience), Some(tally.first.time))
+}
+
+/// XFS remembers what it found to be wrong until a repair or an unmount (`sick` of XFS_IOC_FSGEOMETRY; xfs_health.h).
+fn sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
+    let memory = facts.filesystem_counters(known, "xfs")?;
+    let set: Vec<(&str, &Counter)> = memory.counters().filter(|(name, counter)| name.starts_with("sick_") && counter.last > 0).collect();
+    let at = set.iter().filter_map(|(_, counter)| counter.last_growth.or(Some(counter.since))).max()?;
+    let names = list(set.iter().map(|(name, _)| name.trim_start_matches("sick_")));
+    let message = format!("{} knows its metadata to be damaged: {names}", describe(&known.facts));
+    let proof = vec![evidence(&memory.file, at, format!("sick: {names}"))];
+    Some(raised(Severity::Bad, Status::Degraded, message, proof, "XFS calls none of its metadata sick any more", Some(at)))
 }
 
 /// The filesystem has stopped itself. Sources: the kernel's log, and the superblock option `shutdown` (ext4, XFS and btrfs of newer kernels).

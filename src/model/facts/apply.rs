@@ -75,7 +75,7 @@ impl Facts {
             Report::DiskStats(seen) => self.disk_stats(seen),
             Report::KernelLog(batch) => self.kernel_log(batch, now),
             Report::FsError(notice) => self.fs_error(notice, now),
-            Report::Counters(_) => Change::Nothing,
+            Report::Counters(seen) => self.counters(seen, now),
         }
     }
 

@@ -55,8 +55,21 @@ pub struct Progress {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pending {
-    Event { event: Event, since: Timestamp },
-    Notice { notice: FsError, since: Timestamp },
+    Event {
+        event: Box<Event>,
+        since: Timestamp,
+    },
+    Notice {
+        notice: FsError,
+        since: Timestamp,
+    },
+    /// A counter grew between `from` and now.
+    Growth {
+        subject: Subject,
+        event: Box<Event>,
+        from: Timestamp,
+        since: Timestamp,
+    },
 }
 
 /// Whose it is.
@@ -144,7 +157,7 @@ impl Facts {
         match self.door(&event, now, now) {
             Door::Of(subjects) => self.lay(subjects, &event),
             Door::NotYet => {
-                self.put_off(Pending::Event { event, since: now });
+                self.put_off(Pending::Event { event: Box::new(event), since: now });
                 Change::Nothing
             }
             Door::Nobodys => self.nobodys(&event),
@@ -172,7 +185,7 @@ impl Facts {
         Change::Figures
     }
 
-    fn put_off(&mut self, pending: Pending) {
+    pub(super) fn put_off(&mut self, pending: Pending) {
         let waiting = &mut Arc::make_mut(&mut self.kernel.progress).pending;
         waiting.push(pending);
         if waiting.len() > MAX_PENDING
@@ -197,6 +210,10 @@ impl Facts {
                     Door::NotYet => still.push(pending),
                     Door::Nobodys => change = change.max(self.nobodys(event)),
                 },
+                Pending::Growth { subject, event, from, since } => match self.growth(subject, event, *from, *since, now) {
+                    Some(said) => change = change.max(said),
+                    None => still.push(pending),
+                },
                 Pending::Notice { notice, since } => match self.notice(notice, *since, now) {
                     Some(said) => change = change.max(said),
                     None => still.push(pending),
@@ -207,6 +224,17 @@ impl Facts {
             Arc::make_mut(&mut self.kernel.progress).pending = still;
         }
         change
+    }
+
+    /// A counter's growth counts where the log has not told of something since the reading before; None: wait.
+    fn growth(&mut self, subject: &Subject, event: &Event, from: Timestamp, since: Timestamp, now: Timestamp) -> Option<Change> {
+        if self.errors(subject).and_then(Memory::last).is_some_and(|last| last >= from || elapsed(last, from) <= NOTICE_LAG) {
+            return Some(Change::Nothing);
+        }
+        if !self.kernel.deaf && elapsed(since, now) < NOTICE_LAG {
+            return None;
+        }
+        Some(self.lay(vec![subject.clone()], event))
     }
 
     /// A notice counts where the log has not told of the same; None: wait.
@@ -272,7 +300,7 @@ impl Facts {
         elapsed(since, now) >= MOUNT_LAG
     }
 
-    fn drive_named(&self, name: &Device, at: Timestamp) -> Option<&DriveId> {
+    pub(super) fn drive_named(&self, name: &Device, at: Timestamp) -> Option<&DriveId> {
         let names = &self.kernel.names;
         names.holder(name, at).or_else(|| match name {
             Device::Ata { port, device: Some(_) } => names.holder(&Device::Ata { port: *port, device: None }, at),
@@ -283,7 +311,12 @@ impl Facts {
     }
 
     /// Volumes whose filesystem is on this device. A device that has gone is known by the volumes that still name it.
-    fn volumes_on<'a>(&self, device: Option<&BlockDevice>, names: impl Iterator<Item = &'a Device>, uuid: Option<&str>) -> Vec<Subject> {
+    pub(super) fn volumes_on<'a>(
+        &self,
+        device: Option<&BlockDevice>,
+        names: impl Iterator<Item = &'a Device>,
+        uuid: Option<&str>,
+    ) -> Vec<Subject> {
         let mut wanted: Vec<&str> =
             names.filter_map(|name| if let Device::Block(name) = name { Some(name.as_str()) } else { None }).collect();
         wanted.extend(device.map(|device| device.name.as_str()));
@@ -300,7 +333,10 @@ impl Facts {
     /// After the volumes have changed: what was said of a device before its filesystem was seen is the volume's, and what ends with a mount is over.
     pub(super) fn follow_volumes(&mut self, gone: &[crate::model::ids::VolumeId]) {
         for id in gone {
-            self.end_of_mount(&Subject::Volume(id.clone()));
+            let subject = Subject::Volume(id.clone());
+            self.end_of_mount(&subject);
+            // XFS forgets with the unmount what it knew to be sick.
+            self.counters.remove(&(subject, "xfs".to_owned()));
         }
         let devices: Vec<String> = self
             .kernel
@@ -345,6 +381,7 @@ impl Facts {
         let keep = policy.bad_quiet_after.max(policy.window).max(policy.quiet_after).saturating_mul(2);
         let Ok(age) = jiff::SignedDuration::try_from(keep) else { return };
         let Ok(since) = now.checked_sub(age) else { return };
+        self.forget_counters();
         let old = |memory: &Memory| memory.tallies.values().any(|tally| tally.last.time < since);
         if !self.kernel.errors.values().any(|memory| old(memory)) {
             return;

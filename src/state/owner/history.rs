@@ -7,6 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use crate::model;
+use crate::model::facts::counters;
 use crate::model::facts::kernel::{KernelFacts, Progress};
 use crate::model::facts::{Facts, KnownDrive};
 use crate::model::finding::{Finding, Subject};
@@ -35,6 +37,7 @@ pub struct History {
     findings: BTreeMap<FindingId, Arc<Finding>>,
     errors: BTreeMap<Subject, Arc<Memory>>,
     progress: Option<Arc<Progress>>,
+    counters: BTreeMap<counters::Key, Arc<model::counters::Memory>>,
     /// When the kernel's log was last written.
     errors_at: Instant,
     /// There is more of it since, to be written from then on.
@@ -54,6 +57,7 @@ impl History {
             findings: BTreeMap::new(),
             errors: BTreeMap::new(),
             progress: None,
+            counters: BTreeMap::new(),
             errors_at: Instant::now(),
             errors_due: None,
             waiting: Vec::new(),
@@ -116,6 +120,7 @@ impl History {
             self.findings.clear();
             self.errors.clear();
             self.progress = None;
+            self.counters.clear();
         }
         let findings: BTreeMap<FindingId, Arc<Finding>> =
             ledger.active().chain(ledger.history().iter()).map(|finding| (finding.id.clone(), finding.clone())).collect();
@@ -133,6 +138,11 @@ impl History {
             ..Write::default()
         };
         self.kernel_log(&mut write, &facts.kernel, times);
+        let differs = |(key, memory): &(&counters::Key, &Arc<_>)| self.counters.get(*key).is_none_or(|known| !Arc::ptr_eq(known, memory));
+        write.counters = facts.counters.iter().filter(differs).map(|(key, memory)| (key.clone(), memory.clone())).collect();
+        write.forgotten_counters = self.counters.keys().filter(|key| !facts.counters.contains_key(*key)).cloned().collect();
+        self.counters.retain(|key, _| facts.counters.contains_key(key));
+        self.counters.extend(write.counters.iter().cloned());
         for id in &write.forgotten {
             self.drives.remove(id);
         }

@@ -6,10 +6,10 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::model::finding::Subject;
 use crate::state::store::{Loaded, Write};
 
 const ERRORS: &str = "errors";
+const COUNTERS: &str = "counters";
 const PROGRESS: &str = "kernel_log";
 
 pub fn load(connection: &Connection, loaded: &mut Loaded) -> rusqlite::Result<()> {
@@ -21,6 +21,7 @@ pub fn load(connection: &Connection, loaded: &mut Loaded) -> rusqlite::Result<()
         // Without the place up to which they count, the log would be counted into them a second time.
         loaded.errors.clear();
     }
+    loaded.counters = topic(connection, COUNTERS)?;
     Ok(())
 }
 
@@ -28,10 +29,17 @@ pub fn apply(transaction: &Transaction<'_>, write: &Write) -> rusqlite::Result<(
     if write.everything {
         let named: BTreeSet<String> = write.errors.iter().map(|(subject, _)| text(subject)).collect::<Result<_, _>>()?;
         delete_others(transaction, ERRORS, &named)?;
+        let named: BTreeSet<String> = write.counters.iter().map(|(key, _)| text(key)).collect::<Result<_, _>>()?;
+        delete_others(transaction, COUNTERS, &named)?;
     }
     for subject in &write.forgotten_errors {
-        let mut delete = transaction.prepare_cached("DELETE FROM memories WHERE topic = ?1 AND subject = ?2")?;
-        delete.execute(params![ERRORS, text(subject)?])?;
+        delete(transaction, ERRORS, subject)?;
+    }
+    for key in &write.forgotten_counters {
+        delete(transaction, COUNTERS, key)?;
+    }
+    for (key, memory) in &write.counters {
+        put(transaction, COUNTERS, key, memory.as_ref())?;
     }
     for (subject, memory) in &write.errors {
         put(transaction, ERRORS, subject, memory.as_ref())?;
@@ -55,12 +63,18 @@ fn topic<K: DeserializeOwned, V: DeserializeOwned>(connection: &Connection, topi
     Ok(found)
 }
 
-fn put(transaction: &Transaction<'_>, topic: &str, subject: &Subject, memory: &impl Serialize) -> rusqlite::Result<()> {
+fn put(transaction: &Transaction<'_>, topic: &str, subject: &impl Serialize, memory: &impl Serialize) -> rusqlite::Result<()> {
     let mut put = transaction.prepare_cached(
         "INSERT INTO memories (topic, subject, memory) VALUES (?1, ?2, ?3)
         ON CONFLICT (topic, subject) DO UPDATE SET memory = excluded.memory",
     )?;
     put.execute(params![topic, text(subject)?, text(memory)?])?;
+    Ok(())
+}
+
+fn delete(transaction: &Transaction<'_>, topic: &str, subject: &impl Serialize) -> rusqlite::Result<()> {
+    let mut delete = transaction.prepare_cached("DELETE FROM memories WHERE topic = ?1 AND subject = ?2")?;
+    delete.execute(params![topic, text(subject)?])?;
     Ok(())
 }
 
@@ -81,4 +95,80 @@ fn read<T: DeserializeOwned>(stored: &str, topic: &str) -> Option<T> {
 
 fn text(value: &impl Serialize) -> rusqlite::Result<String> {
     serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::counters::{Counted, Memory as Counters, Reading};
+    use crate::model::facts::kernel::Progress;
+    use crate::model::finding::Subject;
+    use crate::model::fixture::{at, event};
+    use crate::model::ids::{DriveId, VolumeId};
+    use crate::model::kernel::event::{Class, Cursor};
+    use crate::model::kernel::memory::Memory;
+    use crate::state::store::schema::{MIGRATIONS, migrate};
+
+    fn kept(connection: &mut Connection, write: &Write) -> Loaded {
+        let transaction = connection.transaction().unwrap();
+        apply(&transaction, write).unwrap();
+        transaction.commit().unwrap();
+        let mut loaded = Loaded::default();
+        load(connection, &mut loaded).unwrap();
+        loaded
+    }
+
+    fn drive() -> Subject {
+        Subject::Drive(DriveId::new("A"))
+    }
+
+    fn volume() -> Subject {
+        Subject::Volume(VolumeId::known("fs:u"))
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_written_twice_is_written_once() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection, MIGRATIONS).unwrap();
+        let mut memory = Memory::default();
+        memory.take(&event(Class::Medium, "sda", at(1), &[7]));
+        let reading = Reading {
+            of: Counted::Block("sda".into()),
+            source: "scsi".into(),
+            file: "f".into(),
+            values: [("iotmo_cnt".to_owned(), 3)].into(),
+            details: Default::default(),
+        };
+        let mut counters = Counters::default();
+        counters.take(&reading, at(1));
+        let progress =
+            Progress { cursor: Some(Cursor { boot_id: "b".into(), counted_to: Some(9), reread_from: 4, lost: 2 }), ..Progress::default() };
+        let write = Write {
+            errors: vec![(drive(), Arc::new(memory.clone())), (volume(), Arc::new(memory.clone()))],
+            progress: Some(Arc::new(progress.clone())),
+            counters: vec![((drive(), "scsi".into()), Arc::new(counters.clone()))],
+            ..Write::default()
+        };
+        kept(&mut connection, &write);
+        let loaded = kept(&mut connection, &write);
+        assert_eq!((loaded.errors.len(), &loaded.errors[0]), (2, &(drive(), memory)));
+        assert_eq!((loaded.progress, loaded.counters), (Some(progress), vec![((drive(), "scsi".into()), counters)]));
+        let less = Write { forgotten_errors: vec![volume()], forgotten_counters: vec![(drive(), "scsi".into())], ..Write::default() };
+        let loaded = kept(&mut connection, &less);
+        assert_eq!((loaded.errors.len(), loaded.counters.len()), (1, 0));
+        let nothing = kept(&mut connection, &Write { everything: true, ..Write::default() });
+        assert!(nothing.errors.is_empty());
+    }
+
+    #[test]
+    fn without_the_place_up_to_which_they_count_memories_of_the_log_are_not_used() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection, MIGRATIONS).unwrap();
+        let write = Write { errors: vec![(drive(), Arc::default())], ..Write::default() };
+        assert!(kept(&mut connection, &write).errors.is_empty());
+        connection.execute("INSERT INTO meta (key, value) VALUES (?1, 'junk')", [PROGRESS]).unwrap();
+        assert!(kept(&mut connection, &write).errors.is_empty());
+    }
 }

@@ -1,0 +1,203 @@
+//! What the error counters say beyond the kernel's log: growth that the log did not tell of is an incident too.
+//!
+//! In: readings. Out: memories of counters by whom they are about, and incidents laid at the same doors as the log's. A first reading is a baseline:
+//! what a counter showed before anybody looked is no news. May not enter: whether something is bad.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::model::counters::{Counted, Growth, Memory, Reading};
+use crate::model::facts::kernel::Pending;
+use crate::model::facts::{Change, Facts, KnownVolume};
+use crate::model::finding::Subject;
+use crate::model::kernel::event::{Blame, Class, Device, Event, Line};
+use crate::model::observation::Observation;
+
+/// Whose counters, and of which source.
+pub type Key = (Subject, String);
+
+impl Facts {
+    pub(super) fn counters(&mut self, seen: Observation<Vec<Reading>>, now: Timestamp) -> Change {
+        let Observation::Ok { at, value: readings } = seen else { return Change::Nothing };
+        let before = std::mem::replace(&mut self.counters_read, Some(at));
+        let mut change = Change::Nothing;
+        for reading in &readings {
+            let Some(subject) = self.counted(reading) else { continue };
+            let key = (subject, reading.source.clone());
+            let mut memory = self.counters.get(&key).map(|memory| (**memory).clone()).unwrap_or_default();
+            let growths = memory.take(reading, at);
+            if self.counters.get(&key).is_some_and(|known| **known == memory) {
+                continue;
+            }
+            self.counters.insert(key.clone(), Arc::new(memory));
+            change = Change::Material;
+            let from = before.unwrap_or(at);
+            for event in growths.iter().filter_map(|growth| incident(reading, growth)) {
+                self.put_off(Pending::Growth { subject: key.0.clone(), event: Box::new(event), from, since: now });
+            }
+        }
+        change
+    }
+
+    /// A filesystem's counters are the volume's, a device's the drive's; of an array's own the layer's state tells.
+    fn counted(&self, reading: &Reading) -> Option<Subject> {
+        let device = match &reading.of {
+            Counted::Block(name) => Device::Block(name.clone()),
+            Counted::Nvme(name) => Device::Nvme(name.clone()),
+            Counted::Pci(address) => Device::Pci(address.clone()),
+        };
+        if matches!(reading.source.as_str(), "ext4" | "xfs" | "btrfs") {
+            let Device::Block(name) = &device else { return None };
+            let inventory = self.inventory()?;
+            let on = self.volumes_on(inventory.devices.get(name), std::iter::once(&device), None);
+            return on.into_iter().next();
+        }
+        let at = self.inventory.at()?;
+        self.drive_named(&device, at).cloned().map(Subject::Drive)
+    }
+
+    /// Drops the counters of what is seen not to be here.
+    pub(super) fn forget_counters(&mut self) {
+        if !self.settled() || self.inventory.value().is_none() || self.mounts.value().is_none() {
+            return;
+        }
+        let (drives, volumes) = (&self.drives, &self.volumes);
+        self.counters.retain(|(subject, _), _| match subject {
+            Subject::Drive(id) => drives.contains_key(id),
+            Subject::Volume(id) => volumes.contains_key(id),
+            Subject::Device(_) => false,
+        });
+    }
+
+    /// What the counters of this volume's filesystem are.
+    pub(crate) fn filesystem_counters(&self, known: &KnownVolume, source: &str) -> Option<&Memory> {
+        self.counters.get(&(Subject::Volume(known.facts.id.clone()), source.to_owned())).map(Arc::as_ref)
+    }
+}
+
+/// What growth of this counter means by itself; None: nothing adverse, or it is judged by its state.
+///
+/// SCSI's ioerr_cnt counts every command that ended with an error, also those that a drive does not know (drivers/scsi/scsi_lib.c): no incident.
+/// Correctable PCIe errors were corrected by the link itself.
+fn incident(reading: &Reading, growth: &Growth) -> Option<Event> {
+    let (class, corrected) = match (reading.source.as_str(), growth.name.as_str()) {
+        ("scsi", "iotmo_cnt") => (Class::Timeout, false),
+        ("ext4", "errors_count") => (Class::FsError, false),
+        ("btrfs", "write_errs" | "read_errs" | "flush_errs") => (Class::FsError, false),
+        // Mended from another copy where there is one: the log alone tells that it could not be.
+        ("btrfs", "corruption_errs" | "generation_errs") => (Class::FsCorruption, true),
+        // Read errors that md corrected by writing (fix_read_error(), drivers/md/raid1.c).
+        ("md", "errors") => (Class::Io, true),
+        ("aer", name) if name.contains("FATAL") => (Class::Transport, false),
+        _ => return None,
+    };
+    let mut text = format!("{}: {} grew from {} to {}", reading.file, growth.name, growth.from, growth.to);
+    for (name, value) in &reading.details {
+        text.push_str(&format!(", {name} {value}"));
+    }
+    let line = Line { time: growth.at, text: crate::model::assess::cut(&text, crate::model::kernel::event::MAX_TEXT) };
+    let device = match &reading.of {
+        Counted::Block(name) => Device::Block(name.clone()),
+        Counted::Nvme(name) => Device::Nvme(name.clone()),
+        Counted::Pci(address) => Device::Pci(address.clone()),
+    };
+    Some(Event {
+        seq: 0,
+        class,
+        blame: if class == Class::Transport { Blame::No } else { Blame::Unclear },
+        device,
+        also: Vec::new(),
+        count: growth.by(),
+        records: 1,
+        suppressed: 0,
+        sectors: Vec::new(),
+        more_sectors: 0,
+        operation: None,
+        corrected,
+        rule: "counter".to_owned(),
+        first: line.clone(),
+        last: line,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::model::fixture::*;
+    use crate::model::ids::DriveId;
+    use crate::model::kernel::event::{Batch, Cursor};
+    use crate::model::report::{Report, Source, SourceStatus};
+
+    fn reading(of: Counted, source: &str, name: &str, value: u64) -> Reading {
+        Reading {
+            of,
+            source: source.into(),
+            file: format!("/sys/{source}"),
+            values: BTreeMap::from([(name.into(), value)]),
+            details: BTreeMap::new(),
+        }
+    }
+
+    fn plain() -> World {
+        let mut world = World::default().disk("sda", "8:0", "A").uuid("sda", "u").mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+        world.read_all(0);
+        world
+    }
+
+    fn read(world: &mut World, name: &str, value: u64, second: i64) {
+        let sda = || Counted::Block("sda".into());
+        let source = if name == "errors_count" { "ext4" } else { "scsi" };
+        let seen = Observation::ok(at(second), vec![reading(sda(), source, name, value)]);
+        world.tell(Report::Counters(seen), second);
+        // Anything that comes later.
+        world.tell(Report::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) }, second + 5);
+    }
+
+    fn told(world: &World, subject: &Subject, class: Class) -> Option<u64> {
+        world.facts.errors(subject)?.get(class).map(|tally| tally.incidents)
+    }
+
+    #[test]
+    fn growth_is_an_incident_and_what_was_there_before_is_none() {
+        let mut world = plain();
+        let data = Subject::Volume(volume("fs:u"));
+        read(&mut world, "errors_count", 7, 10);
+        assert_eq!(told(&world, &data, Class::FsError), None);
+        read(&mut world, "errors_count", 9, 70);
+        assert_eq!(told(&world, &data, Class::FsError), Some(2));
+        assert_eq!(world.facts.errors(&data).unwrap().get(Class::FsError).unwrap().first.text, "/sys/ext4: errors_count grew from 7 to 9");
+        read(&mut world, "errors_count", 0, 130);
+        read(&mut world, "errors_count", 0, 190);
+        assert_eq!(told(&world, &data, Class::FsError), Some(2), "checked clean: the counter begins anew");
+        let drive = Subject::Drive(DriveId::new("A"));
+        read(&mut world, "iotmo_cnt", 1, 200);
+        read(&mut world, "iotmo_cnt", 2, 260);
+        read(&mut world, "ioerr_cnt", 1, 270);
+        read(&mut world, "ioerr_cnt", 5, 330);
+        assert_eq!((told(&world, &drive, Class::Timeout), told(&world, &drive, Class::Io)), (Some(1), None));
+    }
+
+    #[test]
+    fn what_the_log_told_is_not_counted_again() {
+        let mut world = plain();
+        let data = Subject::Volume(volume("fs:u"));
+        read(&mut world, "errors_count", 0, 10);
+        let cursor = Cursor { boot_id: "b".into(), counted_to: Some(1), reread_from: 2, lost: 0 };
+        let events = vec![event(Class::FsCorruption, "sda", at(40), &[])];
+        world.tell(Report::KernelLog(Batch { cursor, events, attached: Vec::new(), history: false }), 40);
+        read(&mut world, "errors_count", 1, 70);
+        assert_eq!((told(&world, &data, Class::FsError), told(&world, &data, Class::FsCorruption)), (None, Some(1)));
+    }
+
+    #[test]
+    fn a_reading_that_failed_changes_nothing() {
+        let mut world = plain();
+        read(&mut world, "errors_count", 3, 10);
+        let before = world.facts.counters.clone();
+        assert_eq!(world.tell(Report::Counters(Observation::failed(at(20), "no")), 20), Change::Nothing);
+        assert_eq!(world.facts.counters, before);
+    }
+}
