@@ -4,6 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -28,10 +29,49 @@ pub enum Mode {
     Hang,
 }
 
+/// What goes wrong with some of the file, while everything else works.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// In bytes.
+    pub range: Range<u64>,
+    pub reads: bool,
+    pub writes: bool,
+    /// So many requests that touch the range still work.
+    pub after: usize,
+    pub effect: Effect,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// EIO.
+    Fail,
+    /// Answered late.
+    Slow(Duration),
+    /// Not answered before the faults change.
+    Hang,
+}
+
+impl Fault {
+    /// Reads of this range fail.
+    pub fn reads(range: Range<u64>) -> Fault {
+        Fault { range, reads: true, writes: false, after: 0, effect: Effect::Fail }
+    }
+
+    pub fn writes(range: Range<u64>) -> Fault {
+        Fault { range, reads: false, writes: true, after: 0, effect: Effect::Fail }
+    }
+
+    pub fn both(range: Range<u64>) -> Fault {
+        Fault { range, reads: true, writes: true, after: 0, effect: Effect::Fail }
+    }
+}
+
 #[derive(Debug)]
 struct Switch {
     mode: Mutex<Mode>,
     changed: Condvar,
+    faults: Mutex<Vec<Fault>>,
+    faults_changed: Condvar,
 }
 
 impl Switch {
@@ -39,6 +79,34 @@ impl Switch {
     fn pass(&self) -> Result<(), Errno> {
         let mode = self.changed.wait_while(self.mode.lock().expect("the mode"), |mode| *mode == Mode::Hang).expect("the mode");
         if *mode == Mode::Fail { Err(Errno::EIO) } else { Ok(()) }
+    }
+
+    /// What the faults say of one request, besides the mode.
+    fn touch(&self, offset: u64, length: u64, write: bool) -> Result<(), Errno> {
+        self.pass()?;
+        let mut faults = self.faults.lock().expect("the faults");
+        let hit = faults.iter_mut().find(|fault| {
+            let concerned = if write { fault.writes } else { fault.reads };
+            concerned && offset < fault.range.end && fault.range.start < offset + length
+        });
+        let Some(fault) = hit else { return Ok(()) };
+        if fault.after > 0 {
+            fault.after -= 1;
+            return Ok(());
+        }
+        match fault.effect {
+            Effect::Fail => Err(Errno::EIO),
+            Effect::Slow(by) => {
+                drop(faults);
+                std::thread::sleep(by);
+                Ok(())
+            }
+            Effect::Hang => {
+                let hung = |faults: &mut Vec<Fault>| faults.iter().any(|fault| fault.effect == Effect::Hang);
+                drop(self.faults_changed.wait_while(faults, hung).expect("the faults"));
+                self.pass()
+            }
+        }
     }
 
     fn set(&self, mode: Mode) {
@@ -62,7 +130,12 @@ impl Served {
         let device = File::options().read(true).write(true).open("/dev/fuse").expect("/dev/fuse");
         let options = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
         mount(Some("dvhw"), at, Some("fuse.dvhw"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some(options.as_str())).expect("mounting FUSE");
-        let switch = Arc::new(Switch { mode: Mutex::new(Mode::Pass), changed: Condvar::new() });
+        let switch = Arc::new(Switch {
+            mode: Mutex::new(Mode::Pass),
+            changed: Condvar::new(),
+            faults: Mutex::default(),
+            faults_changed: Condvar::new(),
+        });
         let filesystem = OneFile { content, switch: switch.clone() };
         let mut config = Config::default();
         config.acl = SessionACL::All;
@@ -80,6 +153,12 @@ impl Served {
         self.switch.set(mode);
     }
 
+    /// From now on; an empty list heals everything.
+    pub fn fault(&self, faults: Vec<Fault>) {
+        *self.switch.faults.lock().expect("the faults") = faults;
+        self.switch.faults_changed.notify_all();
+    }
+
     /// The server is gone, the mount stays: everything answers ENOTCONN from now on. The mount must be in use (a loop device over its file, or
     /// an open descriptor), else this unmounts it as well.
     pub fn die(&self) {
@@ -92,6 +171,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         // Frees whoever waits; what is mounted is taken down with the scene.
+        self.fault(Vec::new());
         self.switch.set(Mode::Fail);
     }
 }
@@ -160,7 +240,8 @@ impl Filesystem for OneFile {
         reply: ReplyData,
     ) {
         let mut buffer = vec![0; size as usize];
-        match self.switch.pass().and_then(|()| self.content.read_at(&mut buffer, offset).map_err(Errno::from)) {
+        let touched = self.switch.touch(offset, u64::from(size), false);
+        match touched.and_then(|()| self.content.read_at(&mut buffer, offset).map_err(Errno::from)) {
             Err(error) => reply.error(error),
             Ok(length) => reply.data(&buffer[..length]),
         }
@@ -178,7 +259,8 @@ impl Filesystem for OneFile {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.switch.pass().and_then(|()| self.content.write_all_at(data, offset).map_err(Errno::from)) {
+        let touched = self.switch.touch(offset, data.len() as u64, true);
+        match touched.and_then(|()| self.content.write_all_at(data, offset).map_err(Errno::from)) {
             Err(error) => reply.error(error),
             Ok(()) => reply.written(u32::try_from(data.len()).expect("FUSE's largest write is 16 MiB")),
         }
