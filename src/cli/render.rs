@@ -3,6 +3,7 @@
 pub mod drives;
 pub mod explain;
 pub mod findings;
+pub mod kernel_log;
 pub mod status;
 pub mod volumes;
 pub mod watch;
