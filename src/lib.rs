@@ -12,6 +12,7 @@
 //! (one module per external thing), [`state`] (the owner and its history), [`api`] (the wire), [`cli`] (for people), [`csi`]
 //! (for Kubernetes), [`config`], [`logging`], [`app`].
 
+pub mod analyze;
 pub mod api;
 pub mod app;
 pub mod cli;

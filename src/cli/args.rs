@@ -98,6 +98,11 @@ pub enum Command {
     },
     /// The table of reasons: what each means and what to do
     Reasons,
+    /// Read files without a daemon: a support bundle, a dead machine's log
+    Analyze {
+        #[command(subcommand)]
+        what: Analyze,
+    },
     /// Shell completions on standard output
     Completions {
         #[arg(value_enum)]
@@ -110,6 +115,24 @@ pub enum Command {
     },
     /// Versions of this program and of the daemon
     Version,
+}
+
+const KERNEL_LOG: &str = "What a kernel log says of drives and filesystems: one line of JSON a file with -o json.
+
+Reads whatever form the log has: dmesg with any of its options, journalctl (short, short-iso, short-precise, cat, json, export), syslog, \
+/dev/kmsg as it is; gzip too. A file may hold several boots. What programs wrote is passed over. The rules are those of the daemon.
+
+Exit status: 0 all files were read, whatever they say; 1 one could not be read; 2 wrong usage.";
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum Analyze {
+    /// What a kernel log says of drives and filesystems
+    #[command(long_about = KERNEL_LOG)]
+    KernelLog {
+        /// Files; `-` or none: standard input
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -7,9 +7,12 @@ use std::process::ExitCode;
 use jiff::tz::TimeZone;
 use prost_reflect::prost::Message;
 
+use crate::analyze;
+use crate::analyze::Source;
+use crate::analyze::answer::Unreadable;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
-use crate::cli::args::{Args, Command, Output};
+use crate::cli::args::{Analyze, Args, Command, Output};
 use crate::cli::screen::Screen;
 use crate::cli::{json, offline, render};
 
@@ -81,6 +84,7 @@ pub async fn run(args: Args) -> Result<ExitCode, Error> {
             };
             out.show("ListReasonsResponse", &answer, || render::findings::reasons(&answer.reasons, &out.screen))?;
         }
+        Command::Analyze { what: Analyze::KernelLog { files } } => return kernel_log(&out, files),
         Command::Completions { shell } => write(&offline::completions(*shell))?,
         Command::Man { dir } => offline::man(dir).map_err(|source| Error::Man { dir: dir.clone(), source })?,
         Command::Version => version(&out, &args).await?,
@@ -115,6 +119,36 @@ async fn watch(out: &Out, client: &Client, args: &Args) -> Result<(), Error> {
             write(render::watch::line(&event, &out.screen).as_bytes())?;
         }
     }
+}
+
+/// One answer a file, in their order, each printed when it is there.
+fn kernel_log(out: &Out, files: &[PathBuf]) -> Result<ExitCode, Error> {
+    let named = |path: &PathBuf| if path.as_os_str() == "-" { Source::StandardInput } else { Source::File(path.clone()) };
+    let sources = if files.is_empty() { vec![Source::StandardInput] } else { files.iter().map(named).collect() };
+    let mut code = ExitCode::SUCCESS;
+    for source in sources {
+        match analyze::kernel_log(&source) {
+            Ok(answer) if out.json => line(&answer)?,
+            Ok(answer) => write(render::kernel_log::text(&answer, &out.screen).as_bytes())?,
+            Err(error) => {
+                code = ExitCode::FAILURE;
+                let answer = Unreadable { file: source.name(), error: error.to_string() };
+                if out.json {
+                    line(&answer)?;
+                } else {
+                    write(render::kernel_log::unreadable(&answer).as_bytes())?;
+                }
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// One value a line.
+fn line(value: &impl serde::Serialize) -> Result<(), Error> {
+    let mut text = serde_json::to_string(value).map_err(|source| Error::Output(source.into()))?;
+    text.push('\n');
+    write(text.as_bytes())
 }
 
 async fn version(out: &Out, args: &Args) -> Result<(), Error> {

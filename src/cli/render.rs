@@ -4,6 +4,7 @@ pub mod drives;
 pub mod errors;
 pub mod explain;
 pub mod findings;
+pub mod kernel_log;
 pub mod status;
 pub mod volumes;
 pub mod watch;

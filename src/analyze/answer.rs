@@ -1,0 +1,104 @@
+//! What `analyze kernel-log` answers: one object a file.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::model::kernel::event::Class;
+use crate::model::kernel::event::Event;
+use crate::model::kernel::fault::Fault;
+use crate::model::kernel::fault::Tally;
+
+/// Events that are listed of one file; all are counted.
+pub const MOST_EVENTS: usize = 200;
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KernelLog {
+    pub file: String,
+    /// The kernel's own records.
+    pub records: u64,
+    pub classes: BTreeMap<Class, u64>,
+    pub drive_fault: Fault,
+    pub devices: Vec<OfDevice>,
+    /// The first `MOST_EVENTS`.
+    pub events: Vec<Told>,
+    /// Those beyond.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub more_events: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OfDevice {
+    pub device: String,
+    pub classes: BTreeMap<Class, u64>,
+    pub drive_fault: Fault,
+    pub distinct_sectors: u64,
+    pub suppressed: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Told {
+    pub line: u64,
+    pub class: Class,
+    pub device: String,
+    pub text: String,
+}
+
+/// A file that could not be read.
+#[derive(Clone, Debug, Serialize)]
+pub struct Unreadable {
+    pub file: String,
+    pub error: String,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Gathers the events of one file.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    pub records: u64,
+    tally: Tally,
+    classes: BTreeMap<Class, u64>,
+    events: Vec<Told>,
+    more: u64,
+}
+
+impl Gathered {
+    pub fn add(&mut self, event: &Event) {
+        self.tally.add(event);
+        if event.count == 0 {
+            return;
+        }
+        *self.classes.entry(event.class).or_default() += event.count;
+        if self.events.len() < MOST_EVENTS {
+            let text = event.last.text.clone();
+            self.events.push(Told { line: event.seq, class: event.class, device: event.device.to_string(), text });
+        } else {
+            self.more += 1;
+        }
+    }
+
+    pub fn answer(self, file: String) -> KernelLog {
+        let devices = self.tally.devices().map(|(name, record)| OfDevice {
+            device: name.to_owned(),
+            classes: record.classes.iter().filter(|(_, count)| **count > 0).map(|(class, count)| (*class, *count)).collect(),
+            drive_fault: record.fault(name),
+            distinct_sectors: record.sectors.len() as u64,
+            suppressed: record.suppressed,
+        });
+        let devices = devices.collect();
+        KernelLog {
+            file,
+            records: self.records,
+            classes: self.classes,
+            drive_fault: self.tally.fault(),
+            devices,
+            events: self.events,
+            more_events: self.more,
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! journald's records as it exports them: a JSON object a line, or `FIELD=value` lines with an empty one after each record.
+//!
+//! In: a line, or fields. Out: what a kernel's record needs. Knows no devices' meaning.
+
+use serde_json::Value;
+
+/// The fields that matter of one record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    pub message: Option<String>,
+    pub transport: Option<String>,
+    pub identifier: Option<String>,
+    pub facility: Option<u8>,
+    pub boot: Option<String>,
+    pub monotonic: Option<u64>,
+    pub subsystem: Option<String>,
+    pub device: Option<String>,
+}
+
+impl Entry {
+    /// By the field that journald sets itself; an identifier alone anybody can choose, but old exports have no more.
+    pub fn is_kernels(&self) -> bool {
+        match &self.transport {
+            Some(transport) => transport == "kernel" && self.facility.unwrap_or(0) == 0,
+            None => self.identifier.as_deref() == Some("kernel"),
+        }
+    }
+
+    pub fn set(&mut self, name: &str, value: String) {
+        match name {
+            "MESSAGE" => self.message = Some(value),
+            "_TRANSPORT" => self.transport = Some(value),
+            "SYSLOG_IDENTIFIER" => self.identifier = Some(value),
+            "SYSLOG_FACILITY" => self.facility = value.parse().ok(),
+            "_BOOT_ID" => self.boot = Some(value),
+            "_SOURCE_MONOTONIC_TIMESTAMP" => self.monotonic = value.parse().ok(),
+            "__MONOTONIC_TIMESTAMP" => self.monotonic = self.monotonic.or(value.parse().ok()),
+            "_KERNEL_SUBSYSTEM" => self.subsystem = Some(value),
+            "_KERNEL_DEVICE" => self.device = Some(value),
+            _ => {}
+        }
+    }
+}
+
+/// None: no JSON object.
+pub fn json(line: &str) -> Option<Entry> {
+    let Value::Object(fields) = serde_json::from_str(line).ok()? else { return None };
+    let mut entry = Entry::default();
+    for (name, value) in fields {
+        let text = match value {
+            Value::String(text) => text,
+            Value::Number(number) => number.to_string(),
+            // Bytes that are no text.
+            Value::Array(bytes) => {
+                let bytes: Vec<u8> = bytes.iter().filter_map(Value::as_u64).filter_map(|byte| u8::try_from(byte).ok()).collect();
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            _ => continue,
+        };
+        entry.set(&name, text);
+    }
+    Some(entry)
+}

@@ -1,0 +1,223 @@
+//! A kernel log of whatever form, from its first line to its answer.
+//!
+//! In: lines. Out: `KernelLog`. Streams: what is kept does not grow with the file.
+
+use std::io;
+use std::io::BufRead;
+
+use jiff::Timestamp;
+
+use crate::analyze::answer::Gathered;
+use crate::analyze::answer::KernelLog;
+use crate::analyze::form;
+use crate::analyze::form::Form;
+use crate::analyze::input::Lines;
+use crate::analyze::input::Source;
+use crate::analyze::journal;
+use crate::model::kernel::classify::Classifier;
+use crate::model::kernel::classify::Scope;
+use crate::model::kernel::event::Event;
+use crate::model::kernel::record;
+use crate::model::kernel::record::Record;
+
+/// Reads all of it and says what it tells.
+pub fn kernel_log(source: &Source) -> io::Result<KernelLog> {
+    let mut log = Log::new();
+    let mut lines = source.open()?;
+    log.read(&mut lines)?;
+    Ok(log.answer(source.name()))
+}
+
+pub struct Log {
+    classifier: Classifier,
+    gathered: Gathered,
+    events: Vec<Event>,
+    line: u64,
+    /// The kernel's clock of the last line that had one.
+    time: u64,
+    boot: Option<String>,
+    export: Option<journal::Entry>,
+}
+
+impl Log {
+    pub fn new() -> Log {
+        Log {
+            classifier: Classifier::new(Scope::default()),
+            gathered: Gathered::default(),
+            events: Vec::new(),
+            line: 0,
+            time: 0,
+            boot: None,
+            export: None,
+        }
+    }
+
+    pub fn read<R: BufRead>(&mut self, lines: &mut Lines<R>) -> io::Result<()> {
+        let mut raw: Vec<u8> = Vec::new();
+        loop {
+            let Some(line) = lines.next()? else { break };
+            self.line += 1;
+            // /dev/kmsg's fields stand on lines of their own and belong to the record before.
+            if line.starts_with(b" ") && is_field(line) && !raw.is_empty() {
+                raw.push(b'\n');
+                raw.extend_from_slice(line);
+                continue;
+            }
+            if !raw.is_empty() {
+                let whole = std::mem::take(&mut raw);
+                self.kmsg(&whole);
+            }
+            if is_kmsg(line) {
+                raw.extend_from_slice(line);
+                continue;
+            }
+            if let Some(length) = self.exported(line) {
+                let Some(bytes) = lines.bytes(length.saturating_add(1))? else { break };
+                if let (Some(entry), [value @ .., _]) = (&mut self.export, bytes.as_slice()) {
+                    entry.set("MESSAGE", String::from_utf8_lossy(value).into_owned());
+                }
+            }
+        }
+        if !raw.is_empty() {
+            self.kmsg(&raw);
+        }
+        if let Some(entry) = self.export.take() {
+            self.entry(&entry);
+        }
+        Ok(())
+    }
+
+    pub fn answer(mut self, file: String) -> KernelLog {
+        self.classifier.finish(at(self.time), &mut self.events);
+        self.gather();
+        self.gathered.answer(file)
+    }
+
+    fn kmsg(&mut self, raw: &[u8]) {
+        if let Ok(mut record) = record::parse(raw) {
+            record.seq = self.line;
+            self.push(&record);
+        }
+    }
+
+    /// A line that is not /dev/kmsg's. Some: so many bytes of a binary field follow.
+    fn exported(&mut self, line: &[u8]) -> Option<usize> {
+        let text = String::from_utf8_lossy(line);
+        if text.starts_with("__CURSOR=") {
+            if let Some(entry) = self.export.replace(journal::Entry::default()) {
+                self.entry(&entry);
+            }
+            return None;
+        }
+        if let Some(entry) = &mut self.export {
+            match text.split_once('=') {
+                Some((name, value)) if is_field_name(name) => entry.set(name, value.to_owned()),
+                _ if text.is_empty() => {}
+                // A binary field's name stands alone; its length is in the first eight bytes after it, which end in a line break seldom.
+                _ => {}
+            }
+            return None;
+        }
+        if text.starts_with('{') {
+            if let Some(entry) = journal::json(&text) {
+                self.entry(&entry);
+                return None;
+            }
+        }
+        self.text(&text);
+        None
+    }
+
+    fn entry(&mut self, entry: &journal::Entry) {
+        if let Some(boot) = &entry.boot {
+            if self.boot.as_ref().is_some_and(|before| before != boot) {
+                self.new_boot();
+            }
+            self.boot = Some(boot.clone());
+        }
+        let Some(message) = entry.message.as_deref().filter(|_| entry.is_kernels()) else { return };
+        let time = entry.monotonic.unwrap_or(self.time);
+        self.time = time;
+        let mut record = Record::plain(self.line, time, message);
+        record.subsystem = entry.subsystem.as_deref();
+        record.device = entry.device.as_deref();
+        self.push(&record);
+    }
+
+    fn text(&mut self, line: &str) {
+        match form::read(line) {
+            Form::Boot => self.new_boot(),
+            Form::Program => {}
+            Form::Kernel { text, kernel_time, wall, facility } => {
+                if text.is_empty() {
+                    return;
+                }
+                let time = kernel_time.or(wall).unwrap_or(self.time);
+                // The kernel's clock has begun anew.
+                if kernel_time.is_some() && time < 5_000_000 && self.time > time.saturating_add(30_000_000) {
+                    self.new_boot();
+                }
+                self.time = time;
+                // rsyslog's escape of a line break.
+                let text = if text.contains("#012") { text.replace("#012", "\n") } else { text.to_owned() };
+                let mut record = Record::plain(self.line, time, &text);
+                record.facility = facility;
+                self.push(&record);
+            }
+        }
+    }
+
+    fn push(&mut self, record: &Record<'_>) {
+        if record.facility == 0 {
+            self.gathered.records += 1;
+        }
+        self.classifier.push(record, at(record.time), &mut self.events);
+        self.gather();
+    }
+
+    fn gather(&mut self) {
+        for event in self.events.drain(..) {
+            self.gathered.add(&event);
+        }
+        let _ = self.classifier.attached();
+    }
+
+    fn new_boot(&mut self) {
+        self.classifier.finish(at(self.time), &mut self.events);
+        self.gather();
+        self.classifier = Classifier::new(Scope::default());
+        self.time = 0;
+    }
+}
+
+/// Kernel microseconds as a time: only for evidence that nobody is shown here.
+fn at(micros: u64) -> Timestamp {
+    i64::try_from(micros).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// `6,492,22048412,-;…`
+fn is_kmsg(line: &[u8]) -> bool {
+    let mut commas = 0;
+    for byte in line.iter().take(60) {
+        match byte {
+            b',' => commas += 1,
+            b';' => return commas >= 3,
+            b'0'..=b'9' => {}
+            _ if commas < 3 => return false,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// ` SUBSYSTEM=scsi`
+fn is_field(line: &[u8]) -> bool {
+    let name = line[1..].split(|byte| *byte == b'=').next().unwrap_or_default();
+    name.len() < line.len() - 1
+        && !name.is_empty()
+        && name.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_')
+}
+
+fn is_field_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+}

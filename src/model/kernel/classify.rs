@@ -1,0 +1,637 @@
+//! The classifier: records in, incidents out, at the very record that decides one.
+//!
+//! In: records in their order, each with the time to put on its evidence. Out: `Event`s and `Attached`s. Pure and bounded: what is open is
+//! forgotten after a while, and `oldest_open` tells from where a restarted reader must read again to decide it the same way.
+
+use jiff::Timestamp;
+
+use crate::model::kernel::event::Attached;
+use crate::model::kernel::event::Blame;
+use crate::model::kernel::event::Class;
+use crate::model::kernel::event::Device;
+use crate::model::kernel::event::Event;
+use crate::model::kernel::event::Line;
+use crate::model::kernel::event::MAX_TEXT;
+use crate::model::kernel::incident::At;
+use crate::model::kernel::incident::Command;
+use crate::model::kernel::incident::Incident;
+use crate::model::kernel::incident::Told;
+use crate::model::kernel::learned;
+use crate::model::kernel::learned::Learned;
+use crate::model::kernel::name;
+use crate::model::kernel::record::Record;
+use crate::model::kernel::rules;
+use crate::model::kernel::said::Ata;
+use crate::model::kernel::said::Kind;
+use crate::model::kernel::said::Learn;
+use crate::model::kernel::said::Part;
+use crate::model::kernel::said::Rule;
+use crate::model::kernel::said::Said;
+use crate::model::kernel::said::Scsi;
+use crate::model::kernel::sense::Meaning;
+
+/// Incidents that are open at once; a machine with more failing drives has told enough.
+const MOST_OPEN: usize = 64;
+/// When something has been open without a pause for this many records, all is closed: a reader need not go back farther.
+const LONGEST_OPEN: u64 = 16_384;
+/// How long a way that is in trouble explains what the devices behind it do.
+const TROUBLE_MICROS: u64 = 300_000_000;
+const TROUBLE_RECORDS: u64 = 4_096;
+/// A record without a device is of the device of the records just before (3.10's SCSI, torn lines).
+const NEAR_RECORDS: u64 = 8;
+const MOST_ATTACHED: usize = 1_024;
+
+/// What the classifier is to know of the host.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// Kernel names that count as drives although they usually do not; `*` at the end stands for anything (`loop*`).
+    pub admit: Vec<String>,
+}
+
+impl Scope {
+    fn admits(&self, name: &str) -> bool {
+        self.admit.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => name == pattern,
+        })
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Classifier {
+    scope: Scope,
+    learned: Learned,
+    open: Vec<Incident>,
+    /// Since when something has been open without a pause.
+    open_since: Option<u64>,
+    /// The device of the last SCSI and the last ATA record.
+    last_scsi: Option<(Device, Option<Device>, u64)>,
+    last_ata: Option<(Device, u64)>,
+    /// `attempting task abort!` without a device.
+    awaits: Option<(Class, Blame, &'static Rule, Line, At)>,
+    /// `312 callbacks suppressed`, to be told with the next event.
+    suppressed: Option<(u64, At)>,
+    trouble: Option<At>,
+    attached: Vec<Attached>,
+    last_seq: u64,
+}
+
+/// What is told of, and with which records.
+struct Telling<'a> {
+    rule: &'static str,
+    said: &'a Said,
+    line: Line,
+    at: At,
+}
+
+impl Classifier {
+    pub fn new(scope: Scope) -> Classifier {
+        Classifier { scope, ..Classifier::default() }
+    }
+
+    /// One record more. `time` is what its evidence carries: of arrival when read live, the kernel's otherwise.
+    pub fn push(&mut self, record: &Record<'_>, time: Timestamp, out: &mut Vec<Event>) {
+        // What is not the kernel's own anybody can write.
+        if record.facility != 0 {
+            return;
+        }
+        let now = At { seq: record.seq, time: record.time };
+        if record.seq < self.last_seq {
+            self.reboot();
+        }
+        self.last_seq = record.seq;
+        if self.open_since.is_some() {
+            self.expire(now, time, out);
+        }
+        let read = rules::table().read(&record.text);
+        if self.awaits.is_some() {
+            self.awaited(read.as_ref().map(|(_, said)| said), time, now, out);
+        }
+        if let Some((rule, mut said)) = read {
+            self.resolve(&mut said, record, now);
+            let line = Line { time, text: cut(&record.text) };
+            self.apply(&Telling { rule: rule.name, said: &said, line, at: now }, rule, out);
+        }
+        if self.is_quiet() {
+            self.open_since = None;
+        } else if self.open_since.is_none() {
+            self.open_since = Some(record.seq);
+        }
+    }
+
+    /// No more records will come: what waited for them is decided as it is.
+    pub fn finish(&mut self, time: Timestamp, out: &mut Vec<Event>) {
+        let now = At { seq: self.last_seq, time: 0 };
+        self.awaited(None, time, now, out);
+        for mut incident in std::mem::take(&mut self.open) {
+            self.decide(&mut incident, true, now, time, out);
+        }
+        self.open_since = None;
+    }
+
+    /// Sequence number from which records must be read again for what is open now to be decided the same way. None: nothing is open.
+    pub fn oldest_open(&self) -> Option<u64> {
+        self.open_since
+    }
+
+    /// Names that were given since the last call.
+    pub fn attached(&mut self) -> Vec<Attached> {
+        std::mem::take(&mut self.attached)
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.open.is_empty() && self.awaits.is_none() && self.suppressed.is_none() && self.trouble.is_none()
+    }
+
+    /// Names begin anew, and nothing of before is open.
+    fn reboot(&mut self) {
+        let (scope, attached) = (std::mem::take(&mut self.scope), std::mem::take(&mut self.attached));
+        *self = Classifier { scope, attached, ..Classifier::default() };
+    }
+
+    fn expire(&mut self, now: At, time: Timestamp, out: &mut Vec<Event>) {
+        let all = self.open_since.is_some_and(|since| now.seq.saturating_sub(since) > LONGEST_OPEN);
+        let mut at = 0;
+        while at < self.open.len() {
+            let over = all || self.open[at].is_over(now);
+            if over || self.open[at].command.is_some_and(|command| !command.decided && command.is_over(now)) {
+                let mut incident = self.open.swap_remove(at);
+                self.decide(&mut incident, true, now, time, out);
+                if over {
+                    continue;
+                }
+                self.open.push(incident);
+                let last = self.open.len() - 1;
+                self.open.swap(at, last);
+            }
+            at += 1;
+        }
+        if self.suppressed.is_some_and(|(_, since)| all || now.is_beyond(since, 10_000_000, 64)) {
+            self.suppressed = None;
+        }
+        if self.trouble.is_some_and(|since| all || now.is_beyond(since, TROUBLE_MICROS, TROUBLE_RECORDS)) {
+            self.trouble = None;
+        }
+        if all {
+            self.open_since = None;
+        }
+    }
+
+    /// Which device a record is of, when its text alone does not say or another name is better.
+    fn resolve(&mut self, said: &mut Said, record: &Record<'_>, now: At) {
+        if let (Device::Block(name), Some(Device::Hctl(hctl))) = (&said.device, &said.also) {
+            self.learned.letters(hctl, name);
+        }
+        let near = |seq: u64| now.seq.saturating_sub(seq) <= NEAR_RECORDS;
+        if said.device == Device::Unnamed {
+            if let Some(device) = record.device.and_then(field_device) {
+                said.device = device;
+            } else if let (Part::Scsi(_), Some((device, also, seq))) = (&said.part, &self.last_scsi) {
+                if near(*seq) && !matches!(said.part, Part::Scsi(Scsi::Awaits(..))) {
+                    said.device = device.clone();
+                    said.also = also.clone();
+                }
+            } else if let (Part::Ata(_), Some((device, seq))) = (&said.part, &self.last_ata) {
+                if near(*seq) {
+                    said.device = device.clone();
+                }
+            }
+        }
+        match &said.device {
+            Device::Ata { .. } => self.last_ata = Some((said.device.clone(), now.seq)),
+            Device::Hctl(_) => self.last_scsi = Some((said.device.clone(), said.also.clone(), now.seq)),
+            Device::Block(_) if matches!(said.also, Some(Device::Hctl(_))) => {
+                self.last_scsi = Some((said.device.clone(), said.also.clone(), now.seq))
+            }
+            _ => {}
+        }
+        if let Some(block) = self.learned.block_name(&said.device) {
+            said.also = Some(std::mem::replace(&mut said.device, block));
+        }
+    }
+
+    fn apply(&mut self, telling: &Telling<'_>, rule: &'static Rule, out: &mut Vec<Event>) {
+        let said = telling.said;
+        let of_filesystem = is_of_filesystem(telling.rule);
+        match &said.part {
+            Part::Learn(learn) => return self.learn(learn, telling, out),
+            Part::Suppressed(count) => {
+                self.suppressed = Some((*count, telling.at));
+                return;
+            }
+            Part::Scsi(Scsi::Awaits(class, blame)) => {
+                self.awaits = Some((*class, *blame, rule, telling.line.clone(), telling.at));
+                return;
+            }
+            _ => {}
+        }
+        if !of_filesystem && self.is_none_of_ours(said, &telling.line.text) {
+            return;
+        }
+        if telling.rule.starts_with("iscsi")
+            || telling.rule.starts_with("fc-")
+            || telling.rule.starts_with("qla-loop")
+            || telling.rule.starts_with("lpfc-link")
+        {
+            self.trouble = Some(telling.at);
+        }
+        if telling.rule.starts_with("uas-") {
+            let host = match (&said.device, &said.also) {
+                (Device::ScsiHost(host), _) => Some(*host),
+                (Device::Hctl(hctl), _) | (_, Some(Device::Hctl(hctl))) => learned::host_of(hctl),
+                _ => None,
+            };
+            if let Some(host) = host {
+                self.learned.kind(&Device::ScsiHost(host), Kind::Usb);
+            }
+        }
+        let key = if of_filesystem { format!("fs:{}", said.device) } else { self.learned.key(&said.device) };
+        let mut incident = self.take(key, said, telling.at, telling.line.time, out);
+        incident.touch(telling.at);
+        if incident.first.is_none() && incident.untold == 0 {
+            incident.first = Some(telling.line.clone());
+        }
+        incident.untold += 1;
+        self.happen(&mut incident, telling, out);
+        self.open.push(incident);
+    }
+
+    /// The incident that is open on this device, or a new one.
+    fn take(&mut self, key: String, said: &Said, now: At, time: Timestamp, out: &mut Vec<Event>) -> Incident {
+        if let Some(at) = self.open.iter().position(|incident| incident.key == key) {
+            return self.open.swap_remove(at);
+        }
+        // The SCSI layer tells again what libata has told of a port whose disk is not known yet: now it is.
+        if let (Part::Scsi(_), Some(Device::Hctl(hctl))) = (&said.part, &said.also) {
+            let port = self.open.iter().position(|incident| {
+                incident.credit > 0 && port_of(&incident.key).is_some_and(|port| self.learned.host_of_port(port).is_none())
+            });
+            if let (Some(at), Some(host), ":0:0:0") = (port, learned::host_of(hctl), hctl.trim_start_matches(|c: char| c.is_ascii_digit()))
+            {
+                let mut incident = self.open.swap_remove(at);
+                if let Some(port) = port_of(&incident.key) {
+                    self.learned.same(port, host);
+                }
+                incident.key = key;
+                return incident;
+            }
+        }
+        if self.open.len() >= MOST_OPEN {
+            let mut oldest = self.open.swap_remove(0);
+            self.decide(&mut oldest, true, now, time, out);
+        }
+        Incident::open(key, now)
+    }
+
+    fn happen(&mut self, incident: &mut Incident, telling: &Telling<'_>, out: &mut Vec<Event>) {
+        let said = telling.said;
+        let of_filesystem = is_of_filesystem(telling.rule);
+        if !matches!(said.part, Part::Scsi(_)) {
+            self.decide(incident, true, telling.at, telling.line.time, out);
+        }
+        match &said.part {
+            Part::Cause(class, blame) if of_filesystem && incident.excused && *class == Class::FsShutdown => {
+                self.follow(incident, telling, out, Some(*blame))
+            }
+            Part::Cause(class, blame) => {
+                let blame = self.given_up(incident, telling.rule, *class, *blame);
+                let new = !incident.told.has(*class);
+                self.tell(incident, telling, *class, blame, new, out);
+                if let Some((class, blame)) = said.then {
+                    if !incident.told.has(class) {
+                        self.tell(incident, telling, class, blame, true, out);
+                    }
+                }
+            }
+            Part::Each(class, blame) => {
+                incident.sector_seen = false;
+                self.tell(incident, telling, *class, *blame, true, out);
+            }
+            Part::Effect(class, blame) => self.effect(incident, telling, *class, *blame, out),
+            Part::Follow => self.follow(incident, telling, out, None),
+            Part::Excuse => incident.excused = true,
+            Part::Scsi(part) => self.scsi(incident, telling, part, out),
+            Part::Ata(part) => self.ata(incident, telling, *part, out),
+            Part::Suppressed(_) | Part::Learn(_) => {}
+        }
+    }
+
+    /// What became of a failure whose cause may have been told.
+    fn effect(&mut self, incident: &mut Incident, telling: &Telling<'_>, class: Class, blame: Blame, out: &mut Vec<Event>) {
+        if incident.excused {
+            return self.follow(incident, telling, out, None);
+        }
+        let joins = match class {
+            Class::Io => !incident.told.is_empty(),
+            Class::FsError => incident.told.has(Class::FsError) || incident.told.has(Class::FsShutdown),
+            Class::Medium => incident.told.has(Class::Medium) && !(incident.sector_seen && telling.said.sector.is_some()),
+            Class::FsCorruption => incident.told.has(Class::FsCorruption),
+            _ => incident.told.has(class),
+        };
+        if class == Class::Medium && telling.said.sector.is_some() {
+            incident.sector_seen = true;
+        }
+        if joins {
+            self.follow(incident, telling, out, Some(blame));
+        } else {
+            self.tell(incident, telling, class, blame, true, out);
+        }
+    }
+
+    fn follow(&mut self, incident: &mut Incident, telling: &Telling<'_>, out: &mut Vec<Event>, blame: Option<Blame>) {
+        if !incident.told.is_empty() {
+            let latest = incident.latest;
+            self.tell(incident, telling, latest, blame.unwrap_or(Blame::No).min(Blame::Unclear), false, out);
+        }
+    }
+
+    fn scsi(&mut self, incident: &mut Incident, telling: &Telling<'_>, part: &Scsi, out: &mut Vec<Event>) {
+        let fresh = Command { at: telling.at, ..Command::default() };
+        if matches!(part, Scsi::Result { .. }) {
+            self.decide(incident, true, telling.at, telling.line.time, out);
+            incident.command = None;
+            incident.excused = false;
+        }
+        let command = incident.command.get_or_insert(fresh);
+        if command.is_over(telling.at) {
+            *command = fresh;
+        }
+        let mut whole = false;
+        match part {
+            Scsi::Result { host } => command.host = Some(*host),
+            Scsi::Key(key) => {
+                // Another command's, when its `Result` was lost.
+                if command.key.is_some() {
+                    *command = fresh;
+                }
+                command.key = Some(*key);
+            }
+            Scsi::Sense(sense) => command.sense = Some(*sense),
+            Scsi::Cdb { write } => {
+                command.write = Some(*write);
+                whole = command.key.is_some();
+            }
+            Scsi::Names | Scsi::Awaits(..) => {}
+        }
+        let undecided = !command.decided;
+        self.decide(incident, whole, telling.at, telling.line.time, out);
+        if !undecided {
+            self.follow(incident, telling, out, None);
+        }
+    }
+
+    /// Tells what a SCSI command's report says, once it can be said.
+    fn decide(&mut self, incident: &mut Incident, whole: bool, now: At, time: Timestamp, out: &mut Vec<Event>) {
+        let Some(mut command) = incident.command.filter(|command| !command.decided) else { return };
+        let meaning = command.meaning(whole);
+        match meaning {
+            Meaning::Open if !whole => return,
+            Meaning::Open => {}
+            Meaning::Excuse => incident.excused = true,
+            Meaning::Cause(class, blame) => {
+                let device = self.device_of_key(&incident.key);
+                let also = match &self.last_scsi {
+                    Some((name, also, _)) if *name == device => also.clone(),
+                    _ => None,
+                };
+                let said = Said { also, ..Said::new(device, Part::Cause(class, blame)) };
+                let line = incident.first.clone().unwrap_or(Line { time, text: String::new() });
+                let telling = Telling {
+                    rule: if class == Class::Medium { "scsi-sense-medium" } else { "scsi-command-failed" },
+                    said: &said,
+                    line,
+                    at: now,
+                };
+                let again = class == Class::Medium && incident.credit > 0;
+                let new = if class == Class::Medium { !again } else { !incident.told.has(class) };
+                incident.credit = incident.credit.saturating_sub(u32::from(again));
+                incident.sector_seen = incident.sector_seen && !new;
+                self.tell(incident, &telling, class, blame, new, out);
+            }
+        }
+        command.decided = true;
+        incident.command = Some(command);
+    }
+
+    fn device_of_key(&self, key: &str) -> Device {
+        match &self.last_scsi {
+            Some((device, _, _)) if self.learned.key(device) == key => device.clone(),
+            _ => name::any(key).unwrap_or(Device::Unnamed),
+        }
+    }
+
+    fn ata(&mut self, incident: &mut Incident, telling: &Telling<'_>, part: Ata, out: &mut Vec<Event>) {
+        match part {
+            Ata::Exception { .. } => {
+                incident.ata.told = Told::default();
+                incident.excused = false;
+                self.follow(incident, telling, out, None);
+            }
+            Ata::Outcome(class, blame) => {
+                let new = !incident.ata.told.has(class);
+                incident.ata.told.add(class);
+                if new && class == Class::Medium {
+                    incident.credit = 1;
+                    incident.sector_seen = false;
+                }
+                self.tell(incident, telling, class, blame, new, out);
+            }
+            Ata::DeviceError | Ata::Reset => self.follow(incident, telling, out, None),
+            Ata::NotBack => {
+                incident.ata.not_back += 1;
+                self.follow(incident, telling, out, None);
+            }
+            Ata::LinkDown => {
+                incident.ata.link_down = true;
+                self.follow(incident, telling, out, None);
+            }
+            Ata::Works => {
+                incident.ata.not_back = 0;
+                incident.ata.link_down = false;
+                self.follow(incident, telling, out, None);
+            }
+            Ata::Stopped => incident.ata.stopped = true,
+            Ata::Disabled if incident.ata.stopped => {}
+            Ata::Disabled => {
+                // A link that is down may have been unplugged; one that is up with a device that does not answer its resets was not.
+                let silent = !incident.ata.link_down && incident.ata.not_back > 0;
+                let new = !incident.told.has(Class::Removed);
+                self.tell(incident, telling, Class::Removed, if silent { Blame::Yes } else { Blame::Unclear }, new, out);
+            }
+        }
+    }
+
+    /// A controller that is given up after it did not answer has failed; one that was given up at once may be missing a quirk.
+    fn given_up(&self, incident: &Incident, rule: &str, class: Class, blame: Blame) -> Blame {
+        let answered_not = incident.told.has(Class::Timeout);
+        if class == Class::Removed && blame == Blame::Unclear && rule.starts_with("nvme-") && answered_not { Blame::Yes } else { blame }
+    }
+
+    fn tell(&mut self, incident: &mut Incident, telling: &Telling<'_>, class: Class, blame: Blame, new: bool, out: &mut Vec<Event>) {
+        let said = telling.said;
+        let suppressed = if is_rate_limited(telling.rule) { self.suppressed.take().map_or(0, |(count, _)| count) } else { 0 };
+        incident.told.add(class);
+        if new {
+            incident.latest = class;
+        }
+        let first = incident.first.take().filter(|_| new).unwrap_or_else(|| telling.line.clone());
+        let records = std::mem::take(&mut incident.untold).max(u64::from(new));
+        out.push(Event {
+            seq: telling.at.seq,
+            class,
+            blame: self.blame(class, blame, &said.device),
+            device: said.device.clone(),
+            also: said.also.iter().cloned().collect(),
+            count: u64::from(new),
+            records,
+            suppressed,
+            sectors: said.sector.into_iter().collect(),
+            more_sectors: 0,
+            operation: said.operation,
+            corrected: said.corrected,
+            rule: telling.rule.to_owned(),
+            first,
+            last: telling.line.clone(),
+        });
+    }
+
+    /// What is behind a bridge, a network or a program is never blamed for not answering, nor is a drive whose way is in trouble.
+    fn blame(&self, class: Class, blame: Blame, device: &Device) -> Blame {
+        let way = matches!(class, Class::Timeout | Class::Transport | Class::Reset | Class::Removed);
+        match self.learned.kind_of(device) {
+            Kind::Direct if self.trouble.is_some() && (way || class == Class::Io) => Blame::No,
+            Kind::Direct => blame,
+            _ if way => Blame::No,
+            _ => blame.min(Blame::Unclear),
+        }
+    }
+
+    fn is_none_of_ours(&self, said: &Said, text: &str) -> bool {
+        let never = |device: &Device| match device {
+            Device::Block(name) => name::is_never_a_drive(name) && !self.scope.admits(name::whole(name)),
+            _ => false,
+        };
+        never(&said.device)
+            || said.also.as_ref().is_some_and(never)
+            || ["sr ", "st ", "ses ", "ch ", "osst "].iter().any(|driver| text.starts_with(driver))
+            || self.learned.kind_of(&said.device) == Kind::Other
+    }
+
+    /// `attempting task abort!`: the command's record comes next, or what comes next is something else.
+    fn awaited(&mut self, next: Option<&Said>, time: Timestamp, now: At, out: &mut Vec<Event>) {
+        let Some((class, blame, rule, line, at)) = self.awaits.take() else { return };
+        let mut said = match next {
+            Some(next) if matches!(next.part, Part::Scsi(_)) && matches!(next.device, Device::Hctl(_) | Device::Block(_)) => {
+                Said { also: next.also.clone(), ..Said::new(next.device.clone(), Part::Cause(class, blame)) }
+            }
+            _ => Said::new(Device::Unnamed, Part::Cause(class, blame)),
+        };
+        if let Some(block) = self.learned.block_name(&said.device) {
+            said.also = Some(std::mem::replace(&mut said.device, block));
+        }
+        let _ = (time, at);
+        self.apply(&Telling { rule: rule.name, said: &said, line, at: now }, rule, out);
+    }
+
+    fn learn(&mut self, learn: &Learn, telling: &Telling<'_>, out: &mut Vec<Event>) {
+        let said = telling.said;
+        match learn {
+            Learn::Attached => {
+                if let Device::Block(name) | Device::Nvme(name) = &said.device {
+                    if self.attached.len() >= MOST_ATTACHED {
+                        self.attached.remove(0);
+                    }
+                    self.attached.push(Attached { seq: telling.at.seq, name: name.clone(), at: telling.line.time });
+                }
+            }
+            Learn::Host { host, driver } => self.learned.host(*host, driver),
+            Learn::Port(port) => self.learned.port(*port),
+            Learn::Same => {
+                if let (Device::Ata { port, .. }, Some(Device::Hctl(hctl))) = (&said.device, &said.also) {
+                    if let Some(host) = learned::host_of(hctl) {
+                        self.learned.same(*port, host);
+                    }
+                }
+            }
+            Learn::Model(model) => {
+                if is_virtual_model(model) {
+                    self.learned.kind(&said.device, Kind::Virtual);
+                }
+            }
+            Learn::Kind(kind) => self.learned.kind(&said.device, *kind),
+            Learn::UsbReset(path) => {
+                if let Some(host) = self.learned.usb_host(path) {
+                    let said = Said::new(Device::ScsiHost(host), Part::Cause(Class::Reset, Blame::No));
+                    let key = self.learned.key(&said.device);
+                    let mut incident = self.take(key, &said, telling.at, telling.line.time, out);
+                    incident.touch(telling.at);
+                    let new = !incident.told.has(Class::Reset);
+                    let telling = Telling { rule: telling.rule, said: &said, line: telling.line.clone(), at: telling.at };
+                    self.tell(&mut incident, &telling, Class::Reset, Blame::No, new, out);
+                    self.open.push(incident);
+                }
+            }
+            Learn::Unplugged(_) | Learn::SlotEmptied | Learn::PathTrouble => self.trouble = Some(telling.at),
+            Learn::Guest => self.learned.guest = true,
+            Learn::Boot => self.reboot(),
+        }
+    }
+}
+
+/// The journal's and the filesystems' records are of the filesystem on a device, the rest of the device.
+fn is_of_filesystem(rule: &str) -> bool {
+    ["ext4-", "jbd2-", "xfs-", "btrfs-", "fat-", "f2fs-", "dm-thin", "dm-integrity", "dm-verity", "dm-crypt"]
+        .iter()
+        .any(|family| rule.starts_with(family))
+}
+
+/// Those whose records the kernel leaves out when there are many.
+fn is_rate_limited(rule: &str) -> bool {
+    ["block-", "ext4-", "btrfs-", "scsi-", "nvme-status"].iter().any(|family| rule.starts_with(family))
+}
+
+fn is_virtual_model(model: &str) -> bool {
+    [
+        "QEMU",
+        "VMware",
+        "VBOX",
+        "Msft",
+        "Virtual",
+        "VIRTUAL",
+        "LIO-ORG",
+        "IET",
+        "scsi_debug",
+        "Google  PersistentDisk",
+        "Google",
+        "XENSRC",
+        "Nutanix",
+        "NUTANIX",
+    ]
+    .iter()
+    .any(|word| model.contains(word))
+}
+
+fn port_of(key: &str) -> Option<u32> {
+    key.strip_prefix("ata")?.parse().ok()
+}
+
+/// `DEVICE=` of /dev/kmsg: `b8:16`, `+scsi:6:0:0:0`, `+pci:0000:03:00.0`.
+fn field_device(field: &str) -> Option<Device> {
+    if let Some(number) = field.strip_prefix('b') {
+        return number.parse().ok().map(Device::Number);
+    }
+    let (bus, name) = field.strip_prefix('+')?.split_once(':')?;
+    match bus {
+        "scsi" => name::any(name),
+        "pci" => Some(Device::Pci(name.to_owned())),
+        _ => None,
+    }
+}
+
+fn cut(text: &str) -> String {
+    let mut end = text.len().min(MAX_TEXT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}

@@ -1,0 +1,93 @@
+//! The block layer and the buffer cache: consequences mostly; the cause is what a driver said before.
+
+use crate::model::kernel::event::Blame::*;
+use crate::model::kernel::event::Class::*;
+use crate::model::kernel::event::Device;
+use crate::model::kernel::event::Operation;
+use crate::model::kernel::name;
+use crate::model::kernel::said::Part;
+use crate::model::kernel::said::Rule;
+use crate::model::kernel::said::Said;
+use crate::model::kernel::said::Says::*;
+use crate::model::kernel::said::Text;
+use crate::model::kernel::said::rule;
+
+pub const RULES: &[Rule] = &[
+    rule(
+        "block-error",
+        "",
+        " error, dev ",
+        Read(status),
+        "block/blk-core.c blk_update_request(), print_req_error(), blk-mq.c blk_print_req_error(); 3.10-6.18",
+    ),
+    rule("block-buffer", "", "Buffer I/O error on dev", Read(buffer), "fs/buffer.c buffer_io_error(), fs/ext4/page-io.c; 3.10-6.18"),
+    rule("block-lost-page", "lost page write due to", "I/O error on ", Read(lost_page), "fs/buffer.c end_buffer_async_write(); up to 4.3"),
+    rule("block-lost-write", "", "lost async page write due to", Read(lost_page), "fs/buffer.c; 4.4.0"),
+    rule(
+        "block-gone",
+        "",
+        " detected capacity change from ",
+        Read(capacity),
+        "block/genhd.c, fs/block_dev.c check_disk_size_change(); 3.10-6.18",
+    ),
+    rule("block-io-hung", "", "blk_cloned_rq_check_limits: over max size limit", Harmless, "block/blk-core.c; 3.10-5.15"),
+    rule("suppressed", "", " callbacks suppressed", Read(suppressed), "lib/ratelimit.c ___ratelimit(); 3.10-6.18"),
+];
+
+/// `%s error, dev %s, sector %llu[ op 0x%x:(%s) flags 0x%x …]`; the sector is always in units of 512 bytes.
+fn status(text: &Text<'_>) -> Option<Said> {
+    let status = text.before.rsplit(": ").next()?.trim();
+    let part = match status {
+        "critical medium" => Part::Effect(Medium, Yes),
+        "I/O" => Part::Effect(Io, Unclear),
+        "timeout" => Part::Effect(Timeout, Unclear),
+        "recoverable transport" => Part::Effect(Transport, No),
+        "device offline" => Part::Effect(Removed, Unclear),
+        // BLK_STS_PROTECTION: the integrity tags of the data are wrong, whoever spoilt them.
+        "protection" => Part::Effect(Io, Unclear),
+        // Target (illegal request, hardware error: the sense data say which), nexus, space, zones, resources: alone they are the host's.
+        _ => Part::Follow,
+    };
+    let device = name::block(text.after)?;
+    let rest = text.after.split_once("sector ").map_or("", |(_, rest)| rest);
+    let end = rest.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
+    let operation = rest.split_once(":(").and_then(|(_, rest)| rest.split_once(')')).map(|(name, _)| match name {
+        "READ" => Operation::Read,
+        "WRITE" | "ZONE_APPEND" => Operation::Write,
+        "FLUSH" => Operation::Flush,
+        _ => Operation::Other,
+    });
+    // (sector_t)-1 stands for none.
+    let sector = rest[..end].parse().ok().filter(|sector| *sector < u64::MAX >> 9);
+    Some(Said { sector, operation, ..Said::new(device, part) })
+}
+
+/// `Buffer I/O error on dev sda1, logical block 0, lost async page write`: the block's unit is the filesystem's, the name may be a partition's.
+fn buffer(text: &Text<'_>) -> Option<Said> {
+    let rest = text.after.strip_prefix("ice").unwrap_or(text.after).trim_start();
+    let operation = if rest.contains("read") {
+        Some(Operation::Read)
+    } else if rest.contains("write") {
+        Some(Operation::Write)
+    } else {
+        None
+    };
+    Some(Said { operation, ..Said::new(name::block(rest)?, Part::Effect(Io, Unclear)) })
+}
+
+fn lost_page(text: &Text<'_>) -> Option<Said> {
+    let device = text.all.rsplit(" on ").next().and_then(name::block)?;
+    Some(Said { operation: Some(Operation::Write), ..Said::new(device, Part::Effect(Io, Unclear)) })
+}
+
+/// To nothing: the driver has given the disk up.
+fn capacity(text: &Text<'_>) -> Option<Said> {
+    let device = name::block(text.before.trim_end_matches(':').rsplit(' ').next()?)?;
+    text.after.trim_end().ends_with(" to 0").then(|| Said::new(device, Part::Follow))
+}
+
+/// `print_req_error: 312 callbacks suppressed`
+fn suppressed(text: &Text<'_>) -> Option<Said> {
+    let count = text.before.rsplit([' ', ':']).next()?.parse().ok()?;
+    Some(Said::new(Device::Unnamed, Part::Suppressed(count)))
+}

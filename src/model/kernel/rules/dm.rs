@@ -1,0 +1,161 @@
+//! Device-mapper targets. A full pool is not a failed drive, and a failed path is not one either.
+
+use crate::model::kernel::event::Blame::*;
+use crate::model::kernel::event::Class::*;
+use crate::model::kernel::event::Device;
+use crate::model::kernel::name;
+use crate::model::kernel::said::Part;
+use crate::model::kernel::said::Rule;
+use crate::model::kernel::said::Said;
+use crate::model::kernel::said::Says::*;
+use crate::model::kernel::said::Text;
+use crate::model::kernel::said::rule;
+
+pub const RULES: &[Rule] = &[
+    rule("dm-path", "device-mapper: multipath", "Failing path ", Read(path), "drivers/md/dm-mpath.c fail_path(); 3.10-6.18"),
+    rule(
+        "dm-thin-operation",
+        "device-mapper: thin",
+        "metadata operation '",
+        Read(metadata),
+        "drivers/md/dm-thin.c metadata_operation_failed(); 3.10-6.18",
+    ),
+    rule(
+        "dm-thin-abort",
+        "device-mapper: thin",
+        "aborting current metadata transaction",
+        Effect(ReadOnly, No),
+        "drivers/md/dm-thin.c abort_transaction(); 3.10-6.18",
+    ),
+    rule(
+        "dm-thin-read-only",
+        "device-mapper: thin",
+        "switching pool to read-only mode",
+        Cause(ReadOnly, No),
+        "drivers/md/dm-thin.c notify_of_pool_mode_change(); 3.10-6.18",
+    ),
+    rule(
+        "dm-thin-fail",
+        "device-mapper: thin",
+        "switching pool to fail",
+        Cause(ReadOnly, No),
+        "drivers/md/dm-thin.c notify_of_pool_mode_change(); 3.10-6.18",
+    ),
+    rule(
+        "dm-thin-check",
+        "device-mapper: thin",
+        "failed to set 'needs_check'",
+        Follow,
+        "drivers/md/dm-thin.c abort_transaction(); 3.16-6.18",
+    ),
+    rule(
+        "dm-cache-read-only",
+        "device-mapper: cache",
+        "switching cache to ",
+        Read(cache_mode),
+        "drivers/md/dm-cache-target.c notify_mode_switch(); 4.2-6.18",
+    ),
+    rule(
+        "dm-crypt",
+        "device-mapper: crypt",
+        "INTEGRITY AEAD ERROR",
+        Cause(FsCorruption, Unclear),
+        "drivers/md/dm-crypt.c crypt_dec_pending(); 4.12-6.18",
+    ),
+    rule(
+        "dm-integrity",
+        "device-mapper: integrity",
+        "Checksum failed at sector",
+        Cause(FsCorruption, Unclear),
+        "drivers/md/dm-integrity.c integrity_metadata(); 4.12-6.18",
+    ),
+    rule(
+        "dm-integrity-old",
+        "",
+        "integrity: Checksum failed at sector",
+        Cause(FsCorruption, Unclear),
+        "drivers/md/dm-integrity.c; 4.12-5.7",
+    ),
+    rule(
+        "dm-verity",
+        "device-mapper: verity",
+        " is corrupted",
+        Cause(FsCorruption, Unclear),
+        "drivers/md/dm-verity-target.c verity_handle_err(); 3.10-6.18",
+    ),
+    rule(
+        "dm-verity-max",
+        "device-mapper: verity",
+        "reached maximum errors",
+        Follow,
+        "drivers/md/dm-verity-target.c verity_handle_err(); 3.10-6.18",
+    ),
+    rule(
+        "dm-mirror",
+        "device-mapper: raid1",
+        "Mirror read failed",
+        Effect(Io, Unclear),
+        "drivers/md/dm-raid1.c read_callback(); 3.10-6.18",
+    ),
+    rule(
+        "dm-mirror-all",
+        "device-mapper: raid1",
+        "All sides of mirror have failed",
+        Effect(Io, Unclear),
+        "drivers/md/dm-raid1.c fail_mirror(); 3.10-6.18",
+    ),
+    rule(
+        "dm-btree",
+        "device-mapper: ",
+        "node_check failed",
+        Effect(FsCorruption, Unclear),
+        "drivers/md/persistent-data/dm-btree-spine.c node_check(); 3.10-6.18",
+    ),
+    rule(
+        "dm-block-check",
+        "device-mapper: ",
+        "validator check failed for block",
+        Cause(FsCorruption, Unclear),
+        "drivers/md/persistent-data/dm-block-manager.c; 3.10-6.18",
+    ),
+    rule(
+        "dm-checksum",
+        "device-mapper: ",
+        " csum ",
+        Read(checksum),
+        "drivers/md/persistent-data/dm-space-map-common.c, dm-thin-metadata.c sb_check(); 3.10-6.18",
+    ),
+    rule(
+        "dm-raid-failed",
+        "device-mapper: raid",
+        "Failed to read superblock of device",
+        Effect(Io, Unclear),
+        "drivers/md/dm-raid.c super_validate(); 3.10-6.18",
+    ),
+];
+
+/// `Failing path 8:176.`; with the array in front since 5.8.
+fn path(text: &Text<'_>) -> Option<Said> {
+    let number = text.after.split_whitespace().next()?.trim_end_matches('.');
+    let array = text
+        .before
+        .rsplit("multipath: ")
+        .next()
+        .and_then(|rest| name::any(rest.trim_end_matches([':', ' '])))
+        .filter(|device| *device != Device::Unnamed);
+    Some(Said { also: array, ..Said::new(Device::Number(number.parse().ok()?), Part::Cause(Transport, No)) })
+}
+
+/// After this the pool takes no more changes (set_pool_mode(PM_READ_ONLY)). -28: it is full; -5: what it lies on failed.
+fn metadata(text: &Text<'_>) -> Option<Said> {
+    let full = text.after.contains("-28") || text.after.contains("-61");
+    Some(Said::of(text, Part::Cause(ReadOnly, if full { No } else { Unclear })))
+}
+
+fn cache_mode(text: &Text<'_>) -> Option<Said> {
+    (text.after.starts_with("read-only") || text.after.starts_with("fail")).then(|| Said::of(text, Part::Cause(ReadOnly, No)))
+}
+
+fn checksum(text: &Text<'_>) -> Option<Said> {
+    text.all.contains("failed").then(|| Said::of(text, Part::Cause(FsCorruption, Unclear)))
+}

@@ -1,0 +1,56 @@
+//! Other filesystems, and what is no error but changes what errors mean: hypervisors, hot plugging, boots.
+
+use crate::model::kernel::event::Blame::*;
+use crate::model::kernel::event::Class::*;
+use crate::model::kernel::event::Device;
+use crate::model::kernel::said::Learn;
+use crate::model::kernel::said::Part;
+use crate::model::kernel::said::Rule;
+use crate::model::kernel::said::Said;
+use crate::model::kernel::said::Says::*;
+use crate::model::kernel::said::Text;
+use crate::model::kernel::said::rule;
+
+pub const RULES: &[Rule] = &[
+    rule("fat-error", "FAT-fs (", "error, ", Cause(FsCorruption, Unclear), "fs/fat/misc.c __fat_fs_error(); 3.10-6.18"),
+    rule(
+        "fat-read-only",
+        "FAT-fs (",
+        "Filesystem has been set read-only",
+        Cause(ReadOnly, Unclear),
+        "fs/fat/misc.c __fat_fs_error(); 3.10-6.18",
+    ),
+    rule("f2fs-inconsistent", "F2FS-fs (", "nconsistent", Cause(FsCorruption, Unclear), "fs/f2fs/; 4.0-6.18"),
+    rule(
+        "f2fs-stopped",
+        "F2FS-fs (",
+        "Stopped filesystem due to reason",
+        Cause(FsShutdown, Unclear),
+        "fs/f2fs/super.c f2fs_handle_critical_error(); 6.6-6.18",
+    ),
+    rule("slot-emptied", "pciehp", "Card not present", Read(slot), "drivers/pci/hotplug/pciehp_ctrl.c; 3.10-6.18"),
+    rule("slot-emptied-port", "pcieport", "Card not present", Read(slot), "drivers/pci/hotplug/pciehp_ctrl.c; 4.20-6.18"),
+    rule(
+        "slot-down",
+        "pcieport",
+        "): Link Down",
+        Read(slot),
+        "drivers/pci/hotplug/pciehp_ctrl.c pciehp_handle_presence_or_link_change(); 3.10-6.18",
+    ),
+    rule("slot-button", "pcieport", "ttention button pressed", Read(slot), "drivers/pci/hotplug/pciehp_ctrl.c; 3.10-6.18"),
+    rule("guest", "Hypervisor detected: ", "Hypervisor detected: ", Read(guest), "arch/x86/kernel/cpu/hypervisor.c; 3.10-6.18"),
+    rule("guest-kvm", "Booting paravirtualized kernel on ", "on KVM", Read(guest), "arch/x86/kernel/paravirt.c; 3.10-6.18"),
+    rule("boot", "Linux version ", "Linux version ", Read(boot), "init/version.c linux_banner; 3.10-6.18"),
+];
+
+fn slot(_: &Text<'_>) -> Option<Said> {
+    Some(Said::new(Device::Unnamed, Part::Learn(Learn::SlotEmptied)))
+}
+
+fn guest(_: &Text<'_>) -> Option<Said> {
+    Some(Said::new(Device::Unnamed, Part::Learn(Learn::Guest)))
+}
+
+fn boot(_: &Text<'_>) -> Option<Said> {
+    Some(Said::new(Device::Unnamed, Part::Learn(Learn::Boot)))
+}
