@@ -2,4 +2,6 @@
 //!
 //! In: records, one after the other. Out: `Event`s, one an incident. Pure: no clock, no I/O; which drive a name means is for `facts` to say.
 
+pub mod classify;
 pub mod event;
+pub mod record;
