@@ -5,3 +5,4 @@
 pub mod classify;
 pub mod event;
 pub mod record;
+pub mod rollup;
