@@ -9,6 +9,7 @@ pub mod exec;
 pub mod memory;
 pub mod namespace;
 pub mod process;
+pub mod readable;
 pub mod root;
 mod sys;
 pub mod worker;

@@ -8,6 +8,7 @@ pub mod events;
 pub mod hardware;
 pub mod inventory;
 pub mod jobs;
+pub mod kmsg;
 pub mod kubelet;
 pub mod layers;
 pub mod mounts;

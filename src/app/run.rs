@@ -18,12 +18,13 @@ use crate::host::memory;
 use crate::host::root::HostRoot;
 use crate::host::worker::{Spawn, Workers};
 use crate::logging::Logging;
+use crate::model::kernel::event::Resume;
 use crate::model::ledger::Bounds;
 use crate::model::path::HostPath;
 use crate::model::report::Request;
-use crate::source::context::{Context, JobWorkers, SourceError, SourceSettings};
+use crate::source::context::{Context, JobWorkers, KernelLogSettings, SourceError, SourceSettings};
 use crate::source::worker::{Place, arguments};
-use crate::source::{diskstats, hardware, kubelet, mounts, probe};
+use crate::source::{diskstats, hardware, kmsg, kubelet, mounts, probe};
 use crate::state::judge::{Rules, SharedRules};
 use crate::state::lock::{self, Lock, LockError};
 use crate::state::owner::{Doors, Heartbeat, Owner};
@@ -102,6 +103,8 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
         })
     };
     let (own, in_host_mounts) = (workers(Place::Own), workers(Place::HostMounts));
+    // Nothing of the kernel log is stored yet: each start reads all of it.
+    let resume = watch::Sender::new(Resume::From(None));
     let context = Context {
         root: root.clone(),
         reports: doors.reports.clone(),
@@ -110,6 +113,7 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
         probe_workers: in_host_mounts.clone(),
         settings: dials.sources.subscribe(),
         targets: doors.targets.clone(),
+        resume: resume.subscribe(),
     };
 
     let (stop, stopping) = watch::channel(false);
@@ -191,12 +195,13 @@ async fn lock_state(dir: &Path) -> Result<Option<Lock>, RunError> {
 
 fn spawn_sources(tasks: &mut JoinSet<Result<Infallible, RunError>>, context: &Context) {
     let context = || context.clone();
-    let (a, b, c, d, e) = (context(), context(), context(), context(), context());
+    let (a, b, c, d, e, f) = (context(), context(), context(), context(), context(), context());
     tasks.spawn(async { hardware::run(a).await.map_err(RunError::from) });
     tasks.spawn(async { mounts::run(b).await.map_err(RunError::from) });
     tasks.spawn(async { kubelet::run(c).await.map_err(RunError::from) });
     tasks.spawn(async { probe::run(d).await.map_err(RunError::from) });
     tasks.spawn(async { diskstats::run(e).await.map_err(RunError::from) });
+    tasks.spawn(async { kmsg::run(f).await.map_err(RunError::from) });
 }
 
 async fn stopped(mut stopping: watch::Receiver<bool>) {
@@ -288,6 +293,7 @@ fn source_settings(config: &Config, options: &Options) -> Arc<SourceSettings> {
         probe_timeout: config.probes.timeout,
         worker_timeout: SCAN_TIMEOUT,
         disk_stats_interval: config.io.interval,
+        kernel_log: KernelLogSettings { enabled: config.kernel_log.enabled, path: HostPath::from(config.kernel_log.path.as_path()) },
     })
 }
 

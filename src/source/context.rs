@@ -7,6 +7,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::host::root::HostRoot;
 use crate::host::worker::Workers;
+use crate::model::kernel::event::Resume;
 use crate::model::path::HostPath;
 use crate::model::probe::ProbeTarget;
 use crate::model::report::{Report, Request};
@@ -27,6 +28,8 @@ pub struct Context {
     pub settings: watch::Receiver<Arc<SourceSettings>>,
     /// What the owner wants probed.
     pub targets: watch::Receiver<Arc<Vec<ProbeTarget>>>,
+    /// With what to begin in the kernel's log.
+    pub resume: watch::Receiver<Resume>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +44,14 @@ pub struct SourceSettings {
     /// For scans of sysfs and of the kubelet's records.
     pub worker_timeout: Duration,
     pub disk_stats_interval: Duration,
+    pub kernel_log: KernelLogSettings,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelLogSettings {
+    pub enabled: bool,
+    /// As the host names it.
+    pub path: HostPath,
 }
 
 #[derive(Debug, thiserror::Error)]
