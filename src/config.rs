@@ -23,6 +23,7 @@ pub struct Config {
     pub io: Io,
     pub counters: Counters,
     pub fs_events: FsEvents,
+    pub kernel_log: KernelLog,
     pub space: SpacePolicy,
     pub thin_pool: ThinPoolPolicy,
     pub errors: ErrorPolicy,
@@ -172,6 +173,20 @@ impl Default for FsEvents {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+pub struct KernelLog {
+    pub enabled: bool,
+    /// The device, below the host's root. A pipe or a file in its place is read as the device would be.
+    pub path: PathBuf,
+}
+
+impl Default for KernelLog {
+    fn default() -> Self {
+        KernelLog { enabled: true, path: "/dev/kmsg".into() }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct History {
     #[serde(with = "seconds")]
     pub keep: Duration,
@@ -277,6 +292,9 @@ fn check(config: &Config) -> Result<(), (&'static str, String)> {
     if pool.clear_percent > pool.suspect_percent || pool.suspect_percent > pool.bad_percent {
         return Err(("thin_pool", "must be ordered: clear_percent <= suspect_percent <= bad_percent".into()));
     }
+    if !config.kernel_log.path.is_absolute() {
+        return Err(("kernel_log.path", format!("`{}` is not an absolute path", config.kernel_log.path.display())));
+    }
     if let Some(exec) = &config.notify.exec
         && !exec.is_absolute()
     {
@@ -338,6 +356,7 @@ mod tests {
         assert!(error("[space]\nraise_percent = 10\nclear_percent = 5\n").contains("space.clear_percent"));
         assert!(error("[thin_pool]\nbad_percent = 50\n").contains("thin_pool"));
         assert!(error("[notify]\nexec = \"mail\"\n").contains("absolute"));
+        assert!(error("[kernel_log]\npath = \"kmsg\"\n").contains("absolute"));
         assert!(error("[space]\nraise_percent = 101\nclear_percent = 102\n").contains("more than 100"));
     }
 

@@ -11,6 +11,7 @@ pub mod helper;
 pub mod memory;
 pub mod namespace;
 pub mod process;
+pub mod readable;
 pub mod root;
 mod sys;
 pub mod worker;

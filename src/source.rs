@@ -10,6 +10,7 @@ pub mod fs_errors;
 pub mod hardware;
 pub mod inventory;
 pub mod jobs;
+pub mod kmsg;
 pub mod kubelet;
 pub mod layers;
 pub mod mounts;

@@ -22,9 +22,9 @@ use crate::logging::Logging;
 use crate::model::ledger::Bounds;
 use crate::model::path::HostPath;
 use crate::model::report::Request;
-use crate::source::context::{Context, JobWorkers, SourceError, SourceSettings};
+use crate::source::context::{Context, JobWorkers, KernelLogSettings, SourceError, SourceSettings};
 use crate::source::worker::{Place, arguments};
-use crate::source::{counters, diskstats, fs_errors, hardware, kubelet, mounts, probe};
+use crate::source::{counters, diskstats, fs_errors, hardware, kmsg, kubelet, mounts, probe};
 use crate::state::judge::{Rules, SharedRules};
 use crate::state::lock::{self, Lock, LockError};
 use crate::state::owner::{Doors, Heartbeat, Owner};
@@ -112,6 +112,7 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
         fs_errors: Program { program: program.clone(), args: arguments(Place::FsErrors, &root) },
         settings: dials.sources.subscribe(),
         targets: doors.targets.clone(),
+        resume: doors.resume.clone(),
     };
 
     let (stop, stopping) = watch::channel(false);
@@ -193,7 +194,7 @@ async fn lock_state(dir: &Path) -> Result<Option<Lock>, RunError> {
 
 fn spawn_sources(tasks: &mut JoinSet<Result<Infallible, RunError>>, context: &Context) {
     let context = || context.clone();
-    let (a, b, c, d, e, f, g) = (context(), context(), context(), context(), context(), context(), context());
+    let (a, b, c, d, e, f, g, h) = (context(), context(), context(), context(), context(), context(), context(), context());
     tasks.spawn(async { hardware::run(a).await.map_err(RunError::from) });
     tasks.spawn(async { mounts::run(b).await.map_err(RunError::from) });
     tasks.spawn(async { kubelet::run(c).await.map_err(RunError::from) });
@@ -201,6 +202,7 @@ fn spawn_sources(tasks: &mut JoinSet<Result<Infallible, RunError>>, context: &Co
     tasks.spawn(async { diskstats::run(e).await.map_err(RunError::from) });
     tasks.spawn(async { counters::run(f).await.map_err(RunError::from) });
     tasks.spawn(async { fs_errors::run(g).await.map_err(RunError::from) });
+    tasks.spawn(async { kmsg::run(h).await.map_err(RunError::from) });
 }
 
 async fn stopped(mut stopping: watch::Receiver<bool>) {
@@ -294,6 +296,11 @@ fn source_settings(config: &Config, options: &Options) -> Arc<SourceSettings> {
         disk_stats_interval: config.io.interval,
         counters_interval: config.counters.interval,
         fs_events: config.fs_events.enabled,
+        kernel_log: KernelLogSettings {
+            enabled: config.kernel_log.enabled,
+            path: HostPath::from(config.kernel_log.path.as_path()),
+            admit: config.drives.admit.clone(),
+        },
     })
 }
 

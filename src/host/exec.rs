@@ -3,6 +3,7 @@
 //! Comes in: what to run. Goes out: the raw wait status and what it wrote. Never waits for a process that cannot be killed.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, ChildStdin};
+use tokio::process::{Child, ChildStdin, ChildStdout};
 
 /// After the program's end its output is awaited this long: something that it left behind may hold the pipes for ever.
 const LATE_OUTPUT: Duration = Duration::from_millis(200);
@@ -110,20 +111,46 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
     }
 }
 
-// Descriptors of ours are CLOEXEC (the standard library opens nothing else), so the child has these three only.
-#[allow(clippy::disallowed_methods)] // This is the place where processes are started.
 fn start(exec: &Exec) -> io::Result<Child> {
-    tokio::process::Command::new(&exec.program)
-        .args(&exec.args)
-        .env_clear()
-        .env("LANG", "C.UTF-8")
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .current_dir(Path::new("/"))
-        .process_group(0)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
+    command(&exec.program, &exec.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+}
+
+// Descriptors of ours are CLOEXEC (the standard library opens nothing else), so the child has its three only.
+#[allow(clippy::disallowed_methods)] // This is the place where processes are started.
+fn command(program: &Path, args: &[String]) -> tokio::process::Command {
+    let mut command = tokio::process::Command::new(program);
+    command.args(args).env_clear().env("LANG", "C.UTF-8").env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command.current_dir(Path::new("/")).process_group(0);
+    command
+}
+
+/// A program that writes for as long as it runs. Dropping it kills its process group.
+#[derive(Debug)]
+pub struct Following {
+    child: Child,
+    group: Group,
+}
+
+/// Starts it, without input and without a place for its complaints. Out: also the reading end of its output, which the caller must read or close:
+/// a program of good manners then ends by itself.
+pub fn follow(program: &Path, args: &[String]) -> Result<(Following, OwnedFd), ExecError> {
+    if !program.is_absolute() {
+        return Err(ExecError::NotAbsolute(program.to_owned()));
+    }
+    let wrong = |source| ExecError::Start { program: program.to_owned(), source };
+    let mut child = command(program, args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(wrong)?;
+    let group = Group::of(&child);
+    let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe.into()).and_then(ChildStdout::into_owned_fd);
+    Ok((Following { child, group }, output.map_err(wrong)?))
+}
+
+impl Following {
+    /// Until it has ended. Out: how, in words. Cancel-safe.
+    pub async fn ended(&mut self) -> String {
+        let ended = self.child.wait().await;
+        self.group.release();
+        ended.map_or_else(|error| error.to_string(), |status| status.to_string())
+    }
 }
 
 async fn feed(stdin: Option<ChildStdin>, bytes: &[u8]) {
@@ -134,6 +161,7 @@ async fn feed(stdin: Option<ChildStdin>, bytes: &[u8]) {
 }
 
 /// Kills the process group unless released.
+#[derive(Debug)]
 struct Group(Option<Pid>);
 
 impl Group {
@@ -232,6 +260,22 @@ mod tests {
     async fn what_a_program_leaves_behind_does_not_hold_us_up() {
         let output = run(&shell("sleep 5 & echo done")).await.unwrap();
         assert_eq!(output.stdout, b"done\n");
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_followed_is_killed_with_what_it_started_when_nobody_follows() {
+        use std::io::BufRead;
+        let (following, output) = follow(Path::new("/bin/sh"), &["-c".to_owned(), "sleep 1000 & echo $!; wait".to_owned()]).unwrap();
+        let pid = tokio::task::spawn_blocking(move || {
+            nix::fcntl::fcntl(&output, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty())).unwrap();
+            std::io::BufReader::new(std::fs::File::from(output)).lines().next().unwrap().unwrap()
+        });
+        let stat = format!("/proc/{}/stat", pid.await.unwrap());
+        assert!(std::fs::exists(&stat).unwrap());
+        drop(following);
+        while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z")) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     #[tokio::test]

@@ -1,7 +1,10 @@
 //! The unsafe corner: system calls for which nix has no safe wrapper. Each states why it is sound.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 mod raw {
     // DM_TABLE_STATUS of linux/dm-ioctl.h: _IOWR(0xfd, 12, struct dm_ioctl). The size in the number is that of the header only.
@@ -47,4 +50,10 @@ pub fn fsid_bytes(fsid: nix::libc::fsid_t) -> [u8; 8] {
 pub fn limit_arenas(most: i32) {
     // SAFETY: mallopt takes two integers and is called before any other thread runs.
     unsafe { nix::libc::mallopt(nix::libc::M_ARENA_MAX, most) };
+}
+
+/// For tokio to say when `fd` can be read.
+pub fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd is open and stays the same descriptor as long as it exists, and the AsyncFd owns it.
+    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
 }

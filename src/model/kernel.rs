@@ -14,6 +14,7 @@ mod learned;
 pub mod memory;
 pub mod name;
 pub mod record;
+pub mod rollup;
 mod rules;
 mod said;
 mod sense;

@@ -8,6 +8,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 use crate::host::helper::Program;
 use crate::host::root::HostRoot;
 use crate::host::worker::Workers;
+use crate::model::kernel::event::Resume;
 use crate::model::path::HostPath;
 use crate::model::probe::ProbeTarget;
 use crate::model::report::{Report, Request};
@@ -30,6 +31,8 @@ pub struct Context {
     pub settings: watch::Receiver<Arc<SourceSettings>>,
     /// What the owner wants probed.
     pub targets: watch::Receiver<Arc<Vec<ProbeTarget>>>,
+    /// With what to begin in the kernel's log.
+    pub resume: watch::Receiver<Resume>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +50,16 @@ pub struct SourceSettings {
     pub counters_interval: Duration,
     /// Whether to have the kernel tell of filesystems' errors.
     pub fs_events: bool,
+    pub kernel_log: KernelLogSettings,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelLogSettings {
+    pub enabled: bool,
+    /// As the host names it.
+    pub path: HostPath,
+    /// Kernel names that count as drives although they usually do not: then their errors count too.
+    pub admit: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,103 @@
+//! The descriptor that records come from: the device, a pipe or a file in its place, a program's output.
+//!
+//! In: a path below the host root, or a pipe. Out: bytes as they are read, and when there are more. Never blocks but for a file of a recording.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::host::readable::readable;
+
+/// How the bytes come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One record a read.
+    Device,
+    /// A pipe: as they were written, torn anywhere.
+    Stream,
+    /// A file that is read once.
+    Recording,
+}
+
+pub struct Tap {
+    kind: Kind,
+    fd: Fd,
+}
+
+enum Fd {
+    Polled(AsyncFd<OwnedFd>),
+    /// Not pollable, always readable.
+    File(File),
+}
+
+impl Tap {
+    pub fn open(path: &Path) -> io::Result<Tap> {
+        let open = |write| File::options().read(true).write(write).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
+        let file = open(false)?;
+        let of = file.metadata()?.file_type();
+        if of.is_file() {
+            return Ok(Tap { kind: Kind::Recording, fd: Fd::File(file) });
+        }
+        if of.is_fifo() {
+            // As its own writer it sees no end when the others go.
+            return Tap::polled(Kind::Stream, open(true)?.into());
+        }
+        if of.is_char_device() {
+            return Tap::polled(Kind::Device, file.into());
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a device nor a pipe nor a file"))
+    }
+
+    /// What a program writes.
+    pub fn output(fd: OwnedFd) -> io::Result<Tap> {
+        Tap::polled(Kind::Stream, fd)
+    }
+
+    fn polled(kind: Kind, fd: OwnedFd) -> io::Result<Tap> {
+        Ok(Tap { kind, fd: Fd::Polled(readable(fd)?) })
+    }
+
+    /// A descriptor that keeps records apart as the device does.
+    #[cfg(test)]
+    pub fn records(fd: OwnedFd) -> io::Result<Tap> {
+        Tap::polled(Kind::Device, fd)
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// `WouldBlock`: nothing is there now. 0: nothing will come any more.
+    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &self.fd {
+            Fd::Polled(fd) => fd.try_io(Interest::READABLE, |fd| Ok(nix::unistd::read(fd, buffer)?)),
+            Fd::File(file) => io::Read::read(&mut &*file, buffer),
+        }
+    }
+
+    /// Until there is something to read, or an end. Cancel-safe.
+    pub async fn readable(&self) -> io::Result<()> {
+        match &self.fd {
+            Fd::Polled(fd) => fd.readable().await.map(drop),
+            Fd::File(_) => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Tap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let fd = match &self.fd {
+            Fd::Polled(fd) => fd.as_raw_fd(),
+            Fd::File(file) => file.as_raw_fd(),
+        };
+        write!(f, "Tap({:?}, {fd})", self.kind)
+    }
+}
