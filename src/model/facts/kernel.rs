@@ -116,7 +116,7 @@ impl Facts {
         if before.is_some() && !same_boot {
             self.new_boot();
         }
-        for attached in &batch.attached {
+        for attached in batch.attached.iter().filter(|attached| !attached.filesystem) {
             self.kernel.names.appeared(&attached.name, attached.at);
         }
         let counted_to = before.filter(|_| same_boot).and_then(|cursor| {

@@ -541,7 +541,7 @@ impl Classifier {
                     if self.attached.len() >= MOST_ATTACHED {
                         self.attached.remove(0);
                     }
-                    self.attached.push(Attached { seq: telling.at.seq, name: name.clone(), at: telling.line.time });
+                    self.attached.push(Attached { seq: telling.at.seq, name: name.clone(), at: telling.line.time, filesystem: false });
                 }
             }
             Learn::Host { host, driver } => self.learned.host(*host, driver),

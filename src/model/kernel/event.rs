@@ -172,13 +172,44 @@ pub struct Event {
     pub last: Line,
 }
 
-/// `sd 2:0:0:0: [sdb] Attached SCSI disk`, and the like: from here on the name means this device. What was said of the name before was said of
-/// another.
+/// `sd 2:0:0:0: [sdb] Attached SCSI disk`, `XFS (dm-3): Mounting V5 Filesystem`, and the like: from here on the name means this device, or this
+/// device's filesystem this mount. What was said of it before was said of another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
     pub seq: u64,
+    /// `sdb`, `nvme0`, `loop3`: kernel names of a disk or a controller; of a filesystem, the device's.
     pub name: String,
     pub at: Timestamp,
+    /// A filesystem was mounted.
+    pub filesystem: bool,
+}
+
+impl Attached {
+    /// The event, told before, was about what had the name then.
+    pub fn supersedes(&self, event: &Event) -> bool {
+        let named = |device: &Device| match device {
+            Device::Block(name) => match self.filesystem {
+                true => *name == self.name,
+                false => *name == self.name || is_part_of(name, &self.name),
+            },
+            Device::Nvme(name) => *name == self.name,
+            _ => false,
+        };
+        self.seq > event.seq
+            && self.filesystem == event.class.is_of_filesystem()
+            && std::iter::once(&event.device).chain(&event.also).any(named)
+            || self.seq > event.seq && !self.filesystem && event.class.is_of_filesystem() && named(&event.device)
+    }
+}
+
+/// `sda1` of `sda`, `nvme0n1p2` of `nvme0n1`, `nvme0n1` of `nvme0`.
+fn is_part_of(name: &str, whole: &str) -> bool {
+    let Some(rest) = name.strip_prefix(whole) else { return false };
+    let digits = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+    match whole.ends_with(|c: char| c.is_ascii_digit()) {
+        true => rest.strip_prefix(['p', 'n', 'c']).is_some_and(digits),
+        false => digits(rest),
+    }
 }
 
 /// Where the reader is in the kernel's log; kept in the store together with what the records said.
@@ -213,4 +244,31 @@ pub enum Resume {
     Unknown,
     /// After this; None: from the oldest record that the ring has.
     From(Option<Cursor>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fixture::{at, event};
+
+    #[test]
+    fn a_name_that_is_given_anew_takes_what_was_said_of_it_and_its_parts_with_it() {
+        let of = |name: &str, filesystem| Attached { seq: 9, name: name.into(), at: at(0), filesystem };
+        let said = |class, device: &str| event(class, device, at(0), &[]);
+        for (attached, told, over) in [
+            (of("sda", false), said(Class::Medium, "sda"), true),
+            (of("sda", false), said(Class::Io, "sda1"), true),
+            (of("sda", false), said(Class::FsError, "sda1"), true),
+            (of("sda", false), said(Class::Io, "sdab"), false),
+            (of("nvme0", false), said(Class::Io, "nvme0n1"), true),
+            (of("nvme0n1", false), said(Class::Io, "nvme0n1p3"), true),
+            (of("nvme0n1", false), said(Class::Io, "nvme0n11"), false),
+            (of("sda1", true), said(Class::FsShutdown, "sda1"), true),
+            (of("sda1", true), said(Class::Io, "sda1"), false),
+            (of("sda", true), said(Class::FsShutdown, "sda1"), false),
+        ] {
+            assert_eq!(attached.supersedes(&told), over, "{attached:?} {told:?}");
+        }
+        assert!(!Attached { seq: 0, ..of("sda", false) }.supersedes(&said(Class::Io, "sda")), "what comes later");
+    }
 }

@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_name_that_got_another_device_divides_what_is_said_of_it() {
-        let attached = [Attached { seq: 2, name: "sda".into(), at: Timestamp::UNIX_EPOCH }];
+        let attached = [Attached { seq: 2, name: "sda".into(), at: Timestamp::UNIX_EPOCH, filesystem: false }];
         let rolled =
             rollup(vec![event(1, "sda", 8), event(3, "sda", 8), event(4, "sda", 8)], Fences { counted_to: None, attached: &attached });
         assert_eq!(rolled.iter().map(|event| (event.seq, event.count)).collect::<Vec<_>>(), [(1, 1), (4, 2)]);
@@ -248,7 +248,7 @@ mod tests {
                 let at = line(seq.cast_signed() * 10, &format!("#{seq}"));
                 (event.seq, event.first, event.last) = (seq, at.clone(), at);
             }
-            let attached: Vec<Attached> = fences.into_iter().map(|seq| Attached { seq, name: "sda".into(), at: Timestamp::UNIX_EPOCH }).collect();
+            let attached: Vec<Attached> = fences.into_iter().map(|seq| Attached { seq, name: "sda".into(), at: Timestamp::UNIX_EPOCH, filesystem: false }).collect();
             let fences = Fences { counted_to: counted, attached: &attached };
             let rolled = rollup(events.clone(), fences);
             let sum = |events: &[Event], of: fn(&Event) -> u64, counted: bool| events.iter().filter(|event| fences.is_counted(event) == counted).map(of).sum::<u64>();

@@ -20,7 +20,7 @@ use crate::source::kmsg::numbering::Start;
 /// From so many events on, a batch in the making is rolled up; four times what it may have at its end.
 const ROLL_UP_AT: usize = 1024;
 /// A batch is cut at so many notices of devices.
-const MAX_ATTACHED: usize = 128;
+const MAX_ATTACHED: usize = 1024;
 
 /// The kernel's clock on the wall: its microseconds stand still in suspend and drift, so they are used for what was before only.
 #[derive(Clone, Copy, Debug)]
@@ -215,7 +215,16 @@ impl Reading {
         }
     }
 
+    /// What was before is told of those who have their names still: who had them at that time nobody knows any more.
+    fn forget_former(&mut self) {
+        if self.history {
+            let attached = &self.attached;
+            self.events.retain(|event| !attached.iter().any(|attached| attached.supersedes(event)));
+        }
+    }
+
     fn roll_up(&mut self) {
+        self.forget_former();
         let events = std::mem::take(&mut self.events);
         self.events = rollup(events, Fences { counted_to: self.resumed_at, attached: &self.attached });
     }

@@ -121,7 +121,7 @@ fn a_drive_that_is_gone_is_still_the_one_that_had_the_name() {
 fn a_boot_record_older_than_the_names_device_is_nobodys() {
     let mut world = plain();
     let mut said = batch(vec![numbered(1, event(Class::Medium, "sda", at(-500), &[]))]);
-    said.attached = vec![Attached { seq: 2, name: "sda".into(), at: at(-300) }];
+    said.attached = vec![Attached { seq: 2, name: "sda".into(), at: at(-300), filesystem: false }];
     world.tell(Report::KernelLog(said), 1);
     assert!(world.facts.errors(&drive_a()).is_none());
 }

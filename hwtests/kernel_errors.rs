@@ -1,0 +1,248 @@
+//! Real errors on the real kernel: parts of a served file fail beneath a loop device, and the kernel's log tells of it.
+mod support;
+
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use diskvitals::api::wire::*;
+use nix::libc;
+
+use support::client::{assert_evidence, assert_finding};
+use support::daemon::{Arguments, CONFIG};
+use support::fuse::{Effect, Fault};
+use support::scene::Claim;
+use support::tools::{mount_device, run, umount};
+use support::{Daemon, Disk, SOON, Scene, Served, eventually};
+
+const VOLUME: Claim = Claim { driver: "f.csi.example.com", handle: "v", pv: "pvc-v", pod: "2e000000-0000-4000-8000-000000000001" };
+const ID: &str = "csi:f.csi.example.com/v";
+const MIB: u64 = 1 << 20;
+
+fn on_a_server(scene: &Scene, image: &Path) -> (Served, Disk) {
+    let served = Served::mount(&scene.path("fuse"), image);
+    let disk = scene.attach(&served.file());
+    (served, disk)
+}
+
+/// With errors that are over soon.
+async fn daemon(scene: &Scene) -> Daemon {
+    let config = format!("{CONFIG}\n[errors]\nquiet_after = \"4s\"\nbad_quiet_after = \"6s\"\n[counters]\ninterval = \"1s\"\n");
+    std::fs::write(scene.path("diskvitals.toml"), config).expect("the configuration");
+    Daemon::start_with(&Arguments::of(scene)).await
+}
+
+/// Past the page cache.
+fn read_sector(device: &Path, offset: u64) -> std::io::Result<()> {
+    let mut file = std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(device)?;
+    file.seek(SeekFrom::Start(offset))?;
+    // O_DIRECT wants memory aligned as the device's blocks are.
+    let mut buffer = vec![0_u8; 8192];
+    let start = buffer.as_ptr().align_offset(4096);
+    file.read_exact(&mut buffer[start..start + 4096])
+}
+
+/// Another drive with a volume, which nothing may be said of.
+fn bystander(scene: &Scene) -> Disk {
+    let disk = scene.ext4("other.img", 32, &[]);
+    mount_device(&disk.device, "ext4", &scene.path("mnt/other"), "");
+    disk
+}
+
+async fn unharmed(daemon: &Daemon, disk: &Disk) {
+    let drive = daemon.client.drive_named(disk.name()).await;
+    assert_eq!((drive.health(), drive.findings.len(), drive.errors.len()), (Health::Good, 0, 0), "{drive:#?}");
+}
+
+/// One sector is a suspicion, three are a verdict; quiet ends both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_that_fail_are_the_drives_and_the_volumes_and_nobody_elses() {
+    let scene = Scene::new();
+    let image = scene.image("e.img", 64 << 20);
+    run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
+    let (served, disk) = on_a_server(&scene, &image);
+    scene.stage_and_publish(&disk, "ext4", "", &VOLUME);
+    let other = bystander(&scene);
+    let daemon = daemon(&scene).await;
+    let client = &daemon.client;
+    let drive_id = client.normal(ID).await.drive_ids.remove(0);
+    let mut watcher = client.watch().await;
+
+    served.fault(vec![Fault::reads(40 * MIB..48 * MIB)]);
+    read_sector(&disk.device, 40 * MIB).expect_err("the range fails");
+    let drive = watcher.drive(SOON, "the drive's errors", |drive, _| drive.id == drive_id && !drive.errors.is_empty()).await;
+    assert_eq!((drive.errors[0].class.as_str(), drive.errors[0].sectors[0].sector), ("io", 40 * MIB / 512));
+    let finding = client.raised(&drive_id, "IoErrors", SOON).await;
+    assert_finding(&finding, Severity::Suspect, FindingStatus::Degraded);
+    assert_evidence(&finding, "kernel log", &format!("I/O error, dev {}, sector {}", disk.name(), 40 * MIB / 512));
+    let volume = client.raised(ID, "IoErrors", SOON).await;
+    assert_finding(&volume, Severity::Suspect, FindingStatus::Degraded);
+    client.raised(ID, "DriveFailing", SOON).await;
+    unharmed(&daemon, &other).await;
+    client.cleared(&finding.id, SOON).await;
+    client.normal(ID).await;
+
+    for at in [41, 42] {
+        read_sector(&disk.device, at * MIB).expect_err("the range fails");
+    }
+    let bad = eventually("three distinct sectors are bad", SOON, async || {
+        client.finding(&drive_id, "IoErrors").await.filter(|finding| finding.severity() == Severity::Bad)
+    })
+    .await;
+    assert_eq!(bad.evidence.first().map(|record| record.text.clone()), finding.evidence.first().map(|record| record.text.clone()));
+    assert!(bad.message.contains("at 3 distinct sectors"), "{bad:#?}");
+    unharmed(&daemon, &other).await;
+    served.fault(Vec::new());
+    client.cleared(&bad.id, SOON).await;
+    client.normal(ID).await;
+    daemon.stop().await;
+}
+
+/// Reads of the second half fail after some have worked; the rest of the device goes on working.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_fails_after_a_while_or_is_slow_is_told_when_it_fails_and_not_before() {
+    let scene = Scene::new();
+    let image = scene.image("e.img", 64 << 20);
+    run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
+    let (served, disk) = on_a_server(&scene, &image);
+    scene.stage_and_publish(&disk, "ext4", "", &VOLUME);
+    let daemon = daemon(&scene).await;
+    let client = &daemon.client;
+    let drive_id = client.normal(ID).await.drive_ids.remove(0);
+
+    let slow = Fault { effect: Effect::Slow(Duration::from_millis(300)), ..Fault::reads(50 * MIB..51 * MIB) };
+    served.fault(vec![slow, Fault { after: 2, ..Fault::reads(40 * MIB..48 * MIB) }]);
+    for at in [50, 40, 41] {
+        read_sector(&disk.device, at * MIB).expect("still works");
+    }
+    client.probed_anew(&[ID]).await;
+    assert!(client.drive(&drive_id).await.expect("known").errors.is_empty());
+    read_sector(&disk.device, 42 * MIB).expect_err("fails now");
+    let finding = client.raised(&drive_id, "IoErrors", SOON).await;
+    assert_evidence(&finding, "kernel log", &format!("sector {}", 42 * MIB / 512));
+    served.fault(Vec::new());
+    client.cleared(&finding.id, SOON).await;
+    daemon.stop().await;
+}
+
+/// ext4's journal cannot be written: it is read-only, by its own record and by its options, and the drive has its errors.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ext4_that_cannot_write_its_journal_is_read_only_by_the_kernels_own_word() {
+    let scene = Scene::new();
+    let image = scene.image("e.img", 64 << 20);
+    run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
+    let (served, disk) = on_a_server(&scene, &image);
+    let (staging, pod) = scene.stage_and_publish(&disk, "ext4", "", &VOLUME);
+    let daemon = daemon(&scene).await;
+    let client = &daemon.client;
+    let drive_id = client.normal(ID).await.drive_ids.remove(0);
+
+    served.fault(vec![Fault::writes(0..64 * MIB)]);
+    let mut number = 0;
+    let finding = eventually("it is read-only", SOON, async || {
+        number += 1;
+        // It fails; what the kernel makes of it is looked at.
+        let _ = std::fs::File::create(pod.join(format!("f{number}"))).and_then(|file| file.sync_all());
+        client.finding(ID, "ReadOnly").await
+    })
+    .await;
+    assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
+    assert!(
+        finding.evidence.iter().any(|record| record.source == "kernel log" && record.text.contains(disk.name())),
+        "the kernel's record is the evidence: {finding:#?}"
+    );
+    client.raised(&drive_id, "IoErrors", SOON).await;
+
+    served.fault(Vec::new());
+    umount(&pod);
+    umount(&staging);
+    run("/usr/sbin/fsck.ext4", &[&"-p", &disk.device]);
+    mount_device(&disk.device, "ext4", &staging, "");
+    support::tools::bind(&staging, &pod);
+    client.cleared(&finding.id, SOON).await;
+    client.normal(ID).await;
+    daemon.stop().await;
+}
+
+/// XFS shuts itself down when its log cannot be written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_xfs_that_cannot_write_its_log_has_shut_down() {
+    let scene = Scene::new();
+    let image = scene.image("x.img", 320 << 20);
+    run("/usr/sbin/mkfs.xfs", &[&"-q", &image]);
+    let (served, disk) = on_a_server(&scene, &image);
+    let (staging, pod) = scene.stage_and_publish(&disk, "xfs", "", &VOLUME);
+    let other = bystander(&scene);
+    let daemon = daemon(&scene).await;
+    let client = &daemon.client;
+    client.normal(ID).await;
+
+    served.fault(vec![Fault::writes(0..320 * MIB)]);
+    std::fs::File::create(pod.join("f")).and_then(|file| file.sync_all()).expect_err("the log cannot be written");
+    let finding = client.raised(ID, "FilesystemShutdown", SOON).await;
+    assert_finding(&finding, Severity::Bad, FindingStatus::Inaccessible);
+    assert_evidence(&finding, "kernel log", &format!("XFS ({})", disk.name()));
+    unharmed(&daemon, &other).await;
+
+    served.fault(Vec::new());
+    umount(&pod);
+    umount(&staging);
+    mount_device(&disk.device, "xfs", &staging, "");
+    support::tools::bind(&staging, &pod);
+    client.cleared(&finding.id, SOON).await;
+    client.normal(ID).await;
+    daemon.stop().await;
+}
+
+/// btrfs counts what it could not write, says so, and in the end gives up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_btrfs_that_cannot_write_has_filesystem_errors() {
+    let scene = Scene::new();
+    let image = scene.image("b.img", 256 << 20);
+    run("/usr/bin/mkfs.btrfs", &[&"-q", &image]);
+    let (served, disk) = on_a_server(&scene, &image);
+    let (staging, pod) = scene.stage_and_publish(&disk, "btrfs", "", &VOLUME);
+    let daemon = daemon(&scene).await;
+    let client = &daemon.client;
+    client.normal(ID).await;
+
+    served.fault(vec![Fault::writes(0..256 * MIB)]);
+    // It fails; what btrfs makes of it is looked at.
+    let _ = std::fs::write(pod.join("f"), vec![7; 100_000]).and_then(|()| std::fs::File::open(pod.join("f"))?.sync_all());
+    let finding = client.raised(ID, "FilesystemErrors", SOON).await;
+    assert_evidence(&finding, "kernel log", disk.name());
+    served.fault(Vec::new());
+    umount(&pod);
+    umount(&staging);
+    mount_device(&disk.device, "btrfs", &staging, "");
+    support::tools::bind(&staging, &pod);
+    client.cleared(&finding.id, SOON).await;
+    daemon.stop().await;
+}
+
+/// A folder whose block is damaged: the filesystem says so, the drive is not to blame.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damage_that_ext4_finds_is_the_volumes_and_not_the_drives() {
+    let scene = Scene::new();
+    let disk = scene.ext4("e.img", 64, &["-b", "4096"]);
+    let mnt = scene.path("mnt/e");
+    mount_device(&disk.device, "ext4", &mnt, "");
+    std::fs::create_dir(mnt.join("folder")).expect("a folder");
+    umount(&mnt);
+    support::damage::ext4_folder(&disk, "/folder");
+    let (_staging, pod) = scene.stage_and_publish(&disk, "ext4", "errors=continue", &VOLUME);
+    let daemon = daemon(&scene).await;
+    let client = &daemon.client;
+    client.normal(ID).await;
+
+    // ext4 tells the reader as little as it likes; the log has it.
+    if let Ok(entries) = std::fs::read_dir(pod.join("folder")) {
+        entries.for_each(drop);
+    }
+    let finding = client.raised(ID, "FilesystemCorrupted", SOON).await;
+    assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
+    assert_evidence(&finding, "kernel log", &format!("EXT4-fs error (device {})", disk.name()));
+    unharmed(&daemon, &disk).await;
+    daemon.stop().await;
+}
