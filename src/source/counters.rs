@@ -21,8 +21,10 @@ mod xfs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io;
+use std::time::Duration;
 
 use nix::sys::stat::{SFlag, major, minor, stat};
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -169,7 +171,8 @@ async fn gather(context: &Context) -> Result<Counters, String> {
         let settings = context.settings.borrow();
         (settings.worker_timeout, settings.probe_timeout)
     };
-    let question = |workers: &JobWorkers, key: String, part: Part, timeout| ask(workers.clone(), key, part, timeout);
+    let question =
+        |workers: &JobWorkers, key: String, part: Part, timeout| ask(workers.clone(), key, part, timeout, context.requests.clone());
     let mut all = question(&context.workers, "counters".into(), Part::Plain, scan_timeout).await?;
 
     let mut rest = JoinSet::new();
@@ -212,7 +215,17 @@ fn mounts_of<'a>(targets: &'a [ProbeTarget], filesystem: &str) -> Vec<&'a ProbeT
     by_dev.into_values().collect()
 }
 
-async fn ask(workers: JobWorkers, key: String, part: Part, timeout: std::time::Duration) -> Result<Counters, String> {
+async fn ask(
+    workers: JobWorkers,
+    key: String,
+    part: Part,
+    timeout: Duration,
+    requests: broadcast::Sender<Request>,
+) -> Result<Counters, String> {
+    let mount = match &part {
+        Part::Xfs { path, .. } | Part::Btrfs { path } => Some(path.clone()),
+        _ => None,
+    };
     let what = match &part {
         Part::Plain => "error counters".to_owned(),
         Part::Md { array } => format!("error counters of {array}"),
@@ -229,8 +242,16 @@ async fn ask(workers: JobWorkers, key: String, part: Part, timeout: std::time::D
         Outcome::Answer(Answer::Counters(counters)) => Ok(counters),
         Outcome::Answer(Answer::Failed { error }) | Outcome::Failed(error) => Err(format!("{what}: {error}")),
         Outcome::Answer(_) => Err(format!("{what}: a worker answered another question than was asked")),
-        // A late answer is of no use: the next tick asks anew.
-        Outcome::Stuck { since, waiting_in, .. } => {
+        Outcome::Stuck { since, waiting_in, late } => {
+            // The answer is of no use by then, but that the mount answers again is news to its probe, which has waited behind this question.
+            if let (Some(late), Some(path)) = (late, mount) {
+                tokio::spawn(async move {
+                    if matches!(late.await, Ok(Ok(_))) {
+                        // Nobody listens at the end.
+                        let _ = requests.send(Request::Probe(vec![path]));
+                    }
+                });
+            }
             let waiting = waiting_in.map_or_else(String::new, |place| format!(", waiting in {place}"));
             Err(format!("{what}: reading has not returned since {since}{waiting}"))
         }
