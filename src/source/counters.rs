@@ -45,6 +45,8 @@ use crate::source::inventory::sysfs::Reader;
 use crate::source::jobs::{Answer, Counters, Job, Part};
 
 const CLASS_BLOCK: &str = "/sys/class/block";
+/// At the start, drives and mounts come first: an admin waits for them, and which XFS there are is known by then.
+const NO_HURRY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum CountersError {
@@ -120,6 +122,8 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut told = None;
     let mut warned: Vec<String> = Vec::new();
+    // Too late or the end of the owner: the loop tells.
+    let _ = tokio::time::timeout(NO_HURRY, context.targets.clone().wait_for(|targets| !targets.is_empty())).await;
     loop {
         let (observation, status, warnings) = match gather(&context).await {
             Ok(Counters { readings, warnings, .. }) => {
