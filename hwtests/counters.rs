@@ -98,6 +98,46 @@ async fn corruption_on_a_btrfs_is_growth_of_its_device() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn corruption_on_a_btrfs_of_several_devices_is_growth_of_the_one_that_has_it() {
+    const PATTERN: &[u8] = b"diskvitals was here: 0d9a44e1";
+    let scene = Scene::new();
+    let images = [scene.image("a.img", 128 << 20), scene.image("b.img", 128 << 20), scene.image("c.img", 128 << 20)];
+    run("/usr/sbin/mkfs.btrfs", &[&"-q", &"-d", &"single", &"-m", &"raid1", &images[0], &images[1], &images[2]]);
+    let disks = images.each_ref().map(|image| scene.attach(image));
+    let options = disks.each_ref().map(|disk| format!("device={}", disk.device.display())).join(",");
+    let mnt = scene.path("mnt/b");
+    let mount = || mount_device(&disks[0].device, "btrfs", &mnt, &options);
+    mount();
+    // The ids have a gap, and are not in the order of the names.
+    run("/usr/bin/btrfs", &[&"device", &"remove", &disks[0].device, &mnt]);
+    let block: Vec<u8> = PATTERN.iter().copied().cycle().take(4096).collect();
+    std::fs::write(mnt.join("file"), block.repeat(64)).expect("the file");
+    umount(&mnt);
+    let damaged = disks.iter().find(|disk| damage::each_block_that_begins_with(disk, PATTERN) > 0).expect("the file is found");
+    mount_device(
+        &damaged.device,
+        "btrfs",
+        &mnt,
+        &disks[1..].iter().map(|disk| format!("device={}", disk.device.display())).collect::<Vec<_>>().join(","),
+    );
+    assert!(std::fs::read(mnt.join("file")).is_err(), "the checksum is wrong");
+
+    let readings = read(Place::HostMounts, Part::Btrfs { path: mnt.as_path().into() }).await;
+    let seen: Vec<_> = readings.iter().map(|reading| (reading.of.clone(), reading.values["corruption_errs"] > 0)).collect();
+    let expected: Vec<_> = disks[1..].iter().map(|disk| (Counted::Block(disk.name().to_owned()), disk.name() == damaged.name())).collect();
+    assert_eq!(seen, expected, "{readings:#?}");
+    // Which device is which is not in sysfs: there, nothing is said of it.
+    assert!(plain_btrfs(&disks).await.is_empty());
+    umount(&mnt);
+}
+
+async fn plain_btrfs(disks: &[Disk]) -> Vec<Reading> {
+    let readings = read(Place::Own, Part::Plain).await;
+    let of = |reading: &Reading| disks.iter().any(|disk| reading.of == Counted::Block(disk.name().to_owned()));
+    readings.into_iter().filter(|reading| reading.source == "btrfs" && of(reading)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_health_of_an_xfs_is_read_and_good() {
     let scene = Scene::new();
     let disk = scene.xfs("x.img");

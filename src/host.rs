@@ -3,6 +3,7 @@
 //! Comes in: paths as the host names them. Goes out: bytes, errors, exit statuses.
 //! May not enter: judgement, wire types, state.
 
+pub mod btrfs;
 pub mod clock;
 pub mod dm;
 pub mod exec;

@@ -118,6 +118,7 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let owner_stop = stopping.clone();
+    let mut published = doors.handle.snapshots();
     let mut owner_task = tokio::spawn(owner.run(stopped(owner_stop)));
     spawn_sources(&mut tasks, &context);
     let notices = doors.transitions.subscribe();
@@ -127,7 +128,13 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
         Err(RunError::TaskEnded("notify"))
     });
     let server = Server::new(doors.handle.clone(), node::facts(&root, limitations), dials.allow_uids.subscribe());
-    let mut serving = tokio::spawn(server.serve(main_socket, Some(agent_socket), stopped(stopping.clone())));
+    let serving_stop = stopping.clone();
+    let mut serving = tokio::spawn(async move {
+        // What is asked before history is read waits for it (a second at most, then the owner goes on without): an answer of nothing would
+        // take back what was told before the start. An error: the owner is gone, which ends everything.
+        let _ = published.changed().await;
+        server.serve(main_socket, Some(agent_socket), stopped(serving_stop)).await
+    });
     tasks.spawn(tell_systemd(doors.handle.clone(), doors.heartbeat.clone()));
     tracing::info!(socket = %options.socket.display(), state = %options.state_dir.display(), version = env!("CARGO_PKG_VERSION"), "diskvitalsd started");
 

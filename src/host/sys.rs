@@ -11,12 +11,18 @@ mod raw {
     nix::ioctl_readwrite!(dm_table_status, 0xfd, 12, [u8; super::DM_HEADER]);
     // XFS_IOC_FSGEOMETRY: _IOR('X', 126, struct xfs_fsop_geom), since 5.2.
     nix::ioctl_read!(xfs_fsgeometry, b'X', 126, [u8; super::XFS_GEOMETRY]);
+    // BTRFS_IOC_FS_INFO and BTRFS_IOC_DEV_INFO of linux/btrfs.h.
+    nix::ioctl_read!(btrfs_fs_info, 0x94, 31, [u8; super::BTRFS_FS_INFO]);
+    nix::ioctl_readwrite!(btrfs_dev_info, 0x94, 30, [u8; super::BTRFS_DEV_INFO]);
 }
 
 /// sizeof(struct dm_ioctl).
 pub const DM_HEADER: usize = 312;
 /// sizeof(struct xfs_fsop_geom), the answer to XFS_IOC_FSGEOMETRY (fs/xfs/libxfs/xfs_fs.h).
 pub const XFS_GEOMETRY: usize = 256;
+/// sizeof(struct btrfs_ioctl_fs_info_args), sizeof(struct btrfs_ioctl_dev_info_args).
+pub const BTRFS_FS_INFO: usize = 1024;
+pub const BTRFS_DEV_INFO: usize = 4096;
 
 /// DM_TABLE_STATUS. `buffer` starts with a struct dm_ioctl; its data_size is set here to the buffer's length, so the kernel stays inside.
 pub fn dm_table_status(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
@@ -38,6 +44,23 @@ pub fn xfs_geometry(directory: BorrowedFd<'_>) -> io::Result<[u8; XFS_GEOMETRY]>
     // borrowed mutably for the call; bytes need no alignment for copy_to_user.
     unsafe { raw::xfs_fsgeometry(directory.as_raw_fd(), &raw mut geometry) }?;
     Ok(geometry)
+}
+
+/// BTRFS_IOC_FS_INFO of the filesystem that `directory` is on. ENOTTY from others.
+pub fn btrfs_fs_info(directory: BorrowedFd<'_>) -> io::Result<[u8; BTRFS_FS_INFO]> {
+    let mut info = [0; BTRFS_FS_INFO];
+    // SAFETY: as for `xfs_geometry`: the size in the request's number is the array's; an input of zeros asks for no optional fields.
+    unsafe { raw::btrfs_fs_info(directory.as_raw_fd(), &raw mut info) }?;
+    Ok(info)
+}
+
+/// BTRFS_IOC_DEV_INFO of the member `id`. ENODEV where there is none.
+pub fn btrfs_dev_info(directory: BorrowedFd<'_>, id: u64) -> io::Result<[u8; BTRFS_DEV_INFO]> {
+    let mut info = [0; BTRFS_DEV_INFO];
+    info[..8].copy_from_slice(&id.to_ne_bytes());
+    // SAFETY: as for `xfs_geometry`; what is read is the id and a UUID of zeros, which means any.
+    unsafe { raw::btrfs_dev_info(directory.as_raw_fd(), &raw mut info) }?;
+    Ok(info)
 }
 
 /// What statfs(2) says of a filesystem's identity, as fanotify repeats it.

@@ -4,7 +4,7 @@
 //! nothing is said of it then. May not enter: what grew, and whether that is bad (`model::counters`, `assess`).
 //!
 //! Reading causes no I/O on a device and wakes none. What is plain memory of the kernel is one question to a worker. What takes a lock that I/O
-//! can hold (md, bcache) or needs an open directory of the mount (XFS) is a question of its own each, so that one that hangs takes nothing else
+//! can hold (md, bcache) or needs an open directory of the mount (XFS, btrfs of several devices) is a question of its own each, so that one that hangs takes nothing else
 //! with it.
 //!
 //! Elsewhere: I/O that does not come back is `diskstats`'; the failures of a multipath device's paths are in its state (`layers`,
@@ -21,11 +21,15 @@ mod xfs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io;
+use std::time::Duration;
 
+use nix::sys::stat::{SFlag, major, minor, stat};
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::host::btrfs::BtrfsError;
 use crate::host::clock::now;
 use crate::host::root::HostRoot;
 use crate::host::worker::Outcome;
@@ -33,6 +37,7 @@ use crate::host::xfs::XfsError;
 use crate::model::counters::Reading;
 use crate::model::dev::DevNo;
 use crate::model::observation::Observation;
+use crate::model::path::HostPath;
 use crate::model::probe::ProbeTarget;
 use crate::model::report::{Report, Request, Source, SourceStatus};
 use crate::source::context::{Context, JobWorkers, SourceError};
@@ -40,6 +45,8 @@ use crate::source::inventory::sysfs::Reader;
 use crate::source::jobs::{Answer, Counters, Job, Part};
 
 const CLASS_BLOCK: &str = "/sys/class/block";
+/// At the start, drives and mounts come first: an admin waits for them, and which XFS there are is known by then.
+const NO_HURRY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum CountersError {
@@ -53,6 +60,8 @@ pub enum CountersError {
     },
     #[error(transparent)]
     Xfs(XfsError),
+    #[error(transparent)]
+    Btrfs(BtrfsError),
 }
 
 /// In a worker: may block, but for `Part::Plain`.
@@ -66,9 +75,16 @@ pub fn read(root: &HostRoot, part: &Part) -> Result<Counters, CountersError> {
         Part::Bcache { devices } => {
             answer.readings = devices.iter().filter_map(|device| bcache::read(&reader, device).ok().flatten()).collect();
         }
+        // In the host's mount namespace; there, /sys is the host's.
         Part::Xfs { path, dev } => answer.readings.extend(xfs::read(path, device_name(*dev)?).map_err(CountersError::Xfs)?),
+        Part::Btrfs { path } => {
+            let root = HostRoot::new("/");
+            let reader = Reader::new(&root);
+            answer.readings = btrfs::read_members(&reader, path, device_at).map_err(CountersError::Btrfs)?;
+            answer.warnings = reader.into_warnings();
+        }
     }
-    answer.warnings = reader.into_warnings();
+    answer.warnings.extend(reader.into_warnings());
     Ok(answer)
 }
 
@@ -88,7 +104,13 @@ fn plain(reader: &Reader<'_>, answer: &mut Counters) -> Result<(), CountersError
     Ok(())
 }
 
-/// In the host's mount namespace, where /sys is the host's.
+/// The kernel's name of the block device at `path`.
+fn device_at(path: &HostPath) -> Option<String> {
+    let data = stat(path.as_path()).ok().filter(|data| SFlag::from_bits_truncate(data.st_mode) & SFlag::S_IFMT == SFlag::S_IFBLK)?;
+    let dev = DevNo::new(u32::try_from(major(data.st_rdev)).ok()?, u32::try_from(minor(data.st_rdev)).ok()?);
+    device_name(dev).ok()
+}
+
 fn device_name(dev: DevNo) -> Result<String, CountersError> {
     let failed = |source| CountersError::DeviceName { dev, source };
     let link = std::fs::read_link(format!("/sys/dev/block/{dev}")).map_err(failed)?;
@@ -100,6 +122,8 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut told = None;
     let mut warned: Vec<String> = Vec::new();
+    // Too late or the end of the owner: the loop tells.
+    let _ = tokio::time::timeout(NO_HURRY, context.targets.clone().wait_for(|targets| !targets.is_empty())).await;
     loop {
         let (observation, status, warnings) = match gather(&context).await {
             Ok(Counters { readings, warnings, .. }) => {
@@ -151,7 +175,8 @@ async fn gather(context: &Context) -> Result<Counters, String> {
         let settings = context.settings.borrow();
         (settings.worker_timeout, settings.probe_timeout)
     };
-    let question = |workers: &JobWorkers, key: String, part: Part, timeout| ask(workers.clone(), key, part, timeout);
+    let question =
+        |workers: &JobWorkers, key: String, part: Part, timeout| ask(workers.clone(), key, part, timeout, context.requests.clone());
     let mut all = question(&context.workers, "counters".into(), Part::Plain, scan_timeout).await?;
 
     let mut rest = JoinSet::new();
@@ -163,11 +188,12 @@ async fn gather(context: &Context) -> Result<Counters, String> {
     if !devices.is_empty() {
         rest.spawn(question(&context.workers, "counters of bcache".into(), Part::Bcache { devices }, scan_timeout));
     }
-    let mounted = xfs_mounts(&context.targets.borrow());
-    for target in mounted {
+    let targets = context.targets.borrow().clone();
+    let xfs = mounts_of(&targets, "xfs").into_iter().map(|target| (target, Part::Xfs { path: target.path.clone(), dev: target.dev }));
+    let btrfs = mounts_of(&targets, "btrfs").into_iter().map(|target| (target, Part::Btrfs { path: target.path.clone() }));
+    for (target, part) in xfs.chain(btrfs) {
         // As the probe of the mount: a filesystem that hangs costs one process.
         let key = format!("{} {}", target.dev, target.filesystem);
-        let part = Part::Xfs { path: target.path, dev: target.dev };
         rest.spawn(question(&context.probe_workers, key, part, probe_timeout));
     }
     while let Some(ended) = rest.join_next().await {
@@ -186,19 +212,30 @@ async fn gather(context: &Context) -> Result<Counters, String> {
     Ok(all)
 }
 
-/// One mount a filesystem. Those on drives that sleep are left alone.
-fn xfs_mounts(targets: &[ProbeTarget]) -> Vec<ProbeTarget> {
-    let awake = targets.iter().filter(|target| target.filesystem == "xfs" && !target.asleep && !target.dev.is_anonymous());
+/// One mount of each filesystem of a kind. Those on drives that sleep are left alone.
+fn mounts_of<'a>(targets: &'a [ProbeTarget], filesystem: &str) -> Vec<&'a ProbeTarget> {
+    let awake = targets.iter().filter(|target| target.filesystem == filesystem && !target.asleep);
     let by_dev: BTreeMap<DevNo, &ProbeTarget> = awake.rev().map(|target| (target.dev, target)).collect();
-    by_dev.into_values().cloned().collect()
+    by_dev.into_values().collect()
 }
 
-async fn ask(workers: JobWorkers, key: String, part: Part, timeout: std::time::Duration) -> Result<Counters, String> {
+async fn ask(
+    workers: JobWorkers,
+    key: String,
+    part: Part,
+    timeout: Duration,
+    requests: broadcast::Sender<Request>,
+) -> Result<Counters, String> {
+    let mount = match &part {
+        Part::Xfs { path, .. } | Part::Btrfs { path } => Some(path.clone()),
+        _ => None,
+    };
     let what = match &part {
         Part::Plain => "error counters".to_owned(),
         Part::Md { array } => format!("error counters of {array}"),
         Part::Bcache { .. } => "error counters of bcache".to_owned(),
         Part::Xfs { path, .. } => format!("health of the XFS at {path}"),
+        Part::Btrfs { path } => format!("error counters of the btrfs at {path}"),
     };
     let outcome = match workers.ask(&key, Job::Counters { part: part.clone() }, timeout).await {
         // A worker that died (short memory, say) says nothing of the counters: the next one is asked.
@@ -209,8 +246,16 @@ async fn ask(workers: JobWorkers, key: String, part: Part, timeout: std::time::D
         Outcome::Answer(Answer::Counters(counters)) => Ok(counters),
         Outcome::Answer(Answer::Failed { error }) | Outcome::Failed(error) => Err(format!("{what}: {error}")),
         Outcome::Answer(_) => Err(format!("{what}: a worker answered another question than was asked")),
-        // A late answer is of no use: the next tick asks anew.
-        Outcome::Stuck { since, waiting_in, .. } => {
+        Outcome::Stuck { since, waiting_in, late } => {
+            // The answer is of no use by then, but that the mount answers again is news to its probe, which has waited behind this question.
+            if let (Some(late), Some(path)) = (late, mount) {
+                tokio::spawn(async move {
+                    if matches!(late.await, Ok(Ok(_))) {
+                        // Nobody listens at the end.
+                        let _ = requests.send(Request::Probe(vec![path]));
+                    }
+                });
+            }
             let waiting = waiting_in.map_or_else(String::new, |place| format!(", waiting in {place}"));
             Err(format!("{what}: reading has not returned since {since}{waiting}"))
         }

@@ -13,17 +13,19 @@ pub mod pipe;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::host::helper::{Helper, HelperError};
 use crate::model::dev::DevNo;
 use crate::model::probe::ProbeTarget;
 use crate::model::report::{Report, Request, Source, SourceStatus};
-use crate::source::context::{Context, SourceError};
+use crate::source::context::{Context, SourceError, SourceSettings};
 use crate::source::fs_errors::pipe::{Filesystem, Mark, Said, Wanted};
 
 /// Filesystems on block devices whose drivers tell of errors, or may in a later kernel.
@@ -34,6 +36,7 @@ const MOST_PATHS: usize = 4;
 const SETTLE: Duration = Duration::from_secs(1);
 /// A filesystem that was unmounted and mounted again between two looks at the mount table has lost its mark and looks the same.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const NOTHING: &str = "no filesystem is watched";
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(60);
 
 /// Runs until the owner of the state is gone.
@@ -49,6 +52,12 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         if !settings.borrow_and_update().fs_events {
             told.tell(&context, SourceStatus::Absent("switched off: [fs_events] enabled".into())).await?;
             settings.changed().await.map_err(|_| SourceError::OwnerGone)?;
+            continue;
+        }
+        // A process less at the start, when others are waited for; and none at all where there is nothing to watch.
+        if wanted(&context.targets.borrow()).filesystems.is_empty() {
+            told.tell(&context, SourceStatus::Active(NOTHING.into())).await?;
+            wait_for_work(&context, &mut settings).await?;
             continue;
         }
         let started = Instant::now();
@@ -68,6 +77,15 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 back_off = (back_off * 2).min(LONGEST_BACK_OFF);
             }
         }
+    }
+}
+
+/// Until there is a filesystem to watch, or other settings.
+async fn wait_for_work(context: &Context, settings: &mut watch::Receiver<Arc<SourceSettings>>) -> Result<(), SourceError> {
+    let mut targets = context.targets.clone();
+    tokio::select! {
+        there = targets.wait_for(|targets| !wanted(targets).filesystems.is_empty()) => there.map(drop).map_err(|_| SourceError::OwnerGone),
+        changed = settings.changed() => changed.map_err(|_| SourceError::OwnerGone),
     }
 }
 
@@ -195,7 +213,7 @@ impl Watched {
         let number: usize = set.values().sum();
         let kinds: Vec<String> = set.iter().map(|(kind, number)| format!("{number} {kind}")).collect();
         let mut text = match number {
-            0 => "no filesystem is watched".to_owned(),
+            0 => NOTHING.to_owned(),
             1 => format!("1 filesystem: {}", kinds.join(", ")),
             _ => format!("{number} filesystems: {}", kinds.join(", ")),
         };

@@ -39,6 +39,8 @@ pub enum Part {
     Bcache { devices: Vec<String> },
     /// Of the XFS `dev` mounted at `path`, in the host's mount namespace.
     Xfs { path: HostPath, dev: DevNo },
+    /// Of the members of the btrfs mounted at `path`, in the host's mount namespace, where it has several.
+    Btrfs { path: HostPath },
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

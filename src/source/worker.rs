@@ -127,8 +127,8 @@ fn perform(root: &HostRoot, place: Place, job: &Job) -> Answer {
         Job::Kubelet { kubelet_root } => kubelet::scan(root, kubelet_root).map_or_else(failed, Answer::Kubelet),
         Job::ProbeMount { path } if root.is_recorded() => mount::recorded(root, path).map_or_else(failed, Answer::ProbeMount),
         Job::ProbeMount { path } if place == Place::HostMounts => Answer::ProbeMount(mount::probe(path)),
-        Job::Counters { part: Part::Xfs { .. } } if root.is_recorded() => Answer::Counters(counters::none()),
-        Job::Counters { part: part @ Part::Xfs { .. } } if place != Place::HostMounts => misplaced(&format!("{part:?}")),
+        Job::Counters { part: Part::Xfs { .. } | Part::Btrfs { .. } } if root.is_recorded() => Answer::Counters(counters::none()),
+        Job::Counters { part: Part::Xfs { path, .. } | Part::Btrfs { path } } if place != Place::HostMounts => misplaced(&path.to_string()),
         Job::Counters { part } => counters::read(root, part).map_or_else(failed, Answer::Counters),
         Job::ProbeMount { path } => misplaced(&path.to_string()),
     }

@@ -1,11 +1,14 @@
 //! btrfs: errors of each member device, which it keeps over mounts (devinfo/ID/error_stats, since 5.14; fs/btrfs/sysfs.c).
 //!
 //! sysfs names a member by its id within the filesystem and does not say which block device that is; with one member there is no doubt. The
-//! members of larger ones are told apart by an ioctl on the mount (`btrfs_members`).
+//! members of larger ones are told apart by ioctls on the mount (`host::btrfs`), for which its directory is opened, as by a probe: drives that
+//! sleep are not asked.
 
 use std::collections::BTreeMap;
 
+use crate::host::btrfs::{BtrfsError, members};
 use crate::model::counters::{Counted, Reading};
+use crate::model::path::HostPath;
 use crate::source::inventory::sysfs::{Gone, Reader};
 
 const DIR: &str = "/sys/fs/btrfs";
@@ -31,8 +34,23 @@ fn read_one(reader: &Reader<'_>, uuid: &str) -> Result<Option<Reading>, Gone> {
     reading(reader, uuid, member, device)
 }
 
+/// Of all members of the btrfs mounted at `path`, where it has several. `name` tells the kernel's name of the block device at a path.
+pub fn read_members(reader: &Reader<'_>, path: &HostPath, name: impl Fn(&HostPath) -> Option<String>) -> Result<Vec<Reading>, BtrfsError> {
+    let Some(members) = members(path)?.filter(|members| members.devices.len() > 1) else { return Ok(Vec::new()) };
+    let devices = reader.list(&format!("{DIR}/{}/devices", members.uuid));
+    let mut readings = Vec::new();
+    for (id, path) in &members.devices {
+        // The path may lead to another device by now: sysfs knows which are members.
+        match name(path).filter(|name| devices.contains(name)) {
+            Some(name) => readings.extend(reading(reader, &members.uuid, &id.to_string(), &name).ok().flatten()),
+            None => reader.warn(format!("{DIR}/{}/devinfo/{id}: {path} is no longer the device of this member", members.uuid)),
+        }
+    }
+    Ok(readings)
+}
+
 /// Of the member `id`, which is the block device `device`.
-pub fn reading(reader: &Reader<'_>, uuid: &str, id: &str, device: &str) -> Result<Option<Reading>, Gone> {
+fn reading(reader: &Reader<'_>, uuid: &str, id: &str, device: &str) -> Result<Option<Reading>, Gone> {
     let file = format!("{DIR}/{uuid}/devinfo/{id}/error_stats");
     let Some(text) = reader.text(&file)? else { return Ok(None) };
     let Some(mut values) = parse(&text) else {

@@ -131,7 +131,7 @@ fn one_mount_of_each_xfs_is_asked_and_none_on_a_sleeping_drive() {
     };
     let targets =
         [target("/a", 1, "xfs", false), target("/b", 1, "xfs", false), target("/c", 2, "xfs", true), target("/d", 3, "ext4", false)];
-    assert_eq!(xfs_mounts(&targets), [targets[0].clone()]);
+    assert_eq!(mounts_of(&targets, "xfs"), [&targets[0]]);
 }
 
 proptest! {
