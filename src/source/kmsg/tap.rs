@@ -51,7 +51,9 @@ impl Tap {
             return Tap::polled(Kind::Stream, open(true)?.into());
         }
         if of.is_char_device() {
-            return Tap::polled(Kind::Device, file.into());
+            // EPERM: a device that is always readable, as /dev/null and /dev/zero are.
+            return Tap::polled(Kind::Device, file.into())
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("it is no kernel log: waiting for it: {error}")));
         }
         Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a device nor a pipe nor a file"))
     }
