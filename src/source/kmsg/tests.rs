@@ -178,6 +178,19 @@ async fn a_record_in_a_pipe_is_told_at_once_and_with_the_time_of_its_arrival() {
 }
 
 #[tokio::test]
+async fn what_was_written_before_the_start_is_history() {
+    let host = Host::new().fifo();
+    let mut writer = host.writer();
+    writer.write_all(failure(5, "sda").as_bytes()).expect("written");
+    let mut running = host.start();
+    let batches = running.until(5).await;
+    assert_eq!((records(&batches), batches.iter().all(|batch| batch.history)), (1, true));
+    writer.write_all(failure(6, "sda").as_bytes()).expect("written");
+    let batches = running.until(6).await;
+    assert_eq!((records(&batches), batches.last().expect("one").history), (1, false));
+}
+
+#[tokio::test]
 async fn torn_records_junk_and_lines_of_a_megabyte_harm_no_other_record() {
     let host = Host::new().fifo();
     let mut running = host.start();
