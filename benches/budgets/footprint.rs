@@ -92,7 +92,7 @@ fn memory(process: &Process) -> anyhow::Result<(u64, u64)> {
 }
 
 /// Of the daemon, its living workers, and those that have ended and were waited for.
-fn cpu_time(pid: i32) -> anyhow::Result<Duration> {
+pub fn cpu_time(pid: i32) -> anyhow::Result<Duration> {
     let mut ticks = 0;
     for process in family(pid)? {
         // One that has just ended is counted with its parent's children.

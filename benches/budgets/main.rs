@@ -14,6 +14,7 @@ mod events;
 mod figures;
 mod footprint;
 mod getvolume;
+mod kernel_log;
 mod start;
 #[path = "../../tests/support/tree.rs"]
 mod tree;
@@ -37,6 +38,15 @@ struct Arguments {
     /// How long each load of GetVolume lasts.
     #[arg(long, default_value_t = 5)]
     load_seconds: u64,
+    /// How long records of the kernel log come at the rate of a storm.
+    #[arg(long, default_value_t = 20)]
+    storm_seconds: u64,
+    /// node-problem-detector, to measure beside; with --peer-rules.
+    #[arg(long, value_name = "PROGRAM", requires = "peer_rules")]
+    peer: Option<PathBuf>,
+    /// Its kernel-monitor.json.
+    #[arg(long, value_name = "FILE")]
+    peer_rules: Option<PathBuf>,
     /// Only these groups.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Group>,
@@ -54,9 +64,10 @@ enum Group {
     Footprint,
     Getvolume,
     Events,
+    KernelLog,
 }
 
-const GROUPS: [Group; 4] = [Group::Start, Group::Events, Group::Getvolume, Group::Footprint];
+const GROUPS: [Group; 5] = [Group::Start, Group::Events, Group::Getvolume, Group::KernelLog, Group::Footprint];
 
 // One thread: the load comes from one core, and the daemon can have the other for itself.
 #[tokio::main(flavor = "current_thread")]
@@ -72,6 +83,7 @@ async fn main() -> std::process::ExitCode {
         };
     }
     let program = daemon::Program { path: arguments.daemon, verbose: arguments.verbose };
+    let peer = arguments.peer.zip(arguments.peer_rules).map(|(program, rules)| kernel_log::Peer { program, rules });
     let mut figures = Figures::default();
     let mut failed = false;
     for group in GROUPS {
@@ -83,6 +95,10 @@ async fn main() -> std::process::ExitCode {
             Group::Start => start::measure(&program, &mut figures).await,
             Group::Events => events::measure(&program, &mut figures).await,
             Group::Getvolume => getvolume::measure(&program, &mut figures, Duration::from_secs(arguments.load_seconds)).await,
+            Group::KernelLog => {
+                let peer = peer.as_ref().filter(|_| nix::unistd::geteuid().is_root());
+                kernel_log::measure(&program, peer, &mut figures, Duration::from_secs(arguments.storm_seconds)).await
+            }
             Group::Footprint => footprint::measure(&program, &mut figures, Duration::from_secs(arguments.seconds)).await,
         };
         if let Err(error) = done {

@@ -343,6 +343,8 @@ impl Reader {
             session.last_sent = Instant::now();
             session.after_news = !batch.events.is_empty() || !batch.attached.is_empty();
             self.remember(session, &batch);
+            let (events, counted_to) = (batch.events.len(), batch.cursor.counted_to);
+            tracing::debug!(events, attached = batch.attached.len(), counted_to, history = batch.history, "read from the kernel log");
             self.context.report(Report::KernelLog(batch)).await?;
         }
         let lost = session.reading.lost();

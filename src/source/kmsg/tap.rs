@@ -10,6 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -51,7 +52,9 @@ impl Tap {
             return Tap::polled(Kind::Stream, open(true)?.into());
         }
         if of.is_char_device() {
-            return Tap::polled(Kind::Device, file.into());
+            // EPERM: a device that is always readable, as /dev/null and /dev/zero are.
+            return Tap::polled(Kind::Device, file.into())
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("it is no kernel log: waiting for it: {error}")));
         }
         Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a device nor a pipe nor a file"))
     }
@@ -78,7 +81,11 @@ impl Tap {
     /// `WouldBlock`: nothing is there now. 0: nothing will come any more.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match &self.fd {
-            Fd::Polled(fd) => fd.try_io(Interest::READABLE, |fd| Ok(nix::unistd::read(fd, buffer)?)),
+            // Before it was waited for, tokio would say WouldBlock without having asked.
+            Fd::Polled(fd) => match nix::unistd::read(fd.get_ref(), buffer) {
+                Err(Errno::EAGAIN) => fd.try_io(Interest::READABLE, |fd| Ok(nix::unistd::read(fd, buffer)?)),
+                read => Ok(read?),
+            },
             Fd::File(file) => io::Read::read(&mut &*file, buffer),
         }
     }

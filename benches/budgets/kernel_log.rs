@@ -1,0 +1,182 @@
+//! What the kernel's log costs: processor time at the rate of a storm, beside node-problem-detector's kernel monitor with its default rules on
+//! the same stream, and memory after a million records.
+//!
+//! The log is a named pipe in packet mode: a record a read, as the device gives them.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use procfs::process::Process;
+
+use crate::daemon::{Host, Program};
+use crate::figures::{Figures, Goal};
+use crate::footprint::cpu_time;
+use crate::tree::Plan;
+
+/// Lines that a busy node was seen to write.
+const RATE: u64 = 6_400;
+const MILLION: u64 = 1_000_000;
+/// Root may have no more without CAP_SYS_RESOURCE (pipe(7)); in packet mode 256 records.
+const PIPE: i32 = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Where the daemon finds the pipe, below its host root.
+const PATH: &str = "/run/kernel-log";
+
+/// node-problem-detector, where it is built, and the rules that it comes with.
+pub struct Peer {
+    pub program: PathBuf,
+    pub rules: PathBuf,
+}
+
+pub async fn measure(program: &Program, peer: Option<&Peer>, figures: &mut Figures, time: Duration) -> anyhow::Result<()> {
+    let host = Host::recorded(Plan { drives: 8, volumes: 20, hung: 0 })?;
+    let pipe = Pipe::make(&host.root().join(PATH.trim_start_matches('/')))?;
+    let mut daemon = program.start(host.root(), &format!("[kernel_log]\npath = \"{PATH}\"\n"), None)?;
+    daemon.settled().await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (share, pipe, next) = share(daemon.pid(), pipe, time, 0).await?;
+    figures.add("kernel_log_cpu", share, "of_a_core", Goal::AtMost(0.05));
+    figures.remark(&format!("{RATE} records/s for {} s, one in a hundred about a drive", time.as_secs()));
+    if let Some(peer) = peer {
+        let theirs = beside(peer, time).await?;
+        figures.figure_without_goal("node_problem_detector_cpu", theirs, "of_a_core");
+        figures.figure_without_goal("kernel_log_cpu_ratio", share / theirs, "of_node-problem-detector's");
+    } else {
+        figures.remark("node-problem-detector and its rules are not here (or not root): not measured beside it");
+    }
+
+    let before = rss(daemon.pid())?;
+    let started = Instant::now();
+    let (pipe, _) = tokio::task::spawn_blocking(move || pipe.feed(next, MILLION, None)).await.context("feeding the pipe")??;
+    pipe.emptied().await?;
+    let took = started.elapsed();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    figures.add("kernel_log_rss_after_1m", rss(daemon.pid())?, "MiB", Goal::AtMost(24.0));
+    figures.figure_without_goal("kernel_log_rss_before", before, "MiB");
+    figures.figure_without_goal("kernel_log_records", MILLION as f64 / took.as_secs_f64(), "records/s");
+    // It must have lived to the end.
+    daemon.settled().await.map(drop)
+}
+
+/// Of one core, while records come at `RATE`. Hands back the pipe, and the number of the next record.
+async fn share(pid: i32, pipe: Pipe, time: Duration, first: u64) -> anyhow::Result<(f64, Pipe, u64)> {
+    let (started, before) = (Instant::now(), cpu_time(pid)?);
+    let records = RATE * time.as_secs();
+    let (pipe, fed) = tokio::task::spawn_blocking(move || pipe.feed(first, records, Some(RATE))).await.context("feeding the pipe")??;
+    pipe.emptied().await?;
+    let (spent, took) = (cpu_time(pid)?.saturating_sub(before), started.elapsed());
+    if fed > time.mul_f64(1.05) {
+        bail!("{records} records took {fed:?}: this machine is too busy, or the reader too slow, for {RATE} records/s");
+    }
+    Ok((spent.as_secs_f64() / took.as_secs_f64(), pipe, first + records))
+}
+
+/// In a mount namespace of its own, where the pipe lies over the device: it knows no other place.
+async fn beside(peer: &Peer, time: Duration) -> anyhow::Result<f64> {
+    let dir = tempfile::tempdir().context("making a folder")?;
+    let path = dir.path().join("kmsg");
+    let pipe = Pipe::make(&path)?;
+    let script = r#"mount --bind "$1" /dev/kmsg && exec "$2" --enable-k8s-exporter=false --prometheus-port=0 --port=0 --config.system-log-monitor="$3""#;
+    let mut command = Command::new("/usr/bin/unshare");
+    command.args(["--mount", "--propagation", "private", "/bin/sh", "-c", script, "sh"]);
+    command.arg(&path).arg(&peer.program).arg(&peer.rules).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = Running(command.spawn().context("starting node-problem-detector")?);
+    let pid = running.0.id().cast_signed();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (share, _, _) = share(pid, pipe, time, 0).await?;
+    if let Some(status) = running.0.try_wait().context("waiting for node-problem-detector")? {
+        bail!("node-problem-detector has ended: {status}");
+    }
+    Ok(share)
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// The writing side.
+struct Pipe(File);
+
+impl Pipe {
+    fn make(path: &Path) -> anyhow::Result<Pipe> {
+        nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).context("making a named pipe")?;
+        // Both ways: neither side's opening waits for the other's.
+        let file = File::options().read(true).write(true).open(path).context("opening the pipe")?;
+        fcntl(&file, FcntlArg::F_SETFL(OFlag::O_DIRECT)).context("setting the pipe's packet mode")?;
+        fcntl(&file, FcntlArg::F_SETPIPE_SZ(PIPE)).context("making the pipe larger")?;
+        Ok(Pipe(file))
+    }
+
+    /// As fast as they are read, or at a rate. Out: how long it took.
+    fn feed(mut self, first: u64, records: u64, rate: Option<u64>) -> anyhow::Result<(Pipe, Duration)> {
+        let started = Instant::now();
+        let mut record = String::new();
+        for at in 0..records {
+            while rate.is_some_and(|rate| started.elapsed().as_secs_f64() * (rate as f64) < at as f64) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            write_record(first + at, &mut record);
+            self.0.write_all(record.as_bytes()).context("writing into the pipe")?;
+        }
+        Ok((self, started.elapsed()))
+    }
+
+    /// Until all is read.
+    async fn emptied(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut waiting = [nix::poll::PollFd::new(std::os::fd::AsFd::as_fd(&self.0), nix::poll::PollFlags::POLLIN)];
+        while nix::poll::poll(&mut waiting, nix::poll::PollTimeout::ZERO).context("looking into the pipe")? > 0 {
+            if Instant::now() > deadline {
+                bail!("the log was not read within {PATIENCE:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+}
+
+/// What a node says when nothing is wrong with its drives, in the proportions of no node in particular.
+const NOISE: [&str; 8] = [
+    "audit: type=1400 audit(1700000000.123:456): apparmor=\"DENIED\" operation=\"open\" profile=\"runc\" name=\"/proc/sys/kernel\" comm=\"cat\"",
+    "cni0: port 7(veth3f2a1b0c) entered forwarding state",
+    "IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready",
+    "[UFW BLOCK] IN=eth0 OUT= MAC=52:54:00:12:34:56 SRC=192.0.2.17 DST=192.0.2.1 LEN=40 TTL=241 ID=54321 PROTO=TCP SPT=443 DPT=22 SYN URGP=0",
+    "usb 1-1.4: new high-speed USB device number 12 using xhci_hcd",
+    "overlayfs: upperdir is in-use as upperdir/workdir of another mount, accessing files from both mounts will result in undefined behavior.",
+    "TCP: request_sock_TCP: Possible SYN flooding on port 0.0.0.0:6443. Sending cookies.",
+    "EXT4-fs (sdb1): mounted filesystem 530e0179-b044-4633-bdf8-2d4c7adb053f r/w with ordered data mode. Quota mode: none.",
+];
+
+/// One incident in a hundred records.
+fn write_record(seq: u64, record: &mut String) {
+    record.clear();
+    // A record without its time would be taken for an old one by others.
+    let time = diskvitals::host::clock::monotonic().as_micros();
+    // Writing into a string does not fail.
+    let _written = match seq % 100 {
+        99 => writeln!(
+            record,
+            "3,{seq},{time},-;critical medium error, dev sd{}, sector {} op 0x0:(READ) flags 0x800 phys_seg 1 prio class 2",
+            ['a', 'b', 'c'][(seq / 100 % 3) as usize],
+            seq / 100 % 5000 * 8
+        ),
+        kind => writeln!(record, "6,{seq},{time},-;{}", NOISE[kind as usize % NOISE.len()]),
+    };
+}
+
+fn rss(pid: i32) -> anyhow::Result<f64> {
+    let status = Process::new(pid).and_then(|process| process.status()).context("reading the daemon's /proc entry")?;
+    Ok(status.vmrss.unwrap_or_default() as f64 / 1024.0)
+}
