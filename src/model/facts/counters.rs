@@ -89,7 +89,8 @@ fn incident(reading: &Reading, growth: &Growth) -> Option<Event> {
         ("btrfs", "corruption_errs" | "generation_errs") => (Class::FsCorruption, true),
         // Read errors that md corrected by writing (fix_read_error(), drivers/md/raid1.c).
         ("md", "errors") => (Class::Io, true),
-        ("aer", name) if name.contains("FATAL") => (Class::Transport, false),
+        // Their sums; each kind is counted beside.
+        ("aer", "fatal.TOTAL_ERR_FATAL" | "nonfatal.TOTAL_ERR_NONFATAL") => (Class::Transport, false),
         _ => return None,
     };
     let mut text = format!("{}: {} grew from {} to {}", reading.file, growth.name, growth.from, growth.to);

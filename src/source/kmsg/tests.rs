@@ -56,7 +56,9 @@ impl Host {
             probe_timeout: PATIENCE,
             worker_timeout: PATIENCE,
             disk_stats_interval: PATIENCE,
-            kernel_log: KernelLogSettings { enabled: true, path: HostPath::new(DEVICE) },
+            kernel_log: KernelLogSettings { enabled: true, path: HostPath::new(DEVICE), admit: Vec::new() },
+            counters_interval: PATIENCE,
+            fs_events: false,
         };
         Host {
             dir,
@@ -109,6 +111,7 @@ impl Host {
             probe_workers: workers(),
             settings: self.settings.subscribe(),
             targets: self.targets.subscribe(),
+            fs_errors: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
             resume: self.resume.subscribe(),
         };
         let journalctl = self.journalctl.clone();

@@ -19,7 +19,7 @@ fn at(seq: u64) -> Timestamp {
 }
 
 fn reading(stored: Option<&Cursor>) -> Reading {
-    Reading::new(Start::new(BOOT, Medium::Kmsg, stored), true, clock())
+    Reading::new(Start::new(BOOT, Medium::Kmsg, stored), true, clock(), Scope::default())
 }
 
 fn noise(seq: u64) -> String {
@@ -88,7 +88,8 @@ fn a_new_log_is_read_from_its_oldest_record_and_what_was_before_is_not_lost() {
 fn the_kernels_clock_is_never_ahead_of_ours() {
     let ahead = read(&mut reading(None), [failure(1, "sda", 8).replace(",1000,", ",18446744073709551615,")]);
     assert_eq!(ahead[0].events[0].first.time, clock().now);
-    let mut early = Reading::new(Start::new(BOOT, Medium::Kmsg, None), true, KernelClock { monotonic: Duration::MAX, ..clock() });
+    let mut early =
+        Reading::new(Start::new(BOOT, Medium::Kmsg, None), true, KernelClock { monotonic: Duration::MAX, ..clock() }, Scope::default());
     assert_eq!(read(&mut early, [failure(1, "sda", 8)]).len(), 1);
 }
 
