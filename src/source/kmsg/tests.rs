@@ -176,7 +176,7 @@ async fn a_record_in_a_pipe_is_told_at_once_and_with_the_time_of_its_arrival() {
     let batch = running.batch().await;
     let took = written.elapsed();
     assert!(!batch.history && batch.events[0].first.time >= before && batch.events[0].first.time <= now());
-    assert_eq!((batch.events[0].seq, batch.cursor.counted_to, batch.cursor.reread_from), (5, Some(5), 6));
+    assert_eq!((batch.events[0].seq, batch.cursor.counted_to, batch.cursor.reread_from), (5, Some(5), 5), "the incident may go on");
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
@@ -296,10 +296,7 @@ async fn a_stored_place_beyond_the_end_is_of_another_log_which_is_read_from_its_
     host.resume.send_replace(Resume::From(Some(Cursor { boot_id: BOOT.into(), counted_to: Some(1500), reread_from: 1501, lost: 3 })));
     let batches = host.start().until(20).await;
     assert_eq!(records(&batches), 20);
-    assert_eq!(
-        batches.last().expect("one").cursor,
-        Cursor { boot_id: format!("{BOOT}+1"), counted_to: Some(20), reread_from: 21, lost: 0 }
-    );
+    assert_eq!(batches.last().expect("one").cursor, Cursor { boot_id: format!("{BOOT}+1"), counted_to: Some(20), reread_from: 1, lost: 0 });
 }
 
 #[tokio::test]
@@ -312,7 +309,8 @@ async fn switched_off_it_reads_nothing_and_switched_on_it_goes_on_where_it_was()
     assert_eq!(running.status().await, SourceStatus::Absent("switched off: [kernel_log] enabled = false".into()));
     std::fs::write(host.kmsg(), format!("{}{}", failure(1, "sda"), failure(2, "sda"))).expect("written");
     host.set(true);
-    assert_eq!(records(&running.until(2).await), 1);
+    let new = running.until(2).await.into_iter().flat_map(|batch| batch.events).filter(|event| event.seq > 1);
+    assert_eq!(new.map(|event| event.records).sum::<u64>(), 1);
 }
 
 #[tokio::test]
@@ -332,7 +330,7 @@ async fn records_of_a_device_are_whole_however_long_they_are() {
 
 fn entry(seq: u64, text: &str) -> String {
     format!(
-        r#"{{"__CURSOR":"s=ab;i={seq:x};b=ee","__REALTIME_TIMESTAMP":"1700000000000000","PRIORITY":"3","SYSLOG_FACILITY":"0","MESSAGE":"{text}"}}"#
+        r#"{{"__CURSOR":"s=ab;i={seq:x};b=ee","__REALTIME_TIMESTAMP":"1700000000000000","_SOURCE_MONOTONIC_TIMESTAMP":"{seq}000000","PRIORITY":"3","SYSLOG_FACILITY":"0","MESSAGE":"{text}"}}"#
     )
 }
 
