@@ -36,6 +36,7 @@ use crate::source::kmsg::numbering::Medium;
 use crate::source::kmsg::numbering::Numbering;
 use crate::source::kmsg::numbering::Start;
 use crate::source::kmsg::reading::CaughtUp;
+use crate::source::kmsg::reading::How;
 use crate::source::kmsg::reading::KernelClock;
 use crate::source::kmsg::reading::Reading;
 use crate::source::kmsg::tap::Kind;
@@ -128,6 +129,7 @@ struct Session {
     last_sent: Instant,
     /// The last batch had news: soon its incidents are over, and the cursor may move on.
     after_news: bool,
+    lost_before: u64,
     loss_told: u64,
     loss_told_at: Option<Instant>,
     junk_logged: bool,
@@ -262,12 +264,19 @@ impl Reader {
                 tracing::warn!("the kernel log was read in another way before: what came since is not told");
             }
         }
-        let clock = KernelClock { now: now(), monotonic: monotonic() };
+        let has_newest = match medium {
+            Medium::Kmsg => tap.kind() != Kind::Stream,
+            Medium::Journal => self.journal_after.is_none(),
+        };
+        let how = How { contiguous: medium == Medium::Kmsg, has_newest };
+        let scope = Scope { admit: self.settings.borrow().kernel_log.admit.clone() };
+        let reading = Reading::new(start, how, KernelClock { now: now(), monotonic: monotonic() }, scope);
         let at = Instant::now();
         Session {
+            lost_before: reading.lost(),
             tap,
             decoder,
-            reading: Reading::new(start, medium == Medium::Kmsg, clock, Scope { admit: self.settings.borrow().kernel_log.admit.clone() }),
+            reading,
             buffer: vec![0; BUFFER],
             program,
             status,
@@ -351,10 +360,12 @@ impl Reader {
         if lost > session.loss_told && session.loss_told_at.is_none_or(|at| at.elapsed() >= LOSS_TOLD_EVERY) {
             session.loss_told = lost;
             session.loss_told_at = Some(Instant::now());
-            if self.loss_logged.is_none_or(|at| at.elapsed() >= LOSS_LOGGED_EVERY) {
+            if lost > session.lost_before && self.loss_logged.is_none_or(|at| at.elapsed() >= LOSS_LOGGED_EVERY) {
                 tracing::warn!(lost_since_boot = lost, "the kernel wrote faster than its log could be read: records are lost");
             }
-            self.loss_logged = Some(Instant::now());
+            if lost > session.lost_before {
+                self.loss_logged = Some(Instant::now());
+            }
             let missing = format!("{}; {lost} records since the boot were overwritten before they could be read", text(&session.status));
             self.tell(SourceStatus::Limited(missing)).await?;
         }

@@ -46,11 +46,19 @@ pub enum CaughtUp {
     Future,
 }
 
+/// What can be concluded from the numbers of a medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct How {
+    /// Numbers without a gap are records without a loss.
+    pub contiguous: bool,
+    /// What was there at the start ends with the newest record there is. Not so for a pipe, and for a journal that is read from the middle.
+    pub has_newest: bool,
+}
+
 #[derive(Debug)]
 pub struct Reading {
     numbering: Numbering,
-    /// Numbers without a gap are records without a loss.
-    contiguous: bool,
+    medium: How,
     clock: KernelClock,
     classifier: Classifier,
     scope: Scope,
@@ -77,7 +85,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    pub fn new(start: Start, contiguous: bool, clock: KernelClock, scope: Scope) -> Reading {
+    pub fn new(start: Start, medium: How, clock: KernelClock, scope: Scope) -> Reading {
         let (numbering, cursor, from_now) = match start {
             Start::Oldest(numbering) => (numbering, Cursor::default(), false),
             Start::Resume(numbering, cursor) => (numbering, cursor, false),
@@ -85,7 +93,7 @@ impl Reading {
         };
         Reading {
             numbering,
-            contiguous,
+            medium,
             clock,
             classifier: Classifier::new(scope.clone()),
             scope,
@@ -118,7 +126,7 @@ impl Reading {
             Some(last) if record.seq < last => self.renumber(),
             _ => {}
         }
-        if self.contiguous && self.last.max(self.counted_to).is_some_and(|last| record.seq > last.saturating_add(1)) {
+        if self.medium.contiguous && self.last.max(self.counted_to).is_some_and(|last| record.seq > last.saturating_add(1)) {
             let expected = self.last.max(self.counted_to).map_or(0, |last| last.saturating_add(1));
             self.lost = self.lost.saturating_add(record.seq - expected);
         }
@@ -146,7 +154,7 @@ impl Reading {
 
     /// All that was there at the start has been read; from now on, records are live.
     pub fn caught_up(&mut self) -> CaughtUp {
-        if self.history && self.resumed_at.is_some() && self.last < self.resumed_at {
+        if self.history && self.medium.has_newest && self.last < self.resumed_at {
             return CaughtUp::Future;
         }
         if self.history {

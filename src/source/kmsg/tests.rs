@@ -300,6 +300,17 @@ async fn a_stored_place_beyond_the_end_is_of_another_log_which_is_read_from_its_
 }
 
 #[tokio::test]
+async fn a_pipe_in_which_nothing_is_yet_is_not_another_log() {
+    let host = Host::new().fifo();
+    host.resume.send_replace(Resume::From(Some(Cursor { boot_id: BOOT.into(), counted_to: Some(15), reread_from: 16, lost: 0 })));
+    let mut running = host.start();
+    assert_eq!(running.batch().await.cursor, Cursor { boot_id: BOOT.into(), counted_to: Some(15), reread_from: 16, lost: 0 });
+    host.writer().write_all((10..=20).map(|seq| failure(seq, "sda")).collect::<String>().as_bytes()).expect("written");
+    let batches = running.until(20).await;
+    assert_eq!((records(&batches), batches[0].cursor.boot_id.as_str()), (5, BOOT));
+}
+
+#[tokio::test]
 async fn switched_off_it_reads_nothing_and_switched_on_it_goes_on_where_it_was() {
     let host = Host::new();
     std::fs::write(host.kmsg(), failure(1, "sda")).expect("written");

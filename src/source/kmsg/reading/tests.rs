@@ -9,6 +9,7 @@ use crate::model::kernel::rollup::MAX_EVENTS;
 use crate::source::kmsg::numbering::Medium;
 
 const BOOT: &str = "bc410abf";
+const DEVICE: How = How { contiguous: true, has_newest: true };
 
 fn clock() -> KernelClock {
     KernelClock { now: Timestamp::from_second(1_700_001_000).expect("in range"), monotonic: Duration::from_secs(1000) }
@@ -19,7 +20,7 @@ fn at(seq: u64) -> Timestamp {
 }
 
 fn reading(stored: Option<&Cursor>) -> Reading {
-    Reading::new(Start::new(BOOT, Medium::Kmsg, stored), true, clock(), Scope::default())
+    Reading::new(Start::new(BOOT, Medium::Kmsg, stored), DEVICE, clock(), Scope::default())
 }
 
 fn noise(seq: u64) -> String {
@@ -88,8 +89,8 @@ fn a_new_log_is_read_from_its_oldest_record_and_what_was_before_is_not_lost() {
 fn the_kernels_clock_is_never_ahead_of_ours() {
     let ahead = read(&mut reading(None), [failure(1, "sda", 8).replace(",1000,", ",18446744073709551615,")]);
     assert_eq!(ahead[0].events[0].first.time, clock().now);
-    let mut early =
-        Reading::new(Start::new(BOOT, Medium::Kmsg, None), true, KernelClock { monotonic: Duration::MAX, ..clock() }, Scope::default());
+    let early = KernelClock { monotonic: Duration::MAX, ..clock() };
+    let mut early = Reading::new(Start::new(BOOT, Medium::Kmsg, None), DEVICE, early, Scope::default());
     assert_eq!(read(&mut early, [failure(1, "sda", 8)]).len(), 1);
 }
 
@@ -127,6 +128,10 @@ fn a_stored_place_beyond_the_end_is_of_another_log() {
     let mut at_its_end = self::reading(Some(&stored));
     read(&mut at_its_end, [noise(1_000_000)]);
     assert_eq!(at_its_end.caught_up(), CaughtUp::Live);
+    // A pipe may have nothing yet.
+    let mut pipe =
+        Reading::new(Start::new(BOOT, Medium::Kmsg, Some(&stored)), How { has_newest: false, ..DEVICE }, clock(), Scope::default());
+    assert_eq!(pipe.caught_up(), CaughtUp::Live);
 }
 
 #[test]
