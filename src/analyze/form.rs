@@ -110,7 +110,7 @@ impl<'a> Reading<'a> {
 
     /// `Nov  7 16:01:25`, `set 03 13:04:29`, `2020-12-02T21:55:55.868531+01:00`, `Wed 2020-12-02 21:55:55 CET`, `1606945555.868531`
     fn wall_clock(&mut self) {
-        if self.stamped || self.kernel_time.is_some() {
+        if self.stamped || self.kernel_time.is_some() || self.wall.is_some() || self.rest.starts_with('[') {
             return;
         }
         // dmesg --time-format iso writes a comma, and no host or tag.

@@ -180,6 +180,9 @@ impl Log {
             self.gathered.add(&event);
         }
         let _ = self.classifier.attached();
+        for device in self.classifier.excused() {
+            self.gathered.excuse(&device);
+        }
     }
 
     fn new_boot(&mut self) {

@@ -30,6 +30,11 @@ use crate::model::kernel::said::Said;
 use crate::model::kernel::said::Scsi;
 use crate::model::kernel::sense::Meaning;
 
+/// Rules that no single record is of, and that weigh in a verdict (`fault`).
+pub const BY_SOFTWARE: &str = "scsi-sense-by-software";
+pub const WITHOUT_PLACE: &str = "block-medium-without-place";
+pub const UNANSWERED: &str = "hba-reset-unanswered";
+
 /// Incidents that are open at once; a machine with more failing drives has told enough.
 const MOST_OPEN: usize = 64;
 /// When something has been open without a pause for this many records, all is closed: a reader need not go back farther.
@@ -68,12 +73,29 @@ pub struct Classifier {
     last_scsi: Option<(Device, Option<Device>, u64)>,
     last_ata: Option<(Device, u64)>,
     /// `attempting task abort!` without a device.
-    awaits: Option<(Class, Blame, &'static Rule, Line, At)>,
+    awaits: Option<Awaits>,
+    /// The device of the last command that an adapter named by its address.
+    addressed: Option<(String, Device, Option<Device>)>,
+    /// `rejecting I/O to offline device`, whose disk's name comes with the block layer's record.
+    rejecting: Option<(Device, At)>,
     /// `312 callbacks suppressed`, to be told with the next event.
     suppressed: Option<(u64, At)>,
-    trouble: Option<At>,
+    /// A network is down or has been: what SCSI disks behind it do is explained.
+    network_trouble: Option<At>,
+    /// A slot is empty: what NVMe drives do is explained.
+    slot_trouble: Option<At>,
     attached: Vec<Attached>,
+    excused: Vec<Device>,
     last_seq: u64,
+}
+
+#[derive(Debug)]
+struct Awaits {
+    class: Class,
+    blame: Blame,
+    rule: &'static Rule,
+    line: Line,
+    address: String,
 }
 
 /// What is told of, and with which records.
@@ -105,7 +127,7 @@ impl Classifier {
         }
         let read = rules::table().read(&record.text);
         if self.awaits.is_some() {
-            self.awaited(read.as_ref().map(|(_, said)| said), time, now, out);
+            self.awaited(read.as_ref().map(|(_, said)| said), now, out);
         }
         if let Some((rule, mut said)) = read {
             self.resolve(&mut said, record, now);
@@ -122,7 +144,7 @@ impl Classifier {
     /// No more records will come: what waited for them is decided as it is.
     pub fn finish(&mut self, time: Timestamp, out: &mut Vec<Event>) {
         let now = At { seq: self.last_seq, time: 0 };
-        self.awaited(None, time, now, out);
+        self.awaited(None, now, out);
         for mut incident in std::mem::take(&mut self.open) {
             self.decide(&mut incident, true, now, time, out);
         }
@@ -139,8 +161,13 @@ impl Classifier {
         std::mem::take(&mut self.attached)
     }
 
+    /// Devices whose errors turned out to be none since the last call: the host asked for what cannot be.
+    pub fn excused(&mut self) -> Vec<Device> {
+        std::mem::take(&mut self.excused)
+    }
+
     fn is_quiet(&self) -> bool {
-        self.open.is_empty() && self.awaits.is_none() && self.suppressed.is_none() && self.trouble.is_none()
+        self.open.is_empty() && self.awaits.is_none() && self.suppressed.is_none() && self.network_trouble.is_none() && self.slot_trouble.is_none()
     }
 
     /// Names begin anew, and nothing of before is open.
@@ -169,8 +196,10 @@ impl Classifier {
         if self.suppressed.is_some_and(|(_, since)| all || now.is_beyond(since, 10_000_000, 64)) {
             self.suppressed = None;
         }
-        if self.trouble.is_some_and(|since| all || now.is_beyond(since, TROUBLE_MICROS, TROUBLE_RECORDS)) {
-            self.trouble = None;
+        for trouble in [&mut self.network_trouble, &mut self.slot_trouble] {
+            if trouble.is_some_and(|since| all || now.is_beyond(since, TROUBLE_MICROS, TROUBLE_RECORDS)) {
+                *trouble = None;
+            }
         }
         if all {
             self.open_since = None;
@@ -208,6 +237,25 @@ impl Classifier {
         if let Some(block) = self.learned.block_name(&said.device) {
             said.also = Some(std::mem::replace(&mut said.device, block));
         }
+        self.rejected(said, now);
+    }
+
+    /// `sd 6:1:8:0: rejecting I/O to offline device`, and then the block layer's `dev sdi`: the two are one (scsi_prep_state_check()).
+    fn rejected(&mut self, said: &mut Said, now: At) {
+        match (&said.device, &said.part) {
+            (Device::Hctl(_), Part::Effect(Class::Removed, _)) => self.rejecting = Some((said.device.clone(), now)),
+            (Device::Block(name), Part::Effect(..)) if name.starts_with("sd") && name::whole(name) == name => {
+                let Some((Device::Hctl(hctl), at)) = self.rejecting.take() else { return };
+                if !now.is_beyond(at, 1_000_000, 3) && self.learned.hctl_of(&said.device).is_none() {
+                    if let Some(incident) = self.open.iter_mut().find(|incident| incident.key == hctl) {
+                        incident.key = name.clone();
+                    }
+                    self.learned.letters(&hctl, name);
+                    said.also = Some(Device::Hctl(hctl));
+                }
+            }
+            _ => {}
+        }
     }
 
     fn apply(&mut self, telling: &Telling<'_>, rule: &'static Rule, out: &mut Vec<Event>) {
@@ -219,8 +267,8 @@ impl Classifier {
                 self.suppressed = Some((*count, telling.at));
                 return;
             }
-            Part::Scsi(Scsi::Awaits(class, blame)) => {
-                self.awaits = Some((*class, *blame, rule, telling.line.clone(), telling.at));
+            Part::Scsi(Scsi::Awaits(class, blame, address)) => {
+                self.awaits = Some(Awaits { class: *class, blame: *blame, rule, line: telling.line.clone(), address: address.clone() });
                 return;
             }
             _ => {}
@@ -233,7 +281,7 @@ impl Classifier {
             || telling.rule.starts_with("qla-loop")
             || telling.rule.starts_with("lpfc-link")
         {
-            self.trouble = Some(telling.at);
+            self.network_trouble = Some(telling.at);
         }
         if telling.rule.starts_with("uas-") {
             let host = match (&said.device, &said.also) {
@@ -294,6 +342,11 @@ impl Classifier {
                 self.follow(incident, telling, out, Some(*blame))
             }
             Part::Cause(class, blame) => {
+                if telling.rule == "hba-target-reset" && incident.device_reset {
+                    let stronger = Telling { rule: UNANSWERED, said, line: telling.line.clone(), at: telling.at };
+                    return self.tell(incident, &stronger, *class, *blame, true, out);
+                }
+                incident.device_reset |= telling.rule == "hba-device-reset";
                 let blame = self.given_up(incident, telling.rule, *class, *blame);
                 let new = !incident.told.has(*class);
                 self.tell(incident, telling, *class, blame, new, out);
@@ -319,8 +372,17 @@ impl Classifier {
     /// What became of a failure whose cause may have been told.
     fn effect(&mut self, incident: &mut Incident, telling: &Telling<'_>, class: Class, blame: Blame, out: &mut Vec<Event>) {
         if incident.excused {
+            if self.excused.len() < MOST_ATTACHED && incident.told.is_empty() {
+                self.excused.push(telling.said.device.clone());
+            }
             return self.follow(incident, telling, out, None);
         }
+        // An error without a cause: over a network, or of a slot that was emptied, it has one.
+        let class = match self.learned.kind_of(&telling.said.device) {
+            Kind::Network if class == Class::Io => Class::Transport,
+            Kind::Direct if class == Class::Io && self.slot_trouble.is_some() && self.is_explained(&telling.said.device) => Class::Removed,
+            _ => class,
+        };
         let joins = match class {
             Class::Io => !incident.told.is_empty(),
             Class::FsError => incident.told.has(Class::FsError) || incident.told.has(Class::FsShutdown),
@@ -330,6 +392,10 @@ impl Classifier {
         };
         if class == Class::Medium && telling.said.sector.is_some() {
             incident.sector_seen = true;
+            if incident.command.is_some_and(|command| command.is_without_place(telling.said.sector)) {
+                let weaker = Telling { rule: WITHOUT_PLACE, said: telling.said, line: telling.line.clone(), at: telling.at };
+                return if joins { self.follow(incident, &weaker, out, Some(blame)) } else { self.tell(incident, &weaker, class, Blame::Unclear, true, out) };
+            }
         }
         if joins {
             self.follow(incident, telling, out, Some(blame));
@@ -367,8 +433,9 @@ impl Classifier {
                 command.key = Some(*key);
             }
             Scsi::Sense(sense) => command.sense = Some(*sense),
-            Scsi::Cdb { write } => {
+            Scsi::Cdb { write, place } => {
                 command.write = Some(*write);
+                command.place = *place;
                 whole = command.key.is_some();
             }
             Scsi::Names | Scsi::Awaits(..) => {}
@@ -396,12 +463,12 @@ impl Classifier {
                 };
                 let said = Said { also, ..Said::new(device, Part::Cause(class, blame)) };
                 let line = incident.first.clone().unwrap_or(Line { time, text: String::new() });
-                let telling = Telling {
-                    rule: if class == Class::Medium { "scsi-sense-medium" } else { "scsi-command-failed" },
-                    said: &said,
-                    line,
-                    at: now,
+                let rule = match class {
+                    Class::Medium if command.is_by_software() => BY_SOFTWARE,
+                    Class::Medium => "scsi-sense-medium",
+                    _ => "scsi-command-failed",
                 };
+                let telling = Telling { rule, said: &said, line, at: now };
                 let again = class == Class::Medium && incident.credit > 0;
                 let new = if class == Class::Medium { !again } else { !incident.told.has(class) };
                 incident.credit = incident.credit.saturating_sub(u32::from(again));
@@ -499,10 +566,21 @@ impl Classifier {
     fn blame(&self, class: Class, blame: Blame, device: &Device) -> Blame {
         let way = matches!(class, Class::Timeout | Class::Transport | Class::Reset | Class::Removed);
         match self.learned.kind_of(device) {
-            Kind::Direct if self.trouble.is_some() && (way || class == Class::Io) => Blame::No,
+            Kind::Direct if self.is_explained(device) && (way || class == Class::Io) => Blame::No,
             Kind::Direct => blame,
             _ if way => Blame::No,
             _ => blame.min(Blame::Unclear),
+        }
+    }
+
+    /// The way to this device is known to be in trouble.
+    fn is_explained(&self, device: &Device) -> bool {
+        match device {
+            Device::Nvme(_) => self.slot_trouble.is_some(),
+            Device::Block(name) if name.starts_with("nvme") => self.slot_trouble.is_some(),
+            Device::Block(name) => self.network_trouble.is_some() && name.starts_with("sd"),
+            Device::Hctl(_) | Device::ScsiHost(_) => self.network_trouble.is_some(),
+            _ => false,
         }
     }
 
@@ -518,18 +596,21 @@ impl Classifier {
     }
 
     /// `attempting task abort!`: the command's record comes next, or what comes next is something else.
-    fn awaited(&mut self, next: Option<&Said>, time: Timestamp, now: At, out: &mut Vec<Event>) {
-        let Some((class, blame, rule, line, at)) = self.awaits.take() else { return };
+    fn awaited(&mut self, next: Option<&Said>, now: At, out: &mut Vec<Event>) {
+        let Some(Awaits { class, blame, rule, line, address }) = self.awaits.take() else { return };
         let mut said = match next {
             Some(next) if matches!(next.part, Part::Scsi(_)) && matches!(next.device, Device::Hctl(_) | Device::Block(_)) => {
                 Said { also: next.also.clone(), ..Said::new(next.device.clone(), Part::Cause(class, blame)) }
             }
-            _ => Said::new(Device::Unnamed, Part::Cause(class, blame)),
+            _ => match &self.addressed {
+                Some((known, device, also)) if *known == address && !address.is_empty() => Said { also: also.clone(), ..Said::new(device.clone(), Part::Cause(class, blame)) },
+                _ => Said::new(Device::Unnamed, Part::Cause(class, blame)),
+            },
         };
+        self.addressed = Some((address, said.device.clone(), said.also.clone()));
         if let Some(block) = self.learned.block_name(&said.device) {
             said.also = Some(std::mem::replace(&mut said.device, block));
         }
-        let _ = (time, at);
         self.apply(&Telling { rule: rule.name, said: &said, line, at: now }, rule, out);
     }
 
@@ -571,7 +652,12 @@ impl Classifier {
                     self.open.push(incident);
                 }
             }
-            Learn::Unplugged(_) | Learn::SlotEmptied | Learn::PathTrouble => self.trouble = Some(telling.at),
+            Learn::SlotEmptied => self.slot_trouble = Some(telling.at),
+            Learn::Unplugged(path) => {
+                if let Some(host) = self.learned.usb_host(path) {
+                    self.learned.kind(&Device::ScsiHost(host), Kind::Usb);
+                }
+            }
             Learn::Guest => self.learned.guest = true,
             Learn::Boot => self.reboot(),
         }

@@ -9,6 +9,9 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use crate::model::kernel::classify::BY_SOFTWARE;
+use crate::model::kernel::classify::UNANSWERED;
+use crate::model::kernel::classify::WITHOUT_PLACE;
 use crate::model::kernel::event::Blame;
 use crate::model::kernel::event::Class;
 use crate::model::kernel::event::Device;
@@ -37,6 +40,10 @@ pub struct Record {
     blame: Option<Blame>,
     offlined: bool,
     thrown_out: bool,
+    unanswered: bool,
+    /// Its words are those of a program that plays a disk.
+    by_software: bool,
+    without_place: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -44,6 +51,7 @@ pub struct Tally {
     devices: BTreeMap<String, Record>,
     /// Other names of the same device.
     names: BTreeMap<String, String>,
+    excused: BTreeSet<String>,
 }
 
 impl Tally {
@@ -53,6 +61,20 @@ impl Tally {
             return self.devices.entry(Device::Unnamed.to_string()).or_default().add(event);
         }
         self.devices.entry(key).or_default().add(event);
+    }
+
+    /// Errors without a cause, of a device that refuses what cannot be: the same refusals, whose reasons were not printed.
+    pub fn forget_excused(&mut self) -> Vec<(String, u64)> {
+        let only_io = |record: &Record| record.classes.iter().all(|(class, count)| *class == Class::Io || *count == 0);
+        let gone: Vec<String> = self.excused.iter().filter(|name| self.devices.get(*name).is_some_and(only_io)).cloned().collect();
+        let count = |record: Record| record.classes.values().sum();
+        gone.into_iter().filter_map(|name| self.devices.remove(&name).map(|record| (name, count(record)))).collect()
+    }
+
+    pub fn excuse(&mut self, device: &Device) {
+        if let (Device::Block(name), true) = (device, self.excused.len() < MOST_DEVICES) {
+            self.excused.insert(name::whole(name).to_owned());
+        }
     }
 
     pub fn devices(&self) -> impl Iterator<Item = (&str, &Record)> {
@@ -100,6 +122,9 @@ impl Record {
         }
         self.offlined |= event.blame == Blame::Unclear && event.rule.starts_with("scsi-offlined");
         self.thrown_out |= event.rule.starts_with("md-failed");
+        self.unanswered |= event.rule == UNANSWERED && event.blame == Blame::Unclear;
+        self.by_software |= event.rule == BY_SOFTWARE;
+        self.without_place |= event.rule == WITHOUT_PLACE;
     }
 
     fn join(&mut self, other: Record) {
@@ -111,6 +136,9 @@ impl Record {
         self.blame = self.blame.max(other.blame);
         self.offlined |= other.offlined;
         self.thrown_out |= other.thrown_out;
+        self.unanswered |= other.unanswered;
+        self.by_software |= other.by_software;
+        self.without_place |= other.without_place;
     }
 
     pub fn fault(&self, name: &str) -> Fault {
@@ -118,8 +146,10 @@ impl Record {
             return Fault::No;
         }
         match self.blame {
+            Some(Blame::Yes) if self.by_software || self.without_place => Fault::Unclear,
             Some(Blame::Yes) => Fault::Yes,
             Some(Blame::Unclear) if self.offlined && self.thrown_out => Fault::Yes,
+            Some(Blame::Unclear) if self.unanswered => Fault::Yes,
             Some(Blame::Unclear) => Fault::Unclear,
             Some(Blame::No) | None => Fault::No,
         }

@@ -38,6 +38,8 @@ pub struct Incident {
     pub sector_seen: bool,
     /// libata has told of a medium error, and the SCSI layer will tell of it again.
     pub credit: u32,
+    /// The adapter has reset the device, and that did not help.
+    pub device_reset: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,6 +81,8 @@ pub struct Command {
     pub key: Option<u8>,
     pub sense: Option<AddSense>,
     pub write: Option<bool>,
+    /// First block and number of blocks.
+    pub place: Option<(u64, u64)>,
     pub decided: bool,
 }
 
@@ -115,6 +119,18 @@ impl Command {
         }
     }
 
+    /// A medium error somewhere in a large request, said to be at its very start: no place was given with the sense data (sd_done() counts
+    /// what is good before it), as drives do and targets in software do not.
+    pub fn is_without_place(&self, sector: Option<u64>) -> bool {
+        let Some((first, blocks)) = self.place else { return false };
+        blocks >= 1024 && (sector == Some(first) || sector == first.checked_mul(8))
+    }
+
+    /// "Unrecovered read error" (11h/00h) to a write: what targets in software answer to everything. libata says 11h/04h for UNC.
+    pub fn is_by_software(&self) -> bool {
+        self.key == Some(3) && self.sense == Some(AddSense::Code(0x11, 0)) && self.write == Some(true)
+    }
+
     pub fn is_over(&self, now: At) -> bool {
         now.is_beyond(self.at, COMMAND_MICROS, COMMAND_RECORDS)
     }
@@ -145,6 +161,7 @@ impl Incident {
             excused: false,
             sector_seen: false,
             credit: 0,
+            device_reset: false,
         }
     }
 

@@ -131,7 +131,7 @@ impl Learned {
         }
     }
 
-    fn hctl_of(&self, device: &Device) -> Option<String> {
+    pub fn hctl_of(&self, device: &Device) -> Option<String> {
         match device {
             Device::Hctl(hctl) => Some(hctl.clone()),
             Device::Block(name) => {

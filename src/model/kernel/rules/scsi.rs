@@ -121,11 +121,24 @@ fn number_sense(text: &Text<'_>) -> Option<Said> {
 
 /// `CDB: Read(10) 28 00 …`, `CDB: opcode=0x2a 2a 00 …`, `CDB: Read(10): 28 00 …` (3.x), `CDB: \ncdb[0]=0x28: 28 00 …` (3.x, numeric)
 fn command(text: &Text<'_>) -> Option<Said> {
-    let write = text.after.starts_with("Write")
-        || ["0x2a", "0x8a", "0xaa", "0x0a", "0xa "]
-            .iter()
-            .any(|code| text.after.strip_prefix("opcode=").is_some_and(|rest| rest.starts_with(code)));
-    Some(Said::of(text, Part::Scsi(Scsi::Cdb { write })))
+    let mut bytes = [0_u8; 16];
+    let mut known = 0;
+    for word in text.after.split_whitespace().filter(|word| word.len() == 2) {
+        match (u8::from_str_radix(word, 16), bytes.get_mut(known)) {
+            (Ok(byte), Some(place)) => *place = byte,
+            _ => break,
+        }
+        known += 1;
+    }
+    let number = |range: std::ops::Range<usize>| bytes[range].iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    let (write, place) = match bytes[0] {
+        0x28 | 0xa8 => (false, Some((number(2..6), if bytes[0] == 0x28 { number(7..9) } else { number(6..10) }))),
+        0x2a | 0xaa => (true, Some((number(2..6), if bytes[0] == 0x2a { number(7..9) } else { number(6..10) }))),
+        0x88 => (false, Some((number(2..10), number(10..14)))),
+        0x8a => (true, Some((number(2..10), number(10..14)))),
+        _ => (text.after.starts_with("Write"), None),
+    };
+    Some(Said::of(text, Part::Scsi(Scsi::Cdb { write, place: place.filter(|_| known >= 10) })))
 }
 
 fn names(text: &Text<'_>) -> Option<Said> {
