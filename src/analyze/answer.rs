@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::model::kernel::classify::Excused;
 use crate::model::kernel::event::Class;
-use crate::model::kernel::event::Device;
 use crate::model::kernel::event::Event;
 use crate::model::kernel::fault::Fault;
 use crate::model::kernel::fault::Tally;
@@ -84,8 +84,8 @@ impl Gathered {
         }
     }
 
-    pub fn excuse(&mut self, device: &Device) {
-        self.tally.excuse(device);
+    pub fn excuse(&mut self, excused: &Excused) {
+        self.tally.excuse(excused);
     }
 
     pub fn answer(mut self, file: String) -> KernelLog {

@@ -180,8 +180,8 @@ impl Log {
             self.gathered.add(&event);
         }
         let _ = self.classifier.attached();
-        for device in self.classifier.excused() {
-            self.gathered.excuse(&device);
+        for excused in self.classifier.excused() {
+            self.gathered.excuse(&excused);
         }
     }
 

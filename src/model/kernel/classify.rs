@@ -85,8 +85,15 @@ pub struct Classifier {
     /// A slot is empty: what NVMe drives do is explained.
     slot_trouble: Option<At>,
     attached: Vec<Attached>,
-    excused: Vec<Device>,
+    excused: Vec<Excused>,
     last_seq: u64,
+}
+
+/// A request that was refused because it cannot be: the same request's error elsewhere in the log is none either.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excused {
+    pub device: Device,
+    pub sector: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -162,7 +169,7 @@ impl Classifier {
     }
 
     /// Devices whose errors turned out to be none since the last call: the host asked for what cannot be.
-    pub fn excused(&mut self) -> Vec<Device> {
+    pub fn excused(&mut self) -> Vec<Excused> {
         std::mem::take(&mut self.excused)
     }
 
@@ -361,7 +368,12 @@ impl Classifier {
                 self.tell(incident, telling, *class, *blame, true, out);
             }
             Part::Effect(class, blame) => self.effect(incident, telling, *class, *blame, out),
-            Part::Follow => self.follow(incident, telling, out, None),
+            Part::Follow => {
+                if telling.rule == "block-error" && !incident.told.has(Class::Medium) {
+                    self.excuse(said);
+                }
+                self.follow(incident, telling, out, None);
+            }
             Part::Excuse => incident.excused = true,
             Part::Scsi(part) => self.scsi(incident, telling, part, out),
             Part::Ata(part) => self.ata(incident, telling, *part, out),
@@ -372,9 +384,7 @@ impl Classifier {
     /// What became of a failure whose cause may have been told.
     fn effect(&mut self, incident: &mut Incident, telling: &Telling<'_>, class: Class, blame: Blame, out: &mut Vec<Event>) {
         if incident.excused {
-            if self.excused.len() < MOST_ATTACHED && incident.told.is_empty() {
-                self.excused.push(telling.said.device.clone());
-            }
+            self.excuse(telling.said);
             return self.follow(incident, telling, out, None);
         }
         // An error without a cause: over a network, or of a slot that was emptied, it has one.
@@ -570,6 +580,12 @@ impl Classifier {
             Kind::Direct => blame,
             _ if way => Blame::No,
             _ => blame.min(Blame::Unclear),
+        }
+    }
+
+    fn excuse(&mut self, said: &Said) {
+        if self.excused.len() < MOST_ATTACHED {
+            self.excused.push(Excused { device: said.device.clone(), sector: said.sector });
         }
     }
 

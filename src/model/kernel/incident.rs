@@ -128,7 +128,7 @@ impl Command {
 
     /// "Unrecovered read error" (11h/00h) to a write: what targets in software answer to everything. libata says 11h/04h for UNC.
     pub fn is_by_software(&self) -> bool {
-        self.key == Some(3) && self.sense == Some(AddSense::Code(0x11, 0)) && self.write == Some(true)
+        matches!(self.key, Some(3) | None) && self.sense == Some(AddSense::Code(0x11, 0)) && self.write == Some(true)
     }
 
     pub fn is_over(&self, now: At) -> bool {
