@@ -13,6 +13,8 @@ mod incident;
 mod learned;
 pub mod name;
 pub mod record;
-mod rules;
+pub mod rules;
 mod said;
 mod sense;
+#[cfg(test)]
+mod tests;

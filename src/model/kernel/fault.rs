@@ -69,8 +69,11 @@ impl Tally {
     /// Errors without a cause, of a device that refuses what cannot be: the same refusals, whose reasons were not printed.
     pub fn forget_excused(&mut self) -> Vec<(String, u64)> {
         let only_io = |record: &Record| record.classes.iter().all(|(class, count)| *class == Class::Io || *count == 0);
-        let refused = |name: &str, sectors: &BTreeSet<u64>| self.devices.get(name).is_some_and(|record| only_io(record) && record.sectors.is_subset(sectors));
-        let gone: Vec<String> = self.excused.iter().filter(|(name, sectors)| refused(name, sectors)).map(|(name, _)| name.clone()).collect();
+        let refused = |name: &str, sectors: &BTreeSet<u64>| {
+            self.devices.get(name).is_some_and(|record| only_io(record) && record.sectors.is_subset(sectors))
+        };
+        let gone: Vec<String> =
+            self.excused.iter().filter(|(name, sectors)| refused(name, sectors)).map(|(name, _)| name.clone()).collect();
         let count = |record: Record| record.classes.values().sum();
         gone.into_iter().filter_map(|name| self.devices.remove(&name).map(|record| (name, count(record)))).collect()
     }

@@ -83,12 +83,17 @@ pub struct Command {
     pub write: Option<bool>,
     /// First block and number of blocks.
     pub place: Option<(u64, u64)>,
+    /// It is the one that asks whether the drive has started.
+    pub probe: bool,
     pub decided: bool,
 }
 
 impl Command {
     /// `whole`: nothing more will be said.
     pub fn meaning(&self, whole: bool) -> Meaning {
+        if self.probe {
+            return Meaning::Excuse;
+        }
         if let Some(Meaning::Cause(class, blame)) = self.host.map(sense::of_host_byte) {
             return Meaning::Cause(class, blame);
         }

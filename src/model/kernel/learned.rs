@@ -123,7 +123,8 @@ impl Learned {
         }
         let key = self.key(device);
         let by_host = self.hctl_of(device).and_then(|hctl| host_of(&hctl)).and_then(|host| self.kinds.get(&host_key(host)));
-        let own = self.kinds.get(&key);
+        // What was learnt before the letters were given.
+        let own = self.kinds.get(&key).max(self.hctl_of(device).and_then(|hctl| self.kinds.get(&hctl)));
         match own.max(by_host) {
             Some(kind) => *kind,
             None if self.guest => Kind::Virtual,

@@ -89,6 +89,8 @@ pub enum Scsi {
     },
     /// `[sdX] ` and nothing else, `Unhandled sense code`: the device of the lines to come (3.10).
     Names,
+    /// `Unit Not Ready`: the sense data that follow are of the start.
+    Probe,
     /// `attempting task abort!` and the like, which names the device on the next line or not at all.
     /// The command's address is kept: it may be named once and told of again.
     Awaits(Class, Blame, String),

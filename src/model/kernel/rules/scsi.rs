@@ -2,7 +2,6 @@
 
 use crate::model::kernel::event::Blame::*;
 use crate::model::kernel::event::Class::*;
-use crate::model::kernel::event::Device;
 use crate::model::kernel::name;
 use crate::model::kernel::said::Kind;
 use crate::model::kernel::said::Learn;
@@ -79,12 +78,17 @@ pub const RULES: &[Rule] = &[
         Cause(Timeout, Unclear),
         "drivers/scsi/scsi_lib.c scsi_softirq_done(); 3.10-5.15",
     ),
+    rule(
+        "scsi-unit-not-ready",
+        "sd ",
+        "] Unit Not Ready",
+        Read(probe),
+        "drivers/scsi/sd.c sd_spinup_disk(): what a drive says while it starts; 3.10-6.18",
+    ),
     rule("scsi-killing", "sd ", "killing request", Follow, "drivers/scsi/scsi_lib.c scsi_kill_request(); up to 4.20"),
     rule("scsi-partial", "sd ", "Unaligned partial completion", Follow, "drivers/scsi/sd.c sd_done(); 3.15-6.18"),
     rule("scsi-stopping", "sd ", "Stopping disk", Follow, "drivers/scsi/sd.c sd_shutdown(); 3.10-6.18"),
     rule("scsi-attached", "sd ", "] Attached SCSI ", Read(attached), "drivers/scsi/sd.c sd_probe(); 3.10-6.18"),
-    rule("scsi-host", "scsi", " : ", Read(host), "drivers/scsi/hosts.c scsi_add_host(): `scsi6 : ahci`; up to 3.17"),
-    rule("scsi-host-name", "scsi host", ": ", Read(host), "drivers/scsi/hosts.c scsi_add_host(): `scsi host6: ahci`; 3.18-6.18"),
     rule("scsi-tape", "scsi ", ": Sequential-Access ", Read(not_a_disk), "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18"),
     rule("scsi-cdrom", "scsi ", ": CD-ROM ", Read(not_a_disk), "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18"),
     rule("scsi-enclosure", "scsi ", ": Enclosure ", Read(not_a_disk), "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18"),
@@ -145,14 +149,12 @@ fn names(text: &Text<'_>) -> Option<Said> {
     Some(Said::of(text, Part::Scsi(Scsi::Names)))
 }
 
-fn attached(text: &Text<'_>) -> Option<Said> {
-    Some(Said::of(text, Part::Learn(Learn::Attached)))
+fn probe(text: &Text<'_>) -> Option<Said> {
+    Some(Said::of(text, Part::Scsi(Scsi::Probe)))
 }
 
-fn host(text: &Text<'_>) -> Option<Said> {
-    let head = text.before.strip_prefix("scsi")?.trim();
-    let host = head.strip_prefix("host").unwrap_or(head).parse().ok()?;
-    Some(Said::new(Device::ScsiHost(host), Part::Learn(Learn::Host { host, driver: text.after.chars().take(80).collect() })))
+fn attached(text: &Text<'_>) -> Option<Said> {
+    Some(Said::of(text, Part::Learn(Learn::Attached)))
 }
 
 fn not_a_disk(text: &Text<'_>) -> Option<Said> {
