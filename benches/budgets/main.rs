@@ -14,6 +14,7 @@ mod events;
 mod figures;
 mod footprint;
 mod getvolume;
+mod kernel_log;
 mod start;
 #[path = "../../tests/support/tree.rs"]
 mod tree;
@@ -54,9 +55,10 @@ enum Group {
     Footprint,
     Getvolume,
     Events,
+    KernelLog,
 }
 
-const GROUPS: [Group; 4] = [Group::Start, Group::Events, Group::Getvolume, Group::Footprint];
+const GROUPS: [Group; 5] = [Group::KernelLog, Group::Start, Group::Events, Group::Getvolume, Group::Footprint];
 
 // One thread: the load comes from one core, and the daemon can have the other for itself.
 #[tokio::main(flavor = "current_thread")]
@@ -80,6 +82,7 @@ async fn main() -> std::process::ExitCode {
         }
         figures.remark(&format!("load average {}", load_average()));
         let done = match group {
+            Group::KernelLog => kernel_log::measure(&mut figures),
             Group::Start => start::measure(&program, &mut figures).await,
             Group::Events => events::measure(&program, &mut figures).await,
             Group::Getvolume => getvolume::measure(&program, &mut figures, Duration::from_secs(arguments.load_seconds)).await,

@@ -28,6 +28,13 @@ pub fn kernel_log(source: &Source) -> io::Result<KernelLog> {
     Ok(log.answer(source.name()))
 }
 
+/// The same of bytes that are there already.
+pub fn kernel_log_of(input: impl BufRead, name: String) -> io::Result<KernelLog> {
+    let mut log = Log::new();
+    log.read(&mut Lines::new(input))?;
+    Ok(log.answer(name))
+}
+
 pub struct Log {
     classifier: Classifier,
     gathered: Gathered,
@@ -71,10 +78,12 @@ impl Log {
                 raw.extend_from_slice(line);
                 continue;
             }
-            if let Some(length) = self.exported(line) {
-                let Some(bytes) = lines.bytes(length.saturating_add(1))? else { break };
+            if let Some(name) = self.exported(line) {
+                // A binary field: eight bytes of length, the value, a line break.
+                let Some(length) = lines.bytes(8)?.and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes) else { break };
+                let Some(bytes) = lines.bytes(usize::try_from(length).unwrap_or(usize::MAX).saturating_add(1))? else { break };
                 if let (Some(entry), [value @ .., _]) = (&mut self.export, bytes.as_slice()) {
-                    entry.set("MESSAGE", String::from_utf8_lossy(value).into_owned());
+                    entry.set(&name, String::from_utf8_lossy(value).into_owned());
                 }
             }
         }
@@ -100,8 +109,8 @@ impl Log {
         }
     }
 
-    /// A line that is not /dev/kmsg's. Some: so many bytes of a binary field follow.
-    fn exported(&mut self, line: &[u8]) -> Option<usize> {
+    /// A line that is not /dev/kmsg's. Some: the name of a binary field, which follows.
+    fn exported(&mut self, line: &[u8]) -> Option<String> {
         let text = String::from_utf8_lossy(line);
         if text.starts_with("__CURSOR=") {
             if let Some(entry) = self.export.replace(journal::Entry::default()) {
@@ -112,8 +121,7 @@ impl Log {
         if let Some(entry) = &mut self.export {
             match text.split_once('=') {
                 Some((name, value)) if is_field_name(name) => entry.set(name, value.to_owned()),
-                _ if text.is_empty() => {}
-                // A binary field's name stands alone; its length is in the first eight bytes after it, which end in a line break seldom.
+                None if is_field_name(&text) => return Some(text.into_owned()),
                 _ => {}
             }
             return None;
