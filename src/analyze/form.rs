@@ -175,10 +175,12 @@ impl<'a> Reading<'a> {
         let mut rest = head;
         for _ in 0..2 {
             let (word, after) = token(rest);
-            if let Some((name, number)) = word.strip_suffix("]:").and_then(|word| word.split_once('[')) {
-                if !name.is_empty() && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
-                    return Tag::Program;
-                }
+            if let Some((name, number)) = word.strip_suffix("]:").and_then(|word| word.split_once('['))
+                && !name.is_empty()
+                && !number.is_empty()
+                && number.bytes().all(|byte| byte.is_ascii_digit())
+            {
+                return Tag::Program;
             }
             rest = after;
         }

@@ -60,9 +60,8 @@ impl Log {
     }
 
     pub fn read<R: BufRead>(&mut self, lines: &mut Lines<R>) -> io::Result<()> {
-        let mut raw: Vec<u8> = Vec::new();
-        loop {
-            let Some(line) = lines.next()? else { break };
+        let (mut raw, mut raw_line): (Vec<u8>, u64) = (Vec::new(), 0);
+        while let Some(line) = lines.next()? {
             self.line += 1;
             // /dev/kmsg's fields stand on lines of their own and belong to the record before.
             if line.starts_with(b" ") && is_field(line) && !raw.is_empty() {
@@ -71,11 +70,12 @@ impl Log {
                 continue;
             }
             if !raw.is_empty() {
-                let whole = std::mem::take(&mut raw);
-                self.kmsg(&whole);
+                self.kmsg(&raw, raw_line);
+                raw.clear();
             }
             if is_kmsg(line) {
                 raw.extend_from_slice(line);
+                raw_line = self.line;
                 continue;
             }
             if let Some(name) = self.exported(line) {
@@ -88,7 +88,7 @@ impl Log {
             }
         }
         if !raw.is_empty() {
-            self.kmsg(&raw);
+            self.kmsg(&raw, raw_line);
         }
         if let Some(entry) = self.export.take() {
             self.entry(&entry);
@@ -102,9 +102,9 @@ impl Log {
         self.gathered.answer(file)
     }
 
-    fn kmsg(&mut self, raw: &[u8]) {
+    fn kmsg(&mut self, raw: &[u8], line: u64) {
         if let Ok(mut record) = record::parse(raw) {
-            record.seq = self.line;
+            record.seq = line;
             self.push(&record);
         }
     }
@@ -126,11 +126,11 @@ impl Log {
             }
             return None;
         }
-        if text.starts_with('{') {
-            if let Some(entry) = journal::json(&text) {
-                self.entry(&entry);
-                return None;
-            }
+        if text.starts_with('{')
+            && let Some(entry) = journal::json(&text)
+        {
+            self.entry(&entry);
+            return None;
         }
         self.text(&text);
         None

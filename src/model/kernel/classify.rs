@@ -230,10 +230,10 @@ impl Classifier {
                     said.device = device.clone();
                     said.also = also.clone();
                 }
-            } else if let (Part::Ata(_), Some((device, seq))) = (&said.part, &self.last_ata) {
-                if near(*seq) {
-                    said.device = device.clone();
-                }
+            } else if let (Part::Ata(_), Some((device, seq))) = (&said.part, &self.last_ata)
+                && near(*seq)
+            {
+                said.device = device.clone();
             }
         }
         match &said.device {
@@ -376,10 +376,10 @@ impl Classifier {
             Learn::Host { host, driver } => self.learned.host(*host, driver),
             Learn::Port(port) => self.learned.port(*port),
             Learn::Same => {
-                if let (Device::Ata { port, .. }, Some(Device::Hctl(hctl))) = (&said.device, &said.also) {
-                    if let Some(host) = learned::host_of(hctl) {
-                        self.learned.same(*port, host);
-                    }
+                if let (Device::Ata { port, .. }, Some(Device::Hctl(hctl))) = (&said.device, &said.also)
+                    && let Some(host) = learned::host_of(hctl)
+                {
+                    self.learned.same(*port, host);
                 }
             }
             Learn::Model(model) => {

@@ -40,6 +40,8 @@ pub struct Incident {
     pub credit: u32,
     /// The adapter has reset the device, and that did not help.
     pub device_reset: bool,
+    /// The record of the undecided command that says the most.
+    pub decisive: Option<Line>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -167,6 +169,7 @@ impl Incident {
             sector_seen: false,
             credit: 0,
             device_reset: false,
+            decisive: None,
         }
     }
 

@@ -41,10 +41,10 @@ impl Classifier {
                 let blame = self.given_up(incident, telling.rule, *class, *blame);
                 let new = !incident.told.has(*class);
                 self.tell(incident, telling, *class, blame, new, out);
-                if let Some((class, blame)) = said.then {
-                    if !incident.told.has(class) {
-                        self.tell(incident, telling, class, blame, true, out);
-                    }
+                if let Some((class, blame)) = said.then
+                    && !incident.told.has(class)
+                {
+                    self.tell(incident, telling, class, blame, true, out);
                 }
             }
             Part::Each(class, blame) => {
@@ -122,13 +122,17 @@ impl Classifier {
         }
         let mut whole = false;
         match part {
-            Scsi::Result { host } => command.host = Some(*host),
+            Scsi::Result { host } => {
+                command.host = Some(*host);
+                incident.decisive = Some(telling.line.clone());
+            }
             Scsi::Key(key) => {
                 // Another command's, when its `Result` was lost.
                 if command.key.is_some() && !command.probe {
                     *command = fresh;
                 }
                 command.key = Some(*key);
+                incident.decisive = Some(telling.line.clone());
             }
             Scsi::Sense(sense) => command.sense = Some(*sense),
             Scsi::Cdb { write, place } => {
@@ -161,7 +165,7 @@ impl Classifier {
                     _ => None,
                 };
                 let said = Said { also, ..Said::new(device, Part::Cause(class, blame)) };
-                let line = incident.first.clone().unwrap_or(Line { time, text: String::new() });
+                let line = incident.decisive.take().or_else(|| incident.first.clone()).unwrap_or(Line { time, text: String::new() });
                 let rule = match class {
                     Class::Medium if command.is_by_software() => BY_SOFTWARE,
                     Class::Medium => "scsi-sense-medium",
