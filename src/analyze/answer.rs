@@ -97,7 +97,8 @@ impl Gathered {
             }
         }
         self.classes.retain(|_, count| *count > 0);
-        let devices = self.tally.devices().map(|(name, record)| OfDevice {
+        let told = self.tally.devices().filter(|(_, record)| record.classes.values().any(|count| *count > 0));
+        let devices = told.map(|(name, record)| OfDevice {
             device: name.to_owned(),
             classes: record.classes.iter().filter(|(_, count)| **count > 0).map(|(class, count)| (*class, *count)).collect(),
             drive_fault: record.fault(name),

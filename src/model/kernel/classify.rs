@@ -119,10 +119,6 @@ impl Classifier {
 
     /// One record more. `time` is what its evidence carries: of arrival when read live, the kernel's otherwise.
     pub fn push(&mut self, record: &Record<'_>, time: Timestamp, out: &mut Vec<Event>) {
-        // What is not the kernel's own anybody can write.
-        if record.facility != 0 {
-            return;
-        }
         let now = At { seq: record.seq, time: record.time };
         if record.seq < self.last_seq {
             self.reboot();
@@ -130,6 +126,10 @@ impl Classifier {
         self.last_seq = record.seq;
         if self.open_since.is_some() {
             self.expire(now, time, out);
+        }
+        // What is not the kernel's own anybody can write: it only counts as distance.
+        if record.facility != 0 {
+            return self.settle(record.seq);
         }
         let read = rules::table().read(&record.text);
         if self.awaits.is_some() {
@@ -140,10 +140,14 @@ impl Classifier {
             let line = Line { time, text: cut(&record.text) };
             self.apply(&Telling { rule: rule.name, said: &said, line, at: now }, rule, out);
         }
+        self.settle(record.seq);
+    }
+
+    fn settle(&mut self, seq: u64) {
         if self.is_quiet() {
             self.open_since = None;
         } else if self.open_since.is_none() {
-            self.open_since = Some(record.seq);
+            self.open_since = Some(seq);
         }
     }
 

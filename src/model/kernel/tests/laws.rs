@@ -104,6 +104,17 @@ fn only_the_kernel_is_believed() {
     assert!(events.is_empty());
 }
 
+/// Found by fuzzing: a flood of programs' records kept an incident open, and a reader would have begun far back.
+#[test]
+fn what_programs_write_counts_as_distance() {
+    let (mut classifier, mut events) = (Classifier::new(Scope::default()), Vec::new());
+    classifier.push(&Record::plain(1, 1, "I/O error, dev sda, sector 99"), Timestamp::UNIX_EPOCH, &mut events);
+    let mut forged = Record::plain(50_000, 2, "anything");
+    forged.facility = 3;
+    classifier.push(&forged, Timestamp::UNIX_EPOCH, &mut events);
+    assert_eq!(classifier.oldest_open(), None);
+}
+
 #[test]
 fn what_the_kernel_left_out_is_a_lower_bound() {
     let events = classify("print_req_error: 312 callbacks suppressed\nblk_update_request: I/O error, dev sdb, sector 9");
