@@ -30,3 +30,13 @@ need_cargo_tool() {
     say "installing the cargo tool $1 $2 (a few minutes, once)"
     cargo install --quiet --locked "$1" --version "$2"
 }
+
+# need_nightly TOOLCHAIN: prints the name of a nightly compiler: the pinned one, the one that is there, or the pinned one after installing it.
+need_nightly() {
+    local have; have=$(rustup toolchain list)
+    if grep -q "^$1" <<<"$have"; then echo "$1"; return; fi
+    if grep -q '^nightly-[a-z]' <<<"$have"; then say "using the nightly compiler that is there instead of $1" >&2; echo nightly; return; fi
+    say "installing the compiler $1" >&2
+    rustup toolchain install --profile minimal "$1" >&2 || die "rustup toolchain install $1"
+    echo "$1"
+}

@@ -7,6 +7,9 @@ mod form;
 mod input;
 mod journal;
 mod log;
+#[cfg(test)]
+mod tests;
 
 pub use input::Source;
 pub use log::kernel_log;
+pub use log::kernel_log_of;

@@ -8,6 +8,7 @@
 // The measuring program starts what it measures; src/host is the daemon's door, not this one's.
 #![allow(clippy::disallowed_methods)]
 
+mod classify;
 mod client;
 mod daemon;
 mod events;
@@ -97,7 +98,10 @@ async fn main() -> std::process::ExitCode {
             Group::Getvolume => getvolume::measure(&program, &mut figures, Duration::from_secs(arguments.load_seconds)).await,
             Group::KernelLog => {
                 let peer = peer.as_ref().filter(|_| nix::unistd::geteuid().is_root());
-                kernel_log::measure(&program, peer, &mut figures, Duration::from_secs(arguments.storm_seconds)).await
+                match classify::measure(&mut figures) {
+                    Ok(()) => kernel_log::measure(&program, peer, &mut figures, Duration::from_secs(arguments.storm_seconds)).await,
+                    Err(error) => Err(error),
+                }
             }
             Group::Footprint => footprint::measure(&program, &mut figures, Duration::from_secs(arguments.seconds)).await,
         };

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::model::kernel::classify::Excused;
 use crate::model::kernel::event::Class;
 use crate::model::kernel::event::Event;
 use crate::model::kernel::fault::Fault;
 use crate::model::kernel::fault::Tally;
+use crate::model::kernel::name;
 
 /// Events that are listed of one file; all are counted.
 pub const MOST_EVENTS: usize = 200;
@@ -82,8 +84,21 @@ impl Gathered {
         }
     }
 
-    pub fn answer(self, file: String) -> KernelLog {
-        let devices = self.tally.devices().map(|(name, record)| OfDevice {
+    pub fn excuse(&mut self, excused: &Excused) {
+        self.tally.excuse(excused);
+    }
+
+    pub fn answer(mut self, file: String) -> KernelLog {
+        for (name, told) in self.tally.forget_excused() {
+            let of = |event: &Told| event.class == Class::Io && name::whole(&event.device) == name;
+            self.events.retain(|event| !of(event));
+            if let Some(count) = self.classes.get_mut(&Class::Io) {
+                *count = count.saturating_sub(told);
+            }
+        }
+        self.classes.retain(|_, count| *count > 0);
+        let told = self.tally.devices().filter(|(_, record)| record.classes.values().any(|count| *count > 0));
+        let devices = told.map(|(name, record)| OfDevice {
             device: name.to_owned(),
             classes: record.classes.iter().filter(|(_, count)| **count > 0).map(|(class, count)| (*class, *count)).collect(),
             drive_fault: record.fault(name),

@@ -110,7 +110,7 @@ impl<'a> Reading<'a> {
 
     /// `Nov  7 16:01:25`, `set 03 13:04:29`, `2020-12-02T21:55:55.868531+01:00`, `Wed 2020-12-02 21:55:55 CET`, `1606945555.868531`
     fn wall_clock(&mut self) {
-        if self.stamped || self.kernel_time.is_some() {
+        if self.stamped || self.kernel_time.is_some() || self.wall.is_some() || self.rest.starts_with('[') {
             return;
         }
         // dmesg --time-format iso writes a comma, and no host or tag.
@@ -175,10 +175,12 @@ impl<'a> Reading<'a> {
         let mut rest = head;
         for _ in 0..2 {
             let (word, after) = token(rest);
-            if let Some((name, number)) = word.strip_suffix("]:").and_then(|word| word.split_once('[')) {
-                if !name.is_empty() && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
-                    return Tag::Program;
-                }
+            if let Some((name, number)) = word.strip_suffix("]:").and_then(|word| word.split_once('['))
+                && !name.is_empty()
+                && !number.is_empty()
+                && number.bytes().all(|byte| byte.is_ascii_digit())
+            {
+                return Tag::Program;
             }
             rest = after;
         }

@@ -28,6 +28,13 @@ pub fn kernel_log(source: &Source) -> io::Result<KernelLog> {
     Ok(log.answer(source.name()))
 }
 
+/// The same of bytes that are there already.
+pub fn kernel_log_of(input: impl BufRead, name: String) -> io::Result<KernelLog> {
+    let mut log = Log::new();
+    log.read(&mut Lines::new(input))?;
+    Ok(log.answer(name))
+}
+
 pub struct Log {
     classifier: Classifier,
     gathered: Gathered,
@@ -53,9 +60,8 @@ impl Log {
     }
 
     pub fn read<R: BufRead>(&mut self, lines: &mut Lines<R>) -> io::Result<()> {
-        let mut raw: Vec<u8> = Vec::new();
-        loop {
-            let Some(line) = lines.next()? else { break };
+        let (mut raw, mut raw_line): (Vec<u8>, u64) = (Vec::new(), 0);
+        while let Some(line) = lines.next()? {
             self.line += 1;
             // /dev/kmsg's fields stand on lines of their own and belong to the record before.
             if line.starts_with(b" ") && is_field(line) && !raw.is_empty() {
@@ -64,22 +70,25 @@ impl Log {
                 continue;
             }
             if !raw.is_empty() {
-                let whole = std::mem::take(&mut raw);
-                self.kmsg(&whole);
+                self.kmsg(&raw, raw_line);
+                raw.clear();
             }
             if is_kmsg(line) {
                 raw.extend_from_slice(line);
+                raw_line = self.line;
                 continue;
             }
-            if let Some(length) = self.exported(line) {
-                let Some(bytes) = lines.bytes(length.saturating_add(1))? else { break };
+            if let Some(name) = self.exported(line) {
+                // A binary field: eight bytes of length, the value, a line break.
+                let Some(length) = lines.bytes(8)?.and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes) else { break };
+                let Some(bytes) = lines.bytes(usize::try_from(length).unwrap_or(usize::MAX).saturating_add(1))? else { break };
                 if let (Some(entry), [value @ .., _]) = (&mut self.export, bytes.as_slice()) {
-                    entry.set("MESSAGE", String::from_utf8_lossy(value).into_owned());
+                    entry.set(&name, String::from_utf8_lossy(value).into_owned());
                 }
             }
         }
         if !raw.is_empty() {
-            self.kmsg(&raw);
+            self.kmsg(&raw, raw_line);
         }
         if let Some(entry) = self.export.take() {
             self.entry(&entry);
@@ -93,15 +102,15 @@ impl Log {
         self.gathered.answer(file)
     }
 
-    fn kmsg(&mut self, raw: &[u8]) {
+    fn kmsg(&mut self, raw: &[u8], line: u64) {
         if let Ok(mut record) = record::parse(raw) {
-            record.seq = self.line;
+            record.seq = line;
             self.push(&record);
         }
     }
 
-    /// A line that is not /dev/kmsg's. Some: so many bytes of a binary field follow.
-    fn exported(&mut self, line: &[u8]) -> Option<usize> {
+    /// A line that is not /dev/kmsg's. Some: the name of a binary field, which follows.
+    fn exported(&mut self, line: &[u8]) -> Option<String> {
         let text = String::from_utf8_lossy(line);
         if text.starts_with("__CURSOR=") {
             if let Some(entry) = self.export.replace(journal::Entry::default()) {
@@ -112,17 +121,16 @@ impl Log {
         if let Some(entry) = &mut self.export {
             match text.split_once('=') {
                 Some((name, value)) if is_field_name(name) => entry.set(name, value.to_owned()),
-                _ if text.is_empty() => {}
-                // A binary field's name stands alone; its length is in the first eight bytes after it, which end in a line break seldom.
+                None if is_field_name(&text) => return Some(text.into_owned()),
                 _ => {}
             }
             return None;
         }
-        if text.starts_with('{') {
-            if let Some(entry) = journal::json(&text) {
-                self.entry(&entry);
-                return None;
-            }
+        if text.starts_with('{')
+            && let Some(entry) = journal::json(&text)
+        {
+            self.entry(&entry);
+            return None;
         }
         self.text(&text);
         None
@@ -180,6 +188,9 @@ impl Log {
             self.gathered.add(&event);
         }
         let _ = self.classifier.attached();
+        for excused in self.classifier.excused() {
+            self.gathered.excuse(&excused);
+        }
     }
 
     fn new_boot(&mut self) {

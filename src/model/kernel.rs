@@ -15,6 +15,8 @@ pub mod memory;
 pub mod name;
 pub mod record;
 pub mod rollup;
-mod rules;
+pub mod rules;
 mod said;
 mod sense;
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,9 @@
 //! In: records in their order, each with the time to put on its evidence. Out: `Event`s and `Attached`s. Pure and bounded: what is open is
 //! forgotten after a while, and `oldest_open` tells from where a restarted reader must read again to decide it the same way.
 
+mod happen;
+mod tell;
+
 use jiff::Timestamp;
 
 use crate::model::kernel::event::Attached;
@@ -13,22 +16,23 @@ use crate::model::kernel::event::Event;
 use crate::model::kernel::event::Line;
 use crate::model::kernel::event::MAX_TEXT;
 use crate::model::kernel::incident::At;
-use crate::model::kernel::incident::Command;
 use crate::model::kernel::incident::Incident;
-use crate::model::kernel::incident::Told;
 use crate::model::kernel::learned;
 use crate::model::kernel::learned::Learned;
 use crate::model::kernel::name;
 use crate::model::kernel::record::Record;
 use crate::model::kernel::rules;
-use crate::model::kernel::said::Ata;
 use crate::model::kernel::said::Kind;
 use crate::model::kernel::said::Learn;
 use crate::model::kernel::said::Part;
 use crate::model::kernel::said::Rule;
 use crate::model::kernel::said::Said;
 use crate::model::kernel::said::Scsi;
-use crate::model::kernel::sense::Meaning;
+
+/// Rules that no single record is of, and that weigh in a verdict (`fault`).
+pub const BY_SOFTWARE: &str = "scsi-sense-by-software";
+pub const WITHOUT_PLACE: &str = "block-medium-without-place";
+pub const UNANSWERED: &str = "hba-reset-unanswered";
 
 /// Incidents that are open at once; a machine with more failing drives has told enough.
 const MOST_OPEN: usize = 64;
@@ -68,12 +72,36 @@ pub struct Classifier {
     last_scsi: Option<(Device, Option<Device>, u64)>,
     last_ata: Option<(Device, u64)>,
     /// `attempting task abort!` without a device.
-    awaits: Option<(Class, Blame, &'static Rule, Line, At)>,
+    awaits: Option<Awaits>,
+    /// The device of the last command that an adapter named by its address.
+    addressed: Option<(String, Device, Option<Device>)>,
+    /// `rejecting I/O to offline device`, whose disk's name comes with the block layer's record.
+    rejecting: Option<(Device, At)>,
     /// `312 callbacks suppressed`, to be told with the next event.
     suppressed: Option<(u64, At)>,
-    trouble: Option<At>,
+    /// A network is down or has been: what SCSI disks behind it do is explained.
+    network_trouble: Option<At>,
+    /// A slot is empty: what NVMe drives do is explained.
+    slot_trouble: Option<At>,
     attached: Vec<Attached>,
+    excused: Vec<Excused>,
     last_seq: u64,
+}
+
+/// A request that was refused because it cannot be: the same request's error elsewhere in the log is none either.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excused {
+    pub device: Device,
+    pub sector: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Awaits {
+    class: Class,
+    blame: Blame,
+    rule: &'static Rule,
+    line: Line,
+    address: String,
 }
 
 /// What is told of, and with which records.
@@ -91,10 +119,6 @@ impl Classifier {
 
     /// One record more. `time` is what its evidence carries: of arrival when read live, the kernel's otherwise.
     pub fn push(&mut self, record: &Record<'_>, time: Timestamp, out: &mut Vec<Event>) {
-        // What is not the kernel's own anybody can write.
-        if record.facility != 0 {
-            return;
-        }
         let now = At { seq: record.seq, time: record.time };
         if record.seq < self.last_seq {
             self.reboot();
@@ -103,26 +127,34 @@ impl Classifier {
         if self.open_since.is_some() {
             self.expire(now, time, out);
         }
+        // What is not the kernel's own anybody can write: it only counts as distance.
+        if record.facility != 0 {
+            return self.settle(record.seq);
+        }
         let read = rules::table().read(&record.text);
         if self.awaits.is_some() {
-            self.awaited(read.as_ref().map(|(_, said)| said), time, now, out);
+            self.awaited(read.as_ref().map(|(_, said)| said), now, out);
         }
         if let Some((rule, mut said)) = read {
             self.resolve(&mut said, record, now);
             let line = Line { time, text: cut(&record.text) };
             self.apply(&Telling { rule: rule.name, said: &said, line, at: now }, rule, out);
         }
+        self.settle(record.seq);
+    }
+
+    fn settle(&mut self, seq: u64) {
         if self.is_quiet() {
             self.open_since = None;
         } else if self.open_since.is_none() {
-            self.open_since = Some(record.seq);
+            self.open_since = Some(seq);
         }
     }
 
     /// No more records will come: what waited for them is decided as it is.
     pub fn finish(&mut self, time: Timestamp, out: &mut Vec<Event>) {
         let now = At { seq: self.last_seq, time: 0 };
-        self.awaited(None, time, now, out);
+        self.awaited(None, now, out);
         for mut incident in std::mem::take(&mut self.open) {
             self.decide(&mut incident, true, now, time, out);
         }
@@ -139,8 +171,17 @@ impl Classifier {
         std::mem::take(&mut self.attached)
     }
 
+    /// Devices whose errors turned out to be none since the last call: the host asked for what cannot be.
+    pub fn excused(&mut self) -> Vec<Excused> {
+        std::mem::take(&mut self.excused)
+    }
+
     fn is_quiet(&self) -> bool {
-        self.open.is_empty() && self.awaits.is_none() && self.suppressed.is_none() && self.trouble.is_none()
+        self.open.is_empty()
+            && self.awaits.is_none()
+            && self.suppressed.is_none()
+            && self.network_trouble.is_none()
+            && self.slot_trouble.is_none()
     }
 
     /// Names begin anew, and nothing of before is open.
@@ -169,8 +210,10 @@ impl Classifier {
         if self.suppressed.is_some_and(|(_, since)| all || now.is_beyond(since, 10_000_000, 64)) {
             self.suppressed = None;
         }
-        if self.trouble.is_some_and(|since| all || now.is_beyond(since, TROUBLE_MICROS, TROUBLE_RECORDS)) {
-            self.trouble = None;
+        for trouble in [&mut self.network_trouble, &mut self.slot_trouble] {
+            if trouble.is_some_and(|since| all || now.is_beyond(since, TROUBLE_MICROS, TROUBLE_RECORDS)) {
+                *trouble = None;
+            }
         }
         if all {
             self.open_since = None;
@@ -191,10 +234,10 @@ impl Classifier {
                     said.device = device.clone();
                     said.also = also.clone();
                 }
-            } else if let (Part::Ata(_), Some((device, seq))) = (&said.part, &self.last_ata) {
-                if near(*seq) {
-                    said.device = device.clone();
-                }
+            } else if let (Part::Ata(_), Some((device, seq))) = (&said.part, &self.last_ata)
+                && near(*seq)
+            {
+                said.device = device.clone();
             }
         }
         match &said.device {
@@ -208,6 +251,25 @@ impl Classifier {
         if let Some(block) = self.learned.block_name(&said.device) {
             said.also = Some(std::mem::replace(&mut said.device, block));
         }
+        self.rejected(said, now);
+    }
+
+    /// `sd 6:1:8:0: rejecting I/O to offline device`, and then the block layer's `dev sdi`: the two are one (scsi_prep_state_check()).
+    fn rejected(&mut self, said: &mut Said, now: At) {
+        match (&said.device, &said.part) {
+            (Device::Hctl(_), Part::Effect(Class::Removed, _)) => self.rejecting = Some((said.device.clone(), now)),
+            (Device::Block(name), Part::Effect(..)) if name.starts_with("sd") && name::whole(name) == name => {
+                let Some((Device::Hctl(hctl), at)) = self.rejecting.take() else { return };
+                if !now.is_beyond(at, 1_000_000, 3) && self.learned.hctl_of(&said.device).is_none() {
+                    if let Some(incident) = self.open.iter_mut().find(|incident| incident.key == hctl) {
+                        incident.key = name.clone();
+                    }
+                    self.learned.letters(&hctl, name);
+                    said.also = Some(Device::Hctl(hctl));
+                }
+            }
+            _ => {}
+        }
     }
 
     fn apply(&mut self, telling: &Telling<'_>, rule: &'static Rule, out: &mut Vec<Event>) {
@@ -219,8 +281,8 @@ impl Classifier {
                 self.suppressed = Some((*count, telling.at));
                 return;
             }
-            Part::Scsi(Scsi::Awaits(class, blame)) => {
-                self.awaits = Some((*class, *blame, rule, telling.line.clone(), telling.at));
+            Part::Scsi(Scsi::Awaits(class, blame, address)) => {
+                self.awaits = Some(Awaits { class: *class, blame: *blame, rule, line: telling.line.clone(), address: address.clone() });
                 return;
             }
             _ => {}
@@ -233,7 +295,7 @@ impl Classifier {
             || telling.rule.starts_with("qla-loop")
             || telling.rule.starts_with("lpfc-link")
         {
-            self.trouble = Some(telling.at);
+            self.network_trouble = Some(telling.at);
         }
         if telling.rule.starts_with("uas-") {
             let host = match (&said.device, &said.also) {
@@ -283,253 +345,24 @@ impl Classifier {
         Incident::open(key, now)
     }
 
-    fn happen(&mut self, incident: &mut Incident, telling: &Telling<'_>, out: &mut Vec<Event>) {
-        let said = telling.said;
-        let of_filesystem = is_of_filesystem(telling.rule);
-        if !matches!(said.part, Part::Scsi(_)) {
-            self.decide(incident, true, telling.at, telling.line.time, out);
-        }
-        match &said.part {
-            Part::Cause(class, blame) if of_filesystem && incident.excused && *class == Class::FsShutdown => {
-                self.follow(incident, telling, out, Some(*blame))
-            }
-            Part::Cause(class, blame) => {
-                let blame = self.given_up(incident, telling.rule, *class, *blame);
-                let new = !incident.told.has(*class);
-                self.tell(incident, telling, *class, blame, new, out);
-                if let Some((class, blame)) = said.then {
-                    if !incident.told.has(class) {
-                        self.tell(incident, telling, class, blame, true, out);
-                    }
-                }
-            }
-            Part::Each(class, blame) => {
-                incident.sector_seen = false;
-                self.tell(incident, telling, *class, *blame, true, out);
-            }
-            Part::Effect(class, blame) => self.effect(incident, telling, *class, *blame, out),
-            Part::Follow => self.follow(incident, telling, out, None),
-            Part::Excuse => incident.excused = true,
-            Part::Scsi(part) => self.scsi(incident, telling, part, out),
-            Part::Ata(part) => self.ata(incident, telling, *part, out),
-            Part::Suppressed(_) | Part::Learn(_) => {}
-        }
-    }
-
-    /// What became of a failure whose cause may have been told.
-    fn effect(&mut self, incident: &mut Incident, telling: &Telling<'_>, class: Class, blame: Blame, out: &mut Vec<Event>) {
-        if incident.excused {
-            return self.follow(incident, telling, out, None);
-        }
-        let joins = match class {
-            Class::Io => !incident.told.is_empty(),
-            Class::FsError => incident.told.has(Class::FsError) || incident.told.has(Class::FsShutdown),
-            Class::Medium => incident.told.has(Class::Medium) && !(incident.sector_seen && telling.said.sector.is_some()),
-            Class::FsCorruption => incident.told.has(Class::FsCorruption),
-            _ => incident.told.has(class),
-        };
-        if class == Class::Medium && telling.said.sector.is_some() {
-            incident.sector_seen = true;
-        }
-        if joins {
-            self.follow(incident, telling, out, Some(blame));
-        } else {
-            self.tell(incident, telling, class, blame, true, out);
-        }
-    }
-
-    fn follow(&mut self, incident: &mut Incident, telling: &Telling<'_>, out: &mut Vec<Event>, blame: Option<Blame>) {
-        if !incident.told.is_empty() {
-            let latest = incident.latest;
-            self.tell(incident, telling, latest, blame.unwrap_or(Blame::No).min(Blame::Unclear), false, out);
-        }
-    }
-
-    fn scsi(&mut self, incident: &mut Incident, telling: &Telling<'_>, part: &Scsi, out: &mut Vec<Event>) {
-        let fresh = Command { at: telling.at, ..Command::default() };
-        if matches!(part, Scsi::Result { .. }) {
-            self.decide(incident, true, telling.at, telling.line.time, out);
-            incident.command = None;
-            incident.excused = false;
-        }
-        let command = incident.command.get_or_insert(fresh);
-        if command.is_over(telling.at) {
-            *command = fresh;
-        }
-        let mut whole = false;
-        match part {
-            Scsi::Result { host } => command.host = Some(*host),
-            Scsi::Key(key) => {
-                // Another command's, when its `Result` was lost.
-                if command.key.is_some() {
-                    *command = fresh;
-                }
-                command.key = Some(*key);
-            }
-            Scsi::Sense(sense) => command.sense = Some(*sense),
-            Scsi::Cdb { write } => {
-                command.write = Some(*write);
-                whole = command.key.is_some();
-            }
-            Scsi::Names | Scsi::Awaits(..) => {}
-        }
-        let undecided = !command.decided;
-        self.decide(incident, whole, telling.at, telling.line.time, out);
-        if !undecided {
-            self.follow(incident, telling, out, None);
-        }
-    }
-
-    /// Tells what a SCSI command's report says, once it can be said.
-    fn decide(&mut self, incident: &mut Incident, whole: bool, now: At, time: Timestamp, out: &mut Vec<Event>) {
-        let Some(mut command) = incident.command.filter(|command| !command.decided) else { return };
-        let meaning = command.meaning(whole);
-        match meaning {
-            Meaning::Open if !whole => return,
-            Meaning::Open => {}
-            Meaning::Excuse => incident.excused = true,
-            Meaning::Cause(class, blame) => {
-                let device = self.device_of_key(&incident.key);
-                let also = match &self.last_scsi {
-                    Some((name, also, _)) if *name == device => also.clone(),
-                    _ => None,
-                };
-                let said = Said { also, ..Said::new(device, Part::Cause(class, blame)) };
-                let line = incident.first.clone().unwrap_or(Line { time, text: String::new() });
-                let telling = Telling {
-                    rule: if class == Class::Medium { "scsi-sense-medium" } else { "scsi-command-failed" },
-                    said: &said,
-                    line,
-                    at: now,
-                };
-                let again = class == Class::Medium && incident.credit > 0;
-                let new = if class == Class::Medium { !again } else { !incident.told.has(class) };
-                incident.credit = incident.credit.saturating_sub(u32::from(again));
-                incident.sector_seen = incident.sector_seen && !new;
-                self.tell(incident, &telling, class, blame, new, out);
-            }
-        }
-        command.decided = true;
-        incident.command = Some(command);
-    }
-
-    fn device_of_key(&self, key: &str) -> Device {
-        match &self.last_scsi {
-            Some((device, _, _)) if self.learned.key(device) == key => device.clone(),
-            _ => name::any(key).unwrap_or(Device::Unnamed),
-        }
-    }
-
-    fn ata(&mut self, incident: &mut Incident, telling: &Telling<'_>, part: Ata, out: &mut Vec<Event>) {
-        match part {
-            Ata::Exception { .. } => {
-                incident.ata.told = Told::default();
-                incident.excused = false;
-                self.follow(incident, telling, out, None);
-            }
-            Ata::Outcome(class, blame) => {
-                let new = !incident.ata.told.has(class);
-                incident.ata.told.add(class);
-                if new && class == Class::Medium {
-                    incident.credit = 1;
-                    incident.sector_seen = false;
-                }
-                self.tell(incident, telling, class, blame, new, out);
-            }
-            Ata::DeviceError | Ata::Reset => self.follow(incident, telling, out, None),
-            Ata::NotBack => {
-                incident.ata.not_back += 1;
-                self.follow(incident, telling, out, None);
-            }
-            Ata::LinkDown => {
-                incident.ata.link_down = true;
-                self.follow(incident, telling, out, None);
-            }
-            Ata::Works => {
-                incident.ata.not_back = 0;
-                incident.ata.link_down = false;
-                self.follow(incident, telling, out, None);
-            }
-            Ata::Stopped => incident.ata.stopped = true,
-            Ata::Disabled if incident.ata.stopped => {}
-            Ata::Disabled => {
-                // A link that is down may have been unplugged; one that is up with a device that does not answer its resets was not.
-                let silent = !incident.ata.link_down && incident.ata.not_back > 0;
-                let new = !incident.told.has(Class::Removed);
-                self.tell(incident, telling, Class::Removed, if silent { Blame::Yes } else { Blame::Unclear }, new, out);
-            }
-        }
-    }
-
-    /// A controller that is given up after it did not answer has failed; one that was given up at once may be missing a quirk.
-    fn given_up(&self, incident: &Incident, rule: &str, class: Class, blame: Blame) -> Blame {
-        let answered_not = incident.told.has(Class::Timeout);
-        if class == Class::Removed && blame == Blame::Unclear && rule.starts_with("nvme-") && answered_not { Blame::Yes } else { blame }
-    }
-
-    fn tell(&mut self, incident: &mut Incident, telling: &Telling<'_>, class: Class, blame: Blame, new: bool, out: &mut Vec<Event>) {
-        let said = telling.said;
-        let suppressed = if is_rate_limited(telling.rule) { self.suppressed.take().map_or(0, |(count, _)| count) } else { 0 };
-        incident.told.add(class);
-        if new {
-            incident.latest = class;
-        }
-        let first = incident.first.take().filter(|_| new).unwrap_or_else(|| telling.line.clone());
-        let records = std::mem::take(&mut incident.untold).max(u64::from(new));
-        out.push(Event {
-            seq: telling.at.seq,
-            class,
-            blame: self.blame(class, blame, &said.device),
-            device: said.device.clone(),
-            also: said.also.iter().cloned().collect(),
-            count: u64::from(new),
-            records,
-            suppressed,
-            sectors: said.sector.into_iter().collect(),
-            more_sectors: 0,
-            operation: said.operation,
-            corrected: said.corrected,
-            rule: telling.rule.to_owned(),
-            first,
-            last: telling.line.clone(),
-        });
-    }
-
-    /// What is behind a bridge, a network or a program is never blamed for not answering, nor is a drive whose way is in trouble.
-    fn blame(&self, class: Class, blame: Blame, device: &Device) -> Blame {
-        let way = matches!(class, Class::Timeout | Class::Transport | Class::Reset | Class::Removed);
-        match self.learned.kind_of(device) {
-            Kind::Direct if self.trouble.is_some() && (way || class == Class::Io) => Blame::No,
-            Kind::Direct => blame,
-            _ if way => Blame::No,
-            _ => blame.min(Blame::Unclear),
-        }
-    }
-
-    fn is_none_of_ours(&self, said: &Said, text: &str) -> bool {
-        let never = |device: &Device| match device {
-            Device::Block(name) => name::is_never_a_drive(name) && !self.scope.admits(name::whole(name)),
-            _ => false,
-        };
-        never(&said.device)
-            || said.also.as_ref().is_some_and(never)
-            || ["sr ", "st ", "ses ", "ch ", "osst "].iter().any(|driver| text.starts_with(driver))
-            || self.learned.kind_of(&said.device) == Kind::Other
-    }
-
     /// `attempting task abort!`: the command's record comes next, or what comes next is something else.
-    fn awaited(&mut self, next: Option<&Said>, time: Timestamp, now: At, out: &mut Vec<Event>) {
-        let Some((class, blame, rule, line, at)) = self.awaits.take() else { return };
+    fn awaited(&mut self, next: Option<&Said>, now: At, out: &mut Vec<Event>) {
+        let Some(Awaits { class, blame, rule, line, address }) = self.awaits.take() else { return };
         let mut said = match next {
             Some(next) if matches!(next.part, Part::Scsi(_)) && matches!(next.device, Device::Hctl(_) | Device::Block(_)) => {
                 Said { also: next.also.clone(), ..Said::new(next.device.clone(), Part::Cause(class, blame)) }
             }
-            _ => Said::new(Device::Unnamed, Part::Cause(class, blame)),
+            _ => match &self.addressed {
+                Some((known, device, also)) if *known == address && !address.is_empty() => {
+                    Said { also: also.clone(), ..Said::new(device.clone(), Part::Cause(class, blame)) }
+                }
+                _ => Said::new(Device::Unnamed, Part::Cause(class, blame)),
+            },
         };
+        self.addressed = Some((address, said.device.clone(), said.also.clone()));
         if let Some(block) = self.learned.block_name(&said.device) {
             said.also = Some(std::mem::replace(&mut said.device, block));
         }
-        let _ = (time, at);
         self.apply(&Telling { rule: rule.name, said: &said, line, at: now }, rule, out);
     }
 
@@ -547,10 +380,10 @@ impl Classifier {
             Learn::Host { host, driver } => self.learned.host(*host, driver),
             Learn::Port(port) => self.learned.port(*port),
             Learn::Same => {
-                if let (Device::Ata { port, .. }, Some(Device::Hctl(hctl))) = (&said.device, &said.also) {
-                    if let Some(host) = learned::host_of(hctl) {
-                        self.learned.same(*port, host);
-                    }
+                if let (Device::Ata { port, .. }, Some(Device::Hctl(hctl))) = (&said.device, &said.also)
+                    && let Some(host) = learned::host_of(hctl)
+                {
+                    self.learned.same(*port, host);
                 }
             }
             Learn::Model(model) => {
@@ -571,7 +404,12 @@ impl Classifier {
                     self.open.push(incident);
                 }
             }
-            Learn::Unplugged(_) | Learn::SlotEmptied | Learn::PathTrouble => self.trouble = Some(telling.at),
+            Learn::SlotEmptied => self.slot_trouble = Some(telling.at),
+            Learn::Unplugged(path) => {
+                if let Some(host) = self.learned.usb_host(path) {
+                    self.learned.kind(&Device::ScsiHost(host), Kind::Usb);
+                }
+            }
             Learn::Guest => self.learned.guest = true,
             Learn::Boot => self.reboot(),
         }

@@ -9,6 +9,10 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use crate::model::kernel::classify::BY_SOFTWARE;
+use crate::model::kernel::classify::Excused;
+use crate::model::kernel::classify::UNANSWERED;
+use crate::model::kernel::classify::WITHOUT_PLACE;
 use crate::model::kernel::event::Blame;
 use crate::model::kernel::event::Class;
 use crate::model::kernel::event::Device;
@@ -37,6 +41,12 @@ pub struct Record {
     blame: Option<Blame>,
     offlined: bool,
     thrown_out: bool,
+    unanswered: bool,
+    /// Its words are those of a program that plays a disk.
+    by_software: bool,
+    without_place: bool,
+    /// ATA's or NVMe's own status, which no target in software forwards.
+    own_word: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -44,6 +54,7 @@ pub struct Tally {
     devices: BTreeMap<String, Record>,
     /// Other names of the same device.
     names: BTreeMap<String, String>,
+    excused: BTreeMap<String, BTreeSet<u64>>,
 }
 
 impl Tally {
@@ -53,6 +64,30 @@ impl Tally {
             return self.devices.entry(Device::Unnamed.to_string()).or_default().add(event);
         }
         self.devices.entry(key).or_default().add(event);
+    }
+
+    /// Errors without a cause, of a device that refuses what cannot be: the same refusals, whose reasons were not printed.
+    pub fn forget_excused(&mut self) -> Vec<(String, u64)> {
+        let only_io = |record: &Record| record.classes.iter().all(|(class, count)| *class == Class::Io || *count == 0);
+        let refused = |name: &str, sectors: &BTreeSet<u64>| {
+            self.devices.get(name).is_some_and(|record| only_io(record) && record.sectors.is_subset(sectors))
+        };
+        let gone: Vec<String> =
+            self.excused.iter().filter(|(name, sectors)| refused(name, sectors)).map(|(name, _)| name.clone()).collect();
+        let count = |record: Record| record.classes.values().sum();
+        gone.into_iter().filter_map(|name| self.devices.remove(&name).map(|record| (name, count(record)))).collect()
+    }
+
+    pub fn excuse(&mut self, excused: &Excused) {
+        let Device::Block(name) = &excused.device else { return };
+        let name = name::whole(name);
+        if self.excused.len() >= MOST_DEVICES && !self.excused.contains_key(name) {
+            return;
+        }
+        let sectors = self.excused.entry(name.to_owned()).or_default();
+        if sectors.len() < MOST_SECTORS {
+            sectors.extend(excused.sector);
+        }
     }
 
     pub fn devices(&self) -> impl Iterator<Item = (&str, &Record)> {
@@ -100,6 +135,10 @@ impl Record {
         }
         self.offlined |= event.blame == Blame::Unclear && event.rule.starts_with("scsi-offlined");
         self.thrown_out |= event.rule.starts_with("md-failed");
+        self.unanswered |= event.rule == UNANSWERED && event.blame == Blame::Unclear;
+        self.own_word |= event.blame == Blame::Yes && (event.rule.starts_with("ata-") || event.rule.starts_with("nvme-"));
+        self.by_software |= event.rule == BY_SOFTWARE;
+        self.without_place |= event.rule == WITHOUT_PLACE;
     }
 
     fn join(&mut self, other: Record) {
@@ -111,6 +150,10 @@ impl Record {
         self.blame = self.blame.max(other.blame);
         self.offlined |= other.offlined;
         self.thrown_out |= other.thrown_out;
+        self.unanswered |= other.unanswered;
+        self.own_word |= other.own_word;
+        self.by_software |= other.by_software;
+        self.without_place |= other.without_place;
     }
 
     pub fn fault(&self, name: &str) -> Fault {
@@ -118,8 +161,10 @@ impl Record {
             return Fault::No;
         }
         match self.blame {
+            Some(Blame::Yes) if !self.own_word && (self.by_software || self.without_place) => Fault::Unclear,
             Some(Blame::Yes) => Fault::Yes,
             Some(Blame::Unclear) if self.offlined && self.thrown_out => Fault::Yes,
+            Some(Blame::Unclear) if self.unanswered => Fault::Yes,
             Some(Blame::Unclear) => Fault::Unclear,
             Some(Blame::No) | None => Fault::No,
         }

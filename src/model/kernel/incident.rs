@@ -38,6 +38,10 @@ pub struct Incident {
     pub sector_seen: bool,
     /// libata has told of a medium error, and the SCSI layer will tell of it again.
     pub credit: u32,
+    /// The adapter has reset the device, and that did not help.
+    pub device_reset: bool,
+    /// The record of the undecided command that says the most.
+    pub decisive: Option<Line>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,12 +83,19 @@ pub struct Command {
     pub key: Option<u8>,
     pub sense: Option<AddSense>,
     pub write: Option<bool>,
+    /// First block and number of blocks.
+    pub place: Option<(u64, u64)>,
+    /// It is the one that asks whether the drive has started.
+    pub probe: bool,
     pub decided: bool,
 }
 
 impl Command {
     /// `whole`: nothing more will be said.
     pub fn meaning(&self, whole: bool) -> Meaning {
+        if self.probe {
+            return Meaning::Excuse;
+        }
         if let Some(Meaning::Cause(class, blame)) = self.host.map(sense::of_host_byte) {
             return Meaning::Cause(class, blame);
         }
@@ -113,6 +124,18 @@ impl Command {
                 None => Meaning::Open,
             },
         }
+    }
+
+    /// A medium error somewhere in a large request, said to be at its very start: no place was given with the sense data (sd_done() counts
+    /// what is good before it), as drives do and targets in software do not.
+    pub fn is_without_place(&self, sector: Option<u64>) -> bool {
+        let Some((first, blocks)) = self.place else { return false };
+        blocks >= 1024 && (sector == Some(first) || sector == first.checked_mul(8))
+    }
+
+    /// "Unrecovered read error" (11h/00h) to a write: what targets in software answer to everything. libata says 11h/04h for UNC.
+    pub fn is_by_software(&self) -> bool {
+        matches!(self.key, Some(3) | None) && self.sense == Some(AddSense::Code(0x11, 0)) && self.write == Some(true)
     }
 
     pub fn is_over(&self, now: At) -> bool {
@@ -145,6 +168,8 @@ impl Incident {
             excused: false,
             sector_seen: false,
             credit: 0,
+            device_reset: false,
+            decisive: None,
         }
     }
 

@@ -73,10 +73,11 @@ impl Learned {
         if let Some(kind) = kind {
             self.kind(&Device::ScsiHost(host), kind);
         }
-        if let Some(path) = driver.split_whitespace().nth(1).and_then(|path| path.split(':').next()) {
-            if kind == Some(Kind::Usb) && self.usb.len() < MOST {
-                self.usb.insert(path.to_owned(), host);
-            }
+        if let Some(path) = driver.split_whitespace().nth(1).and_then(|path| path.split(':').next())
+            && kind == Some(Kind::Usb)
+            && self.usb.len() < MOST
+        {
+            self.usb.insert(path.to_owned(), host);
         }
         if ["ata", "ahci", "piix"].iter().any(|word| driver.contains(word)) {
             if self.unmatched.len() >= 256 {
@@ -116,14 +117,15 @@ impl Learned {
     }
 
     pub fn kind_of(&self, device: &Device) -> Kind {
-        if let Device::Block(name) = device {
-            if name::is_virtual(name) {
-                return Kind::Virtual;
-            }
+        if let Device::Block(name) = device
+            && name::is_virtual(name)
+        {
+            return Kind::Virtual;
         }
         let key = self.key(device);
         let by_host = self.hctl_of(device).and_then(|hctl| host_of(&hctl)).and_then(|host| self.kinds.get(&host_key(host)));
-        let own = self.kinds.get(&key);
+        // What was learnt before the letters were given.
+        let own = self.kinds.get(&key).max(self.hctl_of(device).and_then(|hctl| self.kinds.get(&hctl)));
         match own.max(by_host) {
             Some(kind) => *kind,
             None if self.guest => Kind::Virtual,
@@ -131,7 +133,7 @@ impl Learned {
         }
     }
 
-    fn hctl_of(&self, device: &Device) -> Option<String> {
+    pub fn hctl_of(&self, device: &Device) -> Option<String> {
         match device {
             Device::Hctl(hctl) => Some(hctl.clone()),
             Device::Block(name) => {

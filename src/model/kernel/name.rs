@@ -57,10 +57,9 @@ fn leading(first: &str, rest: &str) -> Device {
     }
     if let Some(device) =
         rest.split_once('[').and_then(|(before, after)| (before.len() < 40).then_some(after)).and_then(|after| after.split_once(']'))
+        && is_disk(device.0)
     {
-        if is_disk(device.0) {
-            return block(device.0).unwrap_or(Device::Unnamed);
-        }
+        return block(device.0).unwrap_or(Device::Unnamed);
     }
     pci(rest).unwrap_or(Device::Unnamed)
 }

@@ -24,6 +24,7 @@ use aho_corasick::AhoCorasick;
 
 use crate::model::kernel::said::Rule;
 use crate::model::kernel::said::Said;
+use crate::model::kernel::said::Says;
 
 const TABLES: [&[Rule]; 14] = [
     scsi::RULES,
@@ -42,7 +43,7 @@ const TABLES: [&[Rule]; 14] = [
     other::RULES,
 ];
 
-pub struct Table {
+pub(super) struct Table {
     rules: Vec<&'static Rule>,
     /// One pass over the text finds all needles. None cannot be: a test builds it.
     needles: Option<AhoCorasick>,
@@ -54,8 +55,13 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     Table { rules, needles }
 });
 
-pub fn table() -> &'static Table {
+pub(super) fn table() -> &'static Table {
     &TABLE
+}
+
+/// Name, text that is looked for, and where the kernel prints it: of every row.
+pub fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    table().rules.iter().map(|rule| (rule.name, rule.needle, rule.kernel))
 }
 
 impl Table {
@@ -74,7 +80,7 @@ impl Table {
             if !start.starts_with(rule.under) {
                 continue;
             }
-            if matches!(rule.says, crate::model::kernel::said::Says::Harmless) {
+            if matches!(rule.says, Says::Harmless) {
                 return None;
             }
             if let Some(said) = rule.read(text, position) {

@@ -82,13 +82,18 @@ pub enum Scsi {
     Key(u8),
     /// Additional sense, by its words or by its numbers.
     Sense(AddSense),
+    /// `place`: first block and number of blocks, in the drive's own unit.
     Cdb {
         write: bool,
+        place: Option<(u64, u64)>,
     },
     /// `[sdX] ` and nothing else, `Unhandled sense code`: the device of the lines to come (3.10).
     Names,
+    /// `Unit Not Ready`: the sense data that follow are of the start.
+    Probe,
     /// `attempting task abort!` and the like, which names the device on the next line or not at all.
-    Awaits(Class, Blame),
+    /// The command's address is kept: it may be named once and told of again.
+    Awaits(Class, Blame, String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,8 +146,6 @@ pub enum Learn {
     Unplugged(String),
     /// `pciehp: Slot(7): Card not present`: what is below has been taken out.
     SlotEmptied,
-    /// `iscsi`: the way is in trouble, and what follows on other records is its doing.
-    PathTrouble,
     /// A guest of a hypervisor: its drives are not drives.
     Guest,
     /// `Linux version`: everything begins anew.

@@ -112,7 +112,7 @@ pub fn of_sense(key: Option<u8>, sense: AddSense, write: Option<bool>) -> Meanin
     };
     match (key, asc, ascq) {
         // A drive that cannot write says so with 0Ch. "Unrecovered read error" to a write is what targets in software answer to everything.
-        (Some(0x3), 0x11, _) if write == Some(true) => Meaning::Cause(Class::Medium, Blame::Unclear),
+        (Some(0x3), 0x11, 0x00) if write == Some(true) => Meaning::Cause(Class::Medium, Blame::Unclear),
         (Some(0x3 | 0x4), _, _) => Meaning::Cause(Class::Medium, Blame::Yes),
         // Becoming ready, stopped by a command, formatting, sanitizing, power-save states, no medium: no failure.
         (Some(0x2), 0x04, 0x01 | 0x02 | 0x04 | 0x05 | 0x07 | 0x08 | 0x09 | 0x0b | 0x0c | 0x11 | 0x1a | 0x1b | 0x1c | 0x1d) => {

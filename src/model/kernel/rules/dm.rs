@@ -42,6 +42,13 @@ pub const RULES: &[Rule] = &[
         "drivers/md/dm-thin.c notify_of_pool_mode_change(); 3.10-6.18",
     ),
     rule(
+        "dm-thin-no-space",
+        "device-mapper: thin",
+        "switching pool to out-of-data-space (error IO)",
+        Cause(ReadOnly, No),
+        "drivers/md/dm-thin.c notify_of_pool_mode_change(): writes that need room are refused; 4.3-6.18",
+    ),
+    rule(
         "dm-thin-check",
         "device-mapper: thin",
         "failed to set 'needs_check'",

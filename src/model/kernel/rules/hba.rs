@@ -194,7 +194,12 @@ fn awaits(text: &Text<'_>, class: Class, blame: Blame) -> Option<Said> {
     let said = Said::of(text, Part::Cause(class, blame));
     // `mpt2sas3: attempting task abort! scmd(…)`: the next record is the command's, with its device.
     let named = matches!(said.device, Device::Hctl(_) | Device::Block(_));
-    Some(if named { said } else { Said::new(Device::Unnamed, Part::Scsi(Scsi::Awaits(class, blame))) })
+    Some(if named { said } else { Said::new(Device::Unnamed, Part::Scsi(Scsi::Awaits(class, blame, address(text.after)))) })
+}
+
+/// `scmd(ffff8814605d2100)`, `(sc=ffff88061db32a00)`
+fn address(text: &str) -> String {
+    text.split_once('(').and_then(|(_, rest)| rest.split_once(')')).map(|(inside, _)| inside.chars().take(40).collect()).unwrap_or_default()
 }
 
 fn abort(text: &Text<'_>) -> Option<Said> {

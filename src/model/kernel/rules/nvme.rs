@@ -158,10 +158,10 @@ fn timeout(text: &Text<'_>) -> Option<Said> {
     Some(Said { then, ..Said::of(text, part) })
 }
 
-/// CSTS.RDY does not follow CC.EN within CAP.TO: the controller's own failure, unless it is not on the bus at all (all ones).
+/// CSTS.RDY does not follow CC.EN within CAP.TO, the controller's own limit: its failure, unless it is not on the bus at all (all ones).
 fn not_ready(text: &Text<'_>) -> Option<Said> {
     let absent = text.after.to_ascii_lowercase().contains("csts=0xffffffff");
-    Some(Said::of(text, Part::Cause(Reset, if absent { Unclear } else { Yes })))
+    Some(Said::of(text, Part::Cause(Timeout, if absent { Unclear } else { Yes })))
 }
 
 /// -ENODEV, -EIO and -ETIMEDOUT are of a drive that does not answer; the rest is a driver that refuses it (-EINVAL: a quirk is missing).

@@ -40,6 +40,14 @@ pub const RULES: &[Rule] = &[
     rule("slot-button", "pcieport", "ttention button pressed", Read(slot), "drivers/pci/hotplug/pciehp_ctrl.c; 3.10-6.18"),
     rule("guest", "Hypervisor detected: ", "Hypervisor detected: ", Read(guest), "arch/x86/kernel/cpu/hypervisor.c; 3.10-6.18"),
     rule("guest-kvm", "Booting paravirtualized kernel on ", "on KVM", Read(guest), "arch/x86/kernel/paravirt.c; 3.10-6.18"),
+    rule("guest-dmi", "DMI: ", "DMI: ", Read(dmi), "arch/x86/kernel/setup.c, drivers/firmware/dmi_scan.c dmi_scan_machine(); 3.10-6.18"),
+    rule(
+        "scsi-host",
+        "scsi",
+        "scsi",
+        Read(host),
+        "drivers/scsi/hosts.c scsi_add_host(): `scsi6 : ahci`, since 3.18 `scsi host6: ahci`; 3.10-6.18",
+    ),
     rule("boot", "Linux version ", "Linux version ", Read(boot), "init/version.c linux_banner; 3.10-6.18"),
 ];
 
@@ -51,6 +59,32 @@ fn guest(_: &Text<'_>) -> Option<Said> {
     Some(Said::new(Device::Unnamed, Part::Learn(Learn::Guest)))
 }
 
+/// The machine's name and maker.
+fn dmi(text: &Text<'_>) -> Option<Said> {
+    let made = [
+        "QEMU",
+        "VMware",
+        "VirtualBox",
+        "Virtual Machine",
+        "Bochs",
+        "KVM",
+        "Xen",
+        "Google Compute Engine",
+        "OpenStack",
+        "RHEV",
+        "Nutanix AHV",
+    ];
+    made.iter().any(|name| text.after.contains(name)).then(|| Said::new(Device::Unnamed, Part::Learn(Learn::Guest)))
+}
+
 fn boot(_: &Text<'_>) -> Option<Said> {
     Some(Said::new(Device::Unnamed, Part::Learn(Learn::Boot)))
+}
+
+/// Last of all rows: adapters' own words begin so too.
+fn host(text: &Text<'_>) -> Option<Said> {
+    let (head, driver) = text.all.trim_start().split_once(": ").or_else(|| text.all.trim_start().split_once(" : "))?;
+    let head = head.strip_prefix("scsi")?.trim();
+    let host = head.strip_prefix("host").unwrap_or(head).parse().ok()?;
+    Some(Said::new(Device::ScsiHost(host), Part::Learn(Learn::Host { host, driver: driver.chars().take(80).collect() })))
 }

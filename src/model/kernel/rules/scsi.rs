@@ -2,7 +2,6 @@
 
 use crate::model::kernel::event::Blame::*;
 use crate::model::kernel::event::Class::*;
-use crate::model::kernel::event::Device;
 use crate::model::kernel::name;
 use crate::model::kernel::said::Kind;
 use crate::model::kernel::said::Learn;
@@ -79,12 +78,17 @@ pub const RULES: &[Rule] = &[
         Cause(Timeout, Unclear),
         "drivers/scsi/scsi_lib.c scsi_softirq_done(); 3.10-5.15",
     ),
+    rule(
+        "scsi-unit-not-ready",
+        "sd ",
+        "] Unit Not Ready",
+        Read(probe),
+        "drivers/scsi/sd.c sd_spinup_disk(): what a drive says while it starts; 3.10-6.18",
+    ),
     rule("scsi-killing", "sd ", "killing request", Follow, "drivers/scsi/scsi_lib.c scsi_kill_request(); up to 4.20"),
     rule("scsi-partial", "sd ", "Unaligned partial completion", Follow, "drivers/scsi/sd.c sd_done(); 3.15-6.18"),
     rule("scsi-stopping", "sd ", "Stopping disk", Follow, "drivers/scsi/sd.c sd_shutdown(); 3.10-6.18"),
     rule("scsi-attached", "sd ", "] Attached SCSI ", Read(attached), "drivers/scsi/sd.c sd_probe(); 3.10-6.18"),
-    rule("scsi-host", "scsi", " : ", Read(host), "drivers/scsi/hosts.c scsi_add_host(): `scsi6 : ahci`; up to 3.17"),
-    rule("scsi-host-name", "scsi host", ": ", Read(host), "drivers/scsi/hosts.c scsi_add_host(): `scsi host6: ahci`; 3.18-6.18"),
     rule("scsi-tape", "scsi ", ": Sequential-Access ", Read(not_a_disk), "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18"),
     rule("scsi-cdrom", "scsi ", ": CD-ROM ", Read(not_a_disk), "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18"),
     rule("scsi-enclosure", "scsi ", ": Enclosure ", Read(not_a_disk), "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18"),
@@ -121,25 +125,36 @@ fn number_sense(text: &Text<'_>) -> Option<Said> {
 
 /// `CDB: Read(10) 28 00 …`, `CDB: opcode=0x2a 2a 00 …`, `CDB: Read(10): 28 00 …` (3.x), `CDB: \ncdb[0]=0x28: 28 00 …` (3.x, numeric)
 fn command(text: &Text<'_>) -> Option<Said> {
-    let write = text.after.starts_with("Write")
-        || ["0x2a", "0x8a", "0xaa", "0x0a", "0xa "]
-            .iter()
-            .any(|code| text.after.strip_prefix("opcode=").is_some_and(|rest| rest.starts_with(code)));
-    Some(Said::of(text, Part::Scsi(Scsi::Cdb { write })))
+    let mut bytes = [0_u8; 16];
+    let mut known = 0;
+    for word in text.after.split_whitespace().filter(|word| word.len() == 2) {
+        match (u8::from_str_radix(word, 16), bytes.get_mut(known)) {
+            (Ok(byte), Some(place)) => *place = byte,
+            _ => break,
+        }
+        known += 1;
+    }
+    let number = |range: std::ops::Range<usize>| bytes[range].iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    let (write, place) = match bytes[0] {
+        0x28 | 0xa8 => (false, Some((number(2..6), if bytes[0] == 0x28 { number(7..9) } else { number(6..10) }))),
+        0x2a | 0xaa => (true, Some((number(2..6), if bytes[0] == 0x2a { number(7..9) } else { number(6..10) }))),
+        0x88 => (false, Some((number(2..10), number(10..14)))),
+        0x8a => (true, Some((number(2..10), number(10..14)))),
+        _ => (text.after.starts_with("Write"), None),
+    };
+    Some(Said::of(text, Part::Scsi(Scsi::Cdb { write, place: place.filter(|_| known >= 10) })))
 }
 
 fn names(text: &Text<'_>) -> Option<Said> {
     Some(Said::of(text, Part::Scsi(Scsi::Names)))
 }
 
-fn attached(text: &Text<'_>) -> Option<Said> {
-    Some(Said::of(text, Part::Learn(Learn::Attached)))
+fn probe(text: &Text<'_>) -> Option<Said> {
+    Some(Said::of(text, Part::Scsi(Scsi::Probe)))
 }
 
-fn host(text: &Text<'_>) -> Option<Said> {
-    let head = text.before.strip_prefix("scsi")?.trim();
-    let host = head.strip_prefix("host").unwrap_or(head).parse().ok()?;
-    Some(Said::new(Device::ScsiHost(host), Part::Learn(Learn::Host { host, driver: text.after.chars().take(80).collect() })))
+fn attached(text: &Text<'_>) -> Option<Said> {
+    Some(Said::of(text, Part::Learn(Learn::Attached)))
 }
 
 fn not_a_disk(text: &Text<'_>) -> Option<Said> {

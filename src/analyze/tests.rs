@@ -1,0 +1,187 @@
+//! One incident in every text form says the same.
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use proptest::prelude::*;
+
+use crate::analyze::answer::KernelLog;
+use crate::analyze::form;
+use crate::analyze::form::Form;
+use crate::analyze::input::Lines;
+use crate::analyze::log::Log;
+
+const ONE: &str = "blk_update_request: critical medium error, dev sda, sector 2048";
+
+fn read(bytes: &[u8]) -> KernelLog {
+    let mut log = Log::new();
+    log.read(&mut Lines::new(bytes)).unwrap();
+    log.answer("x".to_owned())
+}
+
+fn classes(text: &str) -> String {
+    read(text.as_bytes()).classes.iter().map(|(class, count)| format!("{count} {}", class.name())).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn every_form_is_read() {
+    for prefix in [
+        "",
+        "kernel: ",
+        "[   12.345678] ",
+        "[    1.345678] [  T665] ",
+        "[    1.345678][   C36] ",
+        "[81.448128][   T64] ",
+        "<3>[   12.345678] ",
+        "kern  :err   : [   12.345678] ",
+        "kern  :info  : [Jan13 04:31] [Tue Jan 13 04:31:07 2026] [T10489] ",
+        "kern  :info  : [  +0.010370] ",
+        "[  +0.000041] ",
+        "[Apr26 15:05] ",
+        "[Sun Apr 26 15:05:30 2020] ",
+        "[pon sty  3 12:00:01 2022] ",
+        "2023-11-08T17:30:08,185075+01:00 ",
+        "Nov  7 16:01:25 host kernel: [ 6443.812345] ",
+        "Nov 18 10:34:17 kernel: ",
+        "set 03 13:04:29 host kernel: ",
+        "Apr 16 07:07:38 -worker-02 kernel: [33713.705839] ",
+        "2023-11-08T17:30:08.185075+01:00 host kernel: [  670.825988] ",
+        "2023-11-08T17:30:08+0100 host kernel: ",
+        "Wed 2020-12-02 21:55:55 CET host kernel: ",
+        "1606945555.868531 host kernel: ",
+        "[   12.345678] host kernel: ",
+        "Nov 26 19:20:56 localhost vmunix: [5117520.484302] ",
+        "<3>1 2020-12-02T21:55:55.868531+01:00 host kernel - - - ",
+        "<3>Nov  7 16:01:25 host kernel: ",
+        "> [   12.345678] ",
+        "> > Nov  7 16:01:25 host kernel: [ 6443.8] ",
+        "\t[   12.345678] ",
+        "6,492,22048412,-;",
+        "6,492,22048412,-,caller=T1;",
+    ] {
+        assert_eq!(classes(&format!("{prefix}{ONE}\n")), "1 medium", "{prefix}");
+        assert_eq!(classes(&format!("{prefix}{ONE}\r\n")), "1 medium", "{prefix}");
+    }
+}
+
+#[test]
+fn what_programs_wrote_is_not_the_kernels_word() {
+    for prefix in [
+        "Nov  7 16:01:25 host smartd[812]: ",
+        "Nov  7 16:01:25 host sudo: ",
+        "2023-11-08T17:30:08.185075+01:00 host forger[1]: ",
+        "[   12.345678] systemd[1]: ",
+        "[   12.345678] host systemd[1]: ",
+        "<11>1 2020-12-02T21:55:55.868531+01:00 host kernel - - - ",
+        "user  :err   : [   12.345678] ",
+        "12,339,5140900,-;",
+        "Nov  7 16:01:25 host logger: kernel: ",
+    ] {
+        assert_eq!(classes(&format!("{prefix}{ONE}\n")), "", "{prefix}");
+    }
+}
+
+#[test]
+fn journald_exports_its_records_in_two_forms() {
+    let json = format!(r#"{{"_TRANSPORT":"kernel","MESSAGE":"{ONE}","_SOURCE_MONOTONIC_TIMESTAMP":"123","_BOOT_ID":"a"}}"#);
+    assert_eq!(classes(&json), "1 medium");
+    assert_eq!(classes(&json.replace("kernel", "syslog")), "");
+    let bytes: Vec<String> = ONE.bytes().map(|byte| byte.to_string()).collect();
+    assert_eq!(classes(&format!(r#"{{"_TRANSPORT":"kernel","MESSAGE":[{}]}}"#, bytes.join(","))), "1 medium");
+    let export = |transport: &str| {
+        format!(
+            "__CURSOR=s=1\n__REALTIME_TIMESTAMP=1\n_BOOT_ID=a\n_TRANSPORT={transport}\nMESSAGE={ONE}\n\n__CURSOR=s=2\n_TRANSPORT=kernel\nMESSAGE=x\n\n"
+        )
+    };
+    assert_eq!(classes(&export("kernel")), "1 medium");
+    assert_eq!(classes(&export("syslog")), "");
+    let mut binary = b"__CURSOR=s=1\n_TRANSPORT=kernel\nMESSAGE\n".to_vec();
+    binary.extend_from_slice(&(ONE.len() as u64).to_le_bytes());
+    binary.extend_from_slice(ONE.as_bytes());
+    binary.extend_from_slice(b"\n_BOOT_ID=a\n\n");
+    assert_eq!(read(&binary).classes.len(), 1);
+}
+
+#[test]
+fn a_record_over_several_lines_and_in_rsyslogs_spelling() {
+    let begin = "[1.1] ata1.00: exception Emask 0x0 SAct 0x1 SErr 0x0 action 0x0\n[1.2] ata1.00: failed command: READ FPDMA QUEUED\n[1.3] ata1.00: cmd 60/08:00:00:00:00/00:00:00:00:00/40 tag 0 ncq dma 4096 in";
+    let end = "res 41/40:00:00:00:00/00:00:00:00:00/00 Emask 0x409 (media error) <F>\n";
+    for between in ["\n         ", "\n[1.3]          ", "#012         ", "\n> "] {
+        assert_eq!(classes(&format!("{begin}{between}{end}")), "1 medium", "{between:?}");
+    }
+}
+
+#[test]
+fn names_begin_anew_with_each_boot() {
+    let boots = |between: &str| {
+        format!(
+            "[100.5] scsi host6: usb-storage 1-1:1.0\n[101.5] sd 6:0:0:0: [sda] Attached SCSI disk\n{between}[0.5] critical medium error, dev sda, sector 8 op 0x0:(READ) flags 0x0\n"
+        )
+    };
+    for between in ["-- Boot 3f2b --\n", "-- Reboot --\n", "[0.0] Linux version 6.1.0\n", ""] {
+        let answer = read(boots(between).as_bytes());
+        assert_eq!(answer.devices[0].drive_fault, crate::model::kernel::fault::Fault::Yes, "{between:?}");
+    }
+}
+
+#[test]
+fn junk_long_lines_and_wrong_encodings_are_passed_over() {
+    let mut text = vec![b'x'; 3 << 20];
+    text.push(b'\n');
+    text.extend((0..=255_u8).cycle().take(100_000));
+    text.extend_from_slice(b"\n\xff\xfe[1.0] ");
+    text.extend_from_slice(ONE.as_bytes());
+    text.extend_from_slice(b"\n[1.0] \xe4\xf6\n[2.0] ");
+    text.extend_from_slice(ONE.as_bytes());
+    assert_eq!(read(&text).classes.len(), 1);
+}
+
+#[test]
+fn a_packed_file_is_unpacked() {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(format!("[1.0] {ONE}\n").as_bytes()).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), packed.finish().unwrap()).unwrap();
+    let answer = crate::analyze::kernel_log(&crate::analyze::Source::File(file.path().to_owned())).unwrap();
+    assert_eq!(answer.classes.len(), 1);
+}
+
+#[test]
+fn an_answer_has_the_promised_shape() {
+    let answer = read(format!("[1.0] {ONE}\n").as_bytes());
+    insta::assert_snapshot!(serde_json::to_string(&answer).unwrap(), @r#"{"file":"x","records":1,"classes":{"medium":1},"driveFault":"yes","devices":[{"device":"sda","classes":{"medium":1},"driveFault":"yes","distinctSectors":1,"suppressed":0}],"events":[{"line":1,"class":"medium","device":"sda","text":"blk_update_request: critical medium error, dev sda, sector 2048"}]}"#);
+    insta::assert_snapshot!(serde_json::to_string(&read(b"[1.0] Linux is up\n")).unwrap(), @r#"{"file":"x","records":1,"classes":{},"driveFault":"no","devices":[],"events":[]}"#);
+}
+
+#[test]
+fn times_are_read_where_there_are_any() {
+    let time = |line: &str| match form::read(line) {
+        Form::Kernel { kernel_time, wall, .. } => kernel_time.or(wall),
+        _ => None,
+    };
+    assert_eq!(time("[   12.345678] x"), Some(12_345_678));
+    assert_eq!(time("Nov  7 16:01:25 host kernel: x"), Some((((7 * 24 + 16) * 60 + 1) * 60 + 25) * 1_000_000));
+    assert_eq!(time("x"), None);
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        read(&bytes);
+    }
+
+    #[test]
+    fn no_line_makes_the_forms_panic(line in "(\\[|<[0-9]|kern :|Nov 7 |2020-12-02T|kernel|\\PC){0,20}") {
+        let _ = form::read(&line);
+    }
+
+    /// How the bytes arrive does not matter.
+    #[test]
+    fn in_pieces_as_whole(size in 1_usize..50) {
+        let text = format!("[1.0] {ONE}\r\n\n[2.0] x\n6,1,2,-;{ONE}\n SUBSYSTEM=scsi\n");
+        let mut log = Log::new();
+        log.read(&mut Lines::new(std::io::BufReader::with_capacity(size, text.as_bytes()))).unwrap();
+        prop_assert_eq!(serde_json::to_string(&log.answer("x".to_owned())).unwrap(), serde_json::to_string(&read(text.as_bytes())).unwrap());
+    }
+}

@@ -1,0 +1,53 @@
+//! One line a form: what the kernel prints, by version, and what it means. Reads like the table of rules, from the outside.
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+
+use crate::model::kernel::classify::Classifier;
+use crate::model::kernel::classify::Scope;
+use crate::model::kernel::event::Event;
+use crate::model::kernel::record;
+use crate::model::kernel::record::Record;
+
+mod ata;
+mod drives;
+mod filesystems;
+mod laws;
+mod layers;
+mod scsi;
+
+/// What lines, one millisecond apart, say: `class device blame[ sectors]`, of incidents only.
+fn said(lines: &str) -> String {
+    let events = classify(lines);
+    let shown: Vec<String> = events.iter().filter(|event| event.count > 0).map(show).collect();
+    if shown.is_empty() { "nothing".to_owned() } else { shown.join("; ") }
+}
+
+fn classify(lines: &str) -> Vec<Event> {
+    let mut classifier = Classifier::new(Scope::default());
+    let mut events = Vec::new();
+    for (number, line) in lines.lines().map(str::trim_start).filter(|line| !line.is_empty()).enumerate() {
+        let text = line.replace("\\n", "\n");
+        classifier.push(&Record::plain(number as u64, number as u64 * 1000, &text), Timestamp::UNIX_EPOCH, &mut events);
+    }
+    classifier.finish(Timestamp::UNIX_EPOCH, &mut events);
+    events
+}
+
+fn show(event: &Event) -> String {
+    let blame = format!("{:?}", event.blame).to_lowercase();
+    let sectors: String = event.sectors.iter().map(|sector| format!(" {sector}")).collect();
+    let corrected = if event.corrected { " corrected" } else { "" };
+    format!("{} {} {blame}{sectors}{corrected}", event.class.name(), event.device)
+}
+
+/// Each pair: lines, and what they say.
+fn check(cases: &[(&str, &str)]) {
+    let wrong: Vec<String> = cases
+        .iter()
+        .filter_map(|(lines, expected)| {
+            Some(said(lines)).filter(|got| got != expected).map(|got| format!("{lines}\n  => {got}\n  not {expected}"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

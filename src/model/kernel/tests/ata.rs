@@ -1,0 +1,101 @@
+//! libata: one exception, one incident.
+
+use super::*;
+
+#[test]
+fn an_exception_is_one_incident_with_the_disk_that_the_scsi_layer_names() {
+    let lines = "ata4.00: exception Emask 0x0 SAct 0x100000 SErr 0x0 action 0x0
+        ata4.00: irq_stat 0x40000008
+        ata4.00: failed command: READ FPDMA QUEUED
+        ata4.00: cmd 60/08:a0:d0:07:00/00:00:00:00:00/40 tag 20 ncq 4096 in\\n         res 41/40:00:d0:07:00/00:00:00:00:00/40 Emask 0x409 (media error) <F>
+        ata4.00: status: { DRDY ERR }
+        ata4.00: error: { UNC }
+        ata4.00: configured for UDMA/133
+        sd 3:0:0:0: [sdb] tag#20 FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_SENSE
+        sd 3:0:0:0: [sdb] tag#20 Sense Key : Medium Error [current] [descriptor] 
+        sd 3:0:0:0: [sdb] tag#20 Add. Sense: Unrecovered read error - auto reallocate failed
+        sd 3:0:0:0: [sdb] tag#20 CDB: Read(10) 28 00 00 00 07 d0 00 00 08 00
+        blk_update_request: I/O error, dev sdb, sector 2000
+        ata4: EH complete";
+    assert_eq!(said(lines), "medium ata4.00 yes");
+    let last = classify(lines).pop().unwrap();
+    assert_eq!((last.device.to_string().as_str(), last.also[0].to_string().as_str()), ("sdb", "ata4"));
+}
+
+#[test]
+fn what_the_outcome_names() {
+    let one = |words: &str| {
+        format!(
+            "ata1.00: exception Emask 0x0 SAct 0x1 SErr 0x0 action 0x6 frozen\nata1.00: failed command: READ FPDMA QUEUED\nata1.00: cmd 60/08:00:00:00:00/00:00:00:00:00/40 tag 0 ncq dma 4096 in\\n         res 40/00:00:00:00:00/00:00:00:00:00/00 Emask 0x4 ({words})\nata1.00: status: {{ DRDY }}\nata1: hard resetting link\nata1: SATA link up 6.0 Gbps (SStatus 133 SControl 300)\nata1.00: configured for UDMA/133\nata1: EH complete"
+        )
+    };
+    for (words, expected) in [
+        ("media error", "medium ata1.00 yes"),
+        ("timeout", "timeout ata1.00 unclear"),
+        ("ATA bus error", "transport ata1.00 unclear"),
+        ("host bus error", "transport ata1.00 no"),
+        ("HSM violation", "transport ata1.00 unclear"),
+        ("device error", "nothing"),
+    ] {
+        assert_eq!(said(&one(words)), expected, "{words}");
+        // rsyslog writes the line break so, and some texts have it on a line of its own.
+        assert_eq!(said(&one(words).replace("\\n         res", "\n         res")), expected, "{words}");
+    }
+}
+
+#[test]
+fn error_bits() {
+    check(&[
+        ("ata1.00: error: { UNC }", "medium ata1.00 yes"),
+        ("ata1.00: error: { AMNF }", "medium ata1.00 yes"),
+        ("ata1.00: error: { ICRC ABRT }", "transport ata1.00 unclear"),
+        ("ata1.00: error: { IDNF }", "medium ata1.00 unclear"),
+        ("ata1.00: error: { ABRT }", "nothing"),
+        ("ata1.00: error: { ICRC UNC AMNF IDNF ABRT }", "nothing"),
+        ("ata1: SError: { 10B8B Dispar }", "transport ata1 unclear"),
+        ("ata1: SError: { PHYRdyChg CommWake DevExch }", "nothing"),
+        ("ata1.00: irq_stat 0x08000000, interface fatal error", "transport ata1.00 unclear"),
+    ]);
+}
+
+#[test]
+fn empty_ports_at_boot_and_plugs_say_nothing() {
+    check(&[
+        ("ata3: SATA link down (SStatus 0 SControl 300)", "nothing"),
+        (
+            "ata1: link is slow to respond, please be patient (ready=0)\nata1: COMRESET failed (errno=-16)\nata1: hard resetting link\nata1: SATA link down (SStatus 0 SControl 300)",
+            "nothing",
+        ),
+        (
+            "ata4: exception Emask 0x10 SAct 0x0 SErr 0x4040000 action 0xe frozen\nata4: irq_stat 0x00000040, connection status changed\nata4: SError: { CommWake DevExch }\nata4: hard resetting link\nata4: SATA link up 6.0 Gbps (SStatus 133 SControl 300)\nata4.00: configured for UDMA/133\nata4: EH complete",
+            "nothing",
+        ),
+    ]);
+}
+
+#[test]
+fn a_drive_that_does_not_come_back_has_failed_and_one_that_was_pulled_may_not() {
+    check(&[
+        (
+            "ata1: hard resetting link\nata1: link is slow to respond, please be patient (ready=0)\nata1: COMRESET failed (errno=-16)\nata1: hard resetting link\nata1.00: disabled\nata1: EH complete",
+            "removed ata1.00 yes",
+        ),
+        ("ata1: link is slow to respond, please be patient (ready=0)\nata1.00: disable device", "removed ata1.00 yes"),
+        ("ata6: SATA link down (SStatus 0 SControl 300)\nata6.00: disabled\nata6.00: detaching (SCSI 5:0:0:0)", "removed ata6.00 unclear"),
+        ("ata2.00: Entering standby power mode\nata2.00: disable device", "nothing"),
+    ]);
+}
+
+#[test]
+fn ports_are_known_by_the_log_itself() {
+    check(&[
+        (
+            "scsi host2: ahci
+             ata3: SATA max UDMA/133 abar m2048@0xfea0 port 0xfea01 irq 30
+             sd 2:0:0:0: [sdk] Attached SCSI disk
+             ata3.00: error: { UNC }",
+            "medium sdk yes",
+        ),
+        ("ata2.00: ATAPI: HL-DT-ST DVD, 1.00, max UDMA/100\nata2.00: error: { UNC }", "nothing"),
+    ]);
+}

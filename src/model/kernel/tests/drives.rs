@@ -1,0 +1,172 @@
+//! The block layer, NVMe, host adapters, USB, MMC.
+
+use super::*;
+
+#[test]
+fn the_block_layer_in_its_four_spellings() {
+    check(&[
+        // up to 3.15
+        ("end_request: I/O error, dev sda, sector 1234", "io sda unclear 1234"),
+        ("end_request: critical medium error, dev sdb, sector 99", "medium sdb yes 99"),
+        ("end_request: recoverable transport error, dev sdb, sector 99", "transport sdb no 99"),
+        ("end_request: critical target error, dev sdb, sector 99", "nothing"),
+        ("end_request: critical nexus error, dev sdb, sector 99", "nothing"),
+        // 3.16-4.14
+        ("blk_update_request: I/O error, dev sda, sector 1234", "io sda unclear 1234"),
+        ("blk_update_request: timeout error, dev sda, sector 1234", "timeout sda unclear 1234"),
+        ("blk_update_request: critical space allocation error, dev dm-3, sector 8", "nothing"),
+        // 4.14-5.2
+        ("print_req_error: critical medium error, dev nvme0n1, sector 7", "medium nvme0n1 yes 7"),
+        ("print_req_error: I/O error, dev sdb, sector 5 flags 801", "io sdb unclear 5"),
+        // 5.3-5.15
+        (
+            "blk_update_request: critical medium error, dev sda, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0",
+            "medium sda yes 2048",
+        ),
+        (
+            "blk_update_request: operation not supported error, dev sda, sector 0 op 0x9:(WRITE_ZEROES) flags 0x800 phys_seg 0 prio class 0",
+            "nothing",
+        ),
+        // 5.16-6.18
+        ("I/O error, dev sdc, sector 2048 op 0x1:(WRITE) flags 0x800 phys_seg 1 prio class 2", "io sdc unclear 2048"),
+        ("critical medium error, dev vda, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2", "medium vda unclear 2048"),
+        ("device offline error, dev sde, sector 327755 op 0x1:(WRITE) flags 0x9800 phys_seg 1 prio class 2", "removed sde unclear 327755"),
+        ("reservation conflict error, dev sda, sector 1 op 0x1:(WRITE) flags 0x0 phys_seg 1 prio class 0", "nothing"),
+        ("duration limit exceeded error, dev sda, sector 1 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0", "nothing"),
+        ("Buffer I/O error on device sda1, logical block 5", "io sda1 unclear"),
+        ("Buffer I/O error on dev sda1, logical block 5, async page read", "io sda1 unclear"),
+        ("lost page write due to I/O error on sda1", "io sda1 unclear"),
+    ]);
+}
+
+#[test]
+fn what_is_no_drive_says_nothing() {
+    check(&[
+        ("I/O error, dev loop3, sector 8 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0", "nothing"),
+        ("blk_update_request: critical medium error, dev sr0, sector 0", "nothing"),
+        ("Buffer I/O error on dev fd0, logical block 0, async page read", "nothing"),
+        ("blk_update_request: I/O error, dev nbd0, sector 0", "nothing"),
+        ("blk_update_request: I/O error, dev mtdblock1, sector 0", "nothing"),
+        ("st 0:0:0:0: [st0] Sense Key : Medium Error [current]", "nothing"),
+        (
+            "sr 1:0:0:0: [sr0] tag#3 FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_SENSE\nsr 1:0:0:0: [sr0] tag#3 Sense Key : Hardware Error [current]",
+            "nothing",
+        ),
+        ("cp: attempt to access beyond end of device\\nsda1: rw=0, sector=99, nr_sectors = 8 limit=50", "nothing"),
+        ("INFO: task jbd2/sda1-8:311 blocked for more than 120 seconds.", "nothing"),
+        ("nfs: server 10.0.0.1 not responding, still trying", "nothing"),
+        ("pcieport 0000:00:1c.0: AER: Corrected error received: 0000:03:00.0", "nothing"),
+    ]);
+}
+
+#[test]
+fn nvme_tells_one_incident_over_many_records() {
+    check(&[
+        // 4.4
+        ("nvme nvme0: Timeout I/O 5 QID 1", "timeout nvme0 unclear"),
+        // 4.8-5.x
+        ("nvme nvme0: I/O 5 QID 1 timeout, aborting", "timeout nvme0 unclear"),
+        // 6.1: the abort did not help
+        (
+            "nvme nvme0: I/O 900 (I/O Cmd) QID 2 timeout, aborting
+             nvme nvme0: Abort status: 0x0
+             nvme nvme0: I/O 900 QID 2 timeout, reset controller
+             nvme0n1: I/O Cmd(0x2) @ LBA 1336320, 32 blocks, I/O Error (sct 0x3 / sc 0x71)
+             I/O error, dev nvme0n1, sector 1336320 op 0x0:(READ) flags 0x80700 phys_seg 4 prio class 2
+             nvme nvme0: 2/0/0 default/read/poll queues",
+            "timeout nvme0 unclear; reset nvme0 unclear",
+        ),
+        // 6.12
+        ("nvme nvme0: I/O tag 32 (0020) opcode 0x2 (Read) QID 3 timeout, aborting req_op:READ(0) size:4096", "timeout nvme0 unclear"),
+        ("nvme nvme0: I/O tag 32 (0020) QID 3 timeout, completion polled", "timeout nvme0 no"),
+        ("nvme nvme0: I/O 12 QID 1 timeout, disable controller", "timeout nvme0 yes"),
+        ("nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10", "reset nvme0 unclear"),
+        (
+            "nvme nvme2: I/O 0 QID 0 timeout, reset controller\nnvme nvme2: Device not ready; aborting reset\nnvme nvme2: Removing after probe failure status: -19",
+            "timeout nvme2 unclear; reset nvme2 unclear; removed nvme2 yes",
+        ),
+        ("nvme nvme2: Disabling device after reset failure: -19", "removed nvme2 unclear"),
+        ("nvme nvme1: Duplicate cntlid 0 with nvme0, rejecting\nnvme nvme1: Removing after probe failure status: -22", "removed nvme1 no"),
+        ("nvme nvme1: resetting controller due to persistent internal error", "reset nvme1 yes"),
+        ("nvme nvme0: missing or invalid SUBNQN field.", "nothing"),
+        ("nvme nvme0: failed to set APST feature (2)", "nothing"),
+    ]);
+}
+
+#[test]
+fn nvme_status_codes() {
+    for (code, expected) in [
+        ("sct 0x2 / sc 0x80", "medium nvme0n1 yes"),
+        ("sct 0x2 / sc 0x81", "medium nvme0n1 yes"),
+        ("sct 0x2 / sc 0x82", "medium nvme0n1 unclear"),
+        ("sct 0x2 / sc 0x85", "nothing"),
+        ("sct 0x2 / sc 0x86", "nothing"),
+        ("sct 0x2 / sc 0x87", "nothing"),
+        ("sct 0x3 / sc 0x71", "nothing"),
+        ("sct 0x3 / sc 0x2", "transport nvme0n1 no"),
+        ("sct 0x0 / sc 0x80", "nothing"),
+        ("sct 0x0 / sc 0x6", "io nvme0n1 unclear"),
+        ("sct 0x0 / sc 0x20", "readonly nvme0n1 unclear"),
+        ("sct 0x1 / sc 0x80", "nothing"),
+    ] {
+        assert_eq!(said(&format!("nvme0n1: Read(0x2) @ LBA 2048, 8 blocks, Some Words ({code}) DNR")), expected, "{code}");
+    }
+    // The sector is the block layer's, and of the same incident.
+    let events = classify(
+        "nvme0n1: I/O Cmd(0x2) @ LBA 256, 1 blocks, I/O Error (sct 0x2 / sc 0x81) \ncritical medium error, dev nvme0n1, sector 2048 op 0x0:(READ) flags 0x800 phys_seg 1 prio class 2",
+    );
+    assert_eq!(events.iter().map(|event| (event.count, event.sectors.clone())).collect::<Vec<_>>(), [(1, vec![]), (0, vec![2048])]);
+}
+
+#[test]
+fn over_a_network_nothing_is_the_drives() {
+    check(&[
+        (
+            "nvme nvme1: new ctrl: \"nqn.x\"\nI/O error, dev nvme1n1, sector 8 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0",
+            "transport nvme1n1 no 8",
+        ),
+        ("nvme nvme1: starting error recovery", "transport nvme1 no"),
+        (
+            " connection1:0: detected conn error (1022)\nsd 7:0:0:0: Device offlined - not ready after error recovery",
+            "transport unnamed no; removed 7:0:0:0 no",
+        ),
+        (" session1: session recovery timed out after 120 secs", "transport unnamed no"),
+        ("device-mapper: multipath: Failing path 8:176.", "transport 8:176 no"),
+        ("device-mapper: multipath: 253:5: Failing path 8:176.", "transport 8:176 no"),
+        ("device-mapper: multipath: Reinstating path 8:176.", "nothing"),
+        (" rport-7:0-1: blocked FC remote port time out: removing target and saving binding", "transport unnamed no"),
+        (
+            "pcieport 0000:00:03.0: pciehp: Slot(7): Card not present\nblk_update_request: I/O error, dev nvme2n2, sector 9 op 0x0:(READ) flags 0x0 phys_seg 4 prio class 0",
+            "removed nvme2n2 no 9",
+        ),
+    ]);
+}
+
+#[test]
+fn adapters_and_bridges() {
+    check(&[
+        (
+            "sd 0:0:5:0: attempting task abort!scmd(0x00000000d51beacc), outstanding for 30000 ms & timeout 30000 ms",
+            "timeout 0:0:5:0 unclear",
+        ),
+        ("mpt2sas3: attempting task abort! scmd(ffff88)\nsd 7:0:14:0: CDB: Test Unit Ready: 00 00 00 00 00 00", "timeout 7:0:14:0 unclear"),
+        (
+            "mptscsih: ioc1: attempting task abort! (sc=ffff88061db32a00)\nsd 6:0:7:0: [sdq] CDB: Read(10): 28 00 0c 56 c5 78 00 00 58 00",
+            "timeout sdq unclear",
+        ),
+        ("mpt3sas_cm0: log_info(0x31120303): originator(PL), code(0x12), sub_code(0x0303)", "nothing"),
+        ("megaraid_sas 0000:01:00.0: megasas_disable_intr_fusion is called outbound_intr_mask:0x40000009", "nothing"),
+        ("megaraid_sas 0000:01:00.0: FW detected to be in faultstate, resetting adapter...", "reset 0000:01:00.0 no"),
+        ("hpsa 0000:03:00.0: scsi 0:1:0:0: resetting logical  Direct-Access HP", "reset 0:1:0:0 unclear"),
+        ("hpsa 0000:03:00.0: scsi 0:1:0:0: reset logical  completed successfully Direct-Access HP", "nothing"),
+        ("aacraid: Host adapter abort request.", "timeout unnamed no; reset unnamed no"),
+        ("sd 3:0:0:0: [sdb] tag#9 uas_eh_abort_handler 0 uas-tag 1 inflight: CMD", "timeout sdb no"),
+        ("scsi host3: uas_eh_device_reset_handler start\nscsi host3: uas_eh_device_reset_handler success", "reset host3 no"),
+        ("usb 2-2: reset SuperSpeed USB device number 2 using xhci_hcd", "nothing"),
+        ("scsi host6: usb-storage 2-2:1.0\nusb 2-2: reset SuperSpeed USB device number 2 using xhci_hcd", "reset host6 no"),
+        ("usb 1-2: USB disconnect, device number 3", "nothing"),
+        ("mmcblk1: error -110 requesting status", "timeout mmcblk1 unclear"),
+        ("mmcblk0: error -84 transferring data, sector 128, nr 8, cmd response 0x900, card status 0xb00", "transport mmcblk0 unclear"),
+        ("mmc0: Timeout waiting for hardware interrupt.", "timeout mmc0 unclear"),
+    ]);
+}

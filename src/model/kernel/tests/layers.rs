@@ -1,0 +1,49 @@
+//! md, device-mapper, bcache.
+
+use super::*;
+
+#[test]
+fn md_tells_of_its_members() {
+    check(&[
+        (
+            "md/raid1:md0: Disk failure on sdb1, disabling device.\\nmd/raid1:md0: Operation continuing on 1 devices.",
+            "removed sdb1 unclear",
+        ),
+        ("md/raid:md7: Disk failure on sdi1, disabling device.", "removed sdi1 unclear"),
+        ("md/raid0:md0: Disk failure on nvme0n1 detected, failing array.", "removed nvme0n1 unclear"),
+        ("md: super_written gets error=-5, uptodate=0", "nothing"),
+        ("md: super_written gets error=-5", "nothing"),
+        ("md/raid:md127: read error corrected (8 sectors at 8952913016 on sdb1)", "io sdb1 unclear corrected"),
+        ("md/raid:md0: read error NOT corrected!! (sector 2504656 on sdh1).", "io sdh1 unclear"),
+        ("md/raid:md0: read error not correctable (sector 2504656 on sdh1).", "io sdh1 unclear"),
+        ("md/raid:md0: Too many read errors, failing device sdc1.", "removed sdc1 unclear"),
+        ("md/raid1:md0: sda1: unrecoverable I/O read error for block 0", "io md0 unclear"),
+        ("md/raid1:md0: rescheduling sector 2048", "nothing"),
+        ("md: data-check of RAID array md0\nmd: md0: data-check done.", "nothing"),
+        ("md/raid1:md0: not clean -- starting background reconstruction", "nothing"),
+        ("md: kicking non-fresh sdb1 from array!", "nothing"),
+    ]);
+}
+
+#[test]
+fn device_mapper_tells_of_pools_and_checksums() {
+    check(&[
+        ("device-mapper: thin: 253:4: reached low water mark for data device: sending event.", "nothing"),
+        ("device-mapper: thin: 253:4: switching pool to out-of-data-space (queue IO) mode", "nothing"),
+        ("device-mapper: thin: 253:4: switching pool to out-of-data-space (error IO) mode", "readonly 253:4 no"),
+        ("device-mapper: thin: 253:4: switching pool to read-only mode", "readonly 253:4 no"),
+        ("device-mapper: thin: 253:4: switching pool to write mode", "nothing"),
+        (
+            "device-mapper: thin: 253:5: metadata operation 'dm_thin_insert_block' failed: error = -28\ndevice-mapper: thin: 253:5: aborting current metadata transaction",
+            "readonly 253:5 no",
+        ),
+        ("device-mapper: integrity: dm-0: Checksum failed at sector 0x6e70", "fs-corruption dm-0 unclear"),
+        ("device-mapper: crypt: dm-0: INTEGRITY AEAD ERROR, sector 80", "fs-corruption dm-0 unclear"),
+        ("device-mapper: verity: 253:0: data block 5 is corrupted", "fs-corruption 253:0 unclear"),
+        ("device-mapper: raid1: Mirror read failed.", "io unnamed unclear"),
+        ("device-mapper: dust: block 20480 removed from badblocklist by write", "nothing"),
+        ("bcache: bch_count_io_errors() nvme0n1p56: IO error on writing btree.", "io nvme0n1p56 unclear"),
+        ("bcache: bch_count_backing_io_errors() md7: Read-ahead I/O failed on backing device, ignore", "nothing"),
+        ("bcache: bch_count_backing_io_errors() md7: IO error on backing device, unrecoverable", "io md7 unclear"),
+    ]);
+}
