@@ -2,6 +2,7 @@
 //!
 //! In: lines. Out: `KernelLog`. Streams: what is kept does not grow with the file.
 
+use std::borrow::Cow;
 use std::io;
 use std::io::BufRead;
 
@@ -167,7 +168,7 @@ impl Log {
                 }
                 self.time = time;
                 // rsyslog's escape of a line break.
-                let text = if text.contains("#012") { text.replace("#012", "\n") } else { text.to_owned() };
+                let text = if text.contains("#012") { Cow::Owned(text.replace("#012", "\n")) } else { Cow::Borrowed(text) };
                 let mut record = Record::plain(self.line, time, &text);
                 record.facility = facility;
                 self.push(&record);
