@@ -14,7 +14,7 @@ use crate::model::kernel::event::Device;
 
 /// Former holders of a name that are kept.
 const MAX_FORMER: usize = 4;
-/// A new device speaks in the log before the scan that shows it has ended.
+/// A new device is spoken of before the kernel calls it attached (it reads the partition table first), and before the scan that shows it has ended.
 const SCAN_LAG: Duration = Duration::from_secs(30);
 
 /// Names of drives and of their partitions, now and before.
@@ -73,7 +73,7 @@ impl Names {
     pub fn holder(&self, name: &Device, at: Timestamp) -> Option<&DriveId> {
         let holders = self.holders.get(name)?;
         let held = holders.iter().rev().find(|holder| holder.from.is_none_or(|from| from <= at));
-        let soon = |holder: &&Holder| !holder.exact && holder.from.is_some_and(|from| elapsed(at, from) <= SCAN_LAG);
+        let soon = |holder: &&Holder| holder.from.is_some_and(|from| elapsed(at, from) <= SCAN_LAG);
         held.or_else(|| holders.iter().find(soon)).map(|holder| &holder.drive)
     }
 }

@@ -240,11 +240,12 @@ impl Classifier {
                 said.device = device.clone();
             }
         }
-        match &said.device {
-            Device::Ata { .. } => self.last_ata = Some((said.device.clone(), now.seq)),
-            Device::Hctl(_) => self.last_scsi = Some((said.device.clone(), said.also.clone(), now.seq)),
-            Device::Block(_) if matches!(said.also, Some(Device::Hctl(_))) => {
-                self.last_scsi = Some((said.device.clone(), said.also.clone(), now.seq))
+        // Only records that open an incident: a reader that begins again there has the same context.
+        match (&said.part, &said.device) {
+            (Part::Ata(_), Device::Ata { .. }) => self.last_ata = Some((said.device.clone(), now.seq)),
+            (Part::Scsi(_), Device::Hctl(_)) => self.last_scsi = Some((said.device.clone(), said.also.clone(), now.seq)),
+            (Part::Scsi(_), Device::Block(_)) if matches!(said.also, Some(Device::Hctl(_))) => {
+                self.last_scsi = Some((said.device.clone(), said.also.clone(), now.seq));
             }
             _ => {}
         }
@@ -369,13 +370,19 @@ impl Classifier {
     fn learn(&mut self, learn: &Learn, telling: &Telling<'_>, out: &mut Vec<Event>) {
         let said = telling.said;
         match learn {
-            Learn::Attached => {
-                if let Device::Block(name) | Device::Nvme(name) = &said.device {
-                    if self.attached.len() >= MOST_ATTACHED {
-                        self.attached.remove(0);
-                    }
-                    self.attached.push(Attached { seq: telling.at.seq, name: name.clone(), at: telling.line.time, filesystem: false });
+            Learn::Attached | Learn::Mounted => {
+                let (Device::Block(name) | Device::Nvme(name)) = &said.device else { return };
+                let filesystem = *learn == Learn::Mounted;
+                // What is open under the name is of what had it before.
+                let key = if filesystem { format!("fs:{name}") } else { self.learned.key(&said.device) };
+                if let Some(at) = self.open.iter().position(|incident| incident.key == key) {
+                    let mut former = self.open.swap_remove(at);
+                    self.decide(&mut former, true, telling.at, telling.line.time, out);
                 }
+                if self.attached.len() >= MOST_ATTACHED {
+                    self.attached.remove(0);
+                }
+                self.attached.push(Attached { seq: telling.at.seq, name: name.clone(), at: telling.line.time, filesystem });
             }
             Learn::Host { host, driver } => self.learned.host(*host, driver),
             Learn::Port(port) => self.learned.port(*port),

@@ -12,6 +12,7 @@ mod ext4;
 mod hba;
 mod md;
 mod mmc;
+mod names;
 mod nvme;
 mod other;
 mod scsi;
@@ -26,7 +27,8 @@ use crate::model::kernel::said::Rule;
 use crate::model::kernel::said::Said;
 use crate::model::kernel::said::Says;
 
-const TABLES: [&[Rule]; 14] = [
+const TABLES: [&[Rule]; 15] = [
+    names::RULES,
     scsi::RULES,
     ata::RULES,
     nvme::RULES,

@@ -130,6 +130,8 @@ pub enum Ata {
 pub enum Learn {
     /// `sd 0:0:0:0: [sda] Attached SCSI disk`
     Attached,
+    /// `XFS (sda1): Mounting V5 Filesystem`
+    Mounted,
     /// `scsi host6: usb-storage 1-2:1.0`
     Host { host: u32, driver: String },
     /// `ata3: SATA max UDMA/133`

@@ -2,6 +2,8 @@
 //!
 //! In: raw records as they are read, and their time of arrival. Out: `Batch`es, bounded. No clock, no descriptor: a test can stop it anywhere.
 
+use std::collections::BTreeSet;
+
 use jiff::SignedDuration;
 use jiff::Timestamp;
 
@@ -76,6 +78,9 @@ pub struct Reading {
     from_now: bool,
     events: Vec<Event>,
     attached: Vec<Attached>,
+    /// Names that were given, and those of them that were given anew.
+    named: BTreeSet<(String, bool)>,
+    superseding: Vec<Attached>,
     ready: Vec<Batch>,
     /// Records since the last batch.
     moved: u64,
@@ -106,6 +111,8 @@ impl Reading {
             from_now,
             events: Vec::new(),
             attached: Vec::new(),
+            named: BTreeSet::new(),
+            superseding: Vec::new(),
             ready: Vec::new(),
             moved: 0,
             seen: 0,
@@ -144,7 +151,11 @@ impl Reading {
             false => arrival,
         };
         self.classifier.push(&record, time, &mut self.events);
-        self.attached.append(&mut self.classifier.attached());
+        for attached in self.classifier.attached() {
+            self.name(attached);
+        }
+        // Of a whole log they take back what was told; here it is told already, and one incident is a suspicion at most.
+        self.classifier.excused().clear();
         if self.attached.len() >= MAX_ATTACHED {
             self.cut();
         } else if self.events.len() >= ROLL_UP_AT {
@@ -223,11 +234,23 @@ impl Reading {
         }
     }
 
+    fn name(&mut self, attached: Attached) {
+        let name = (attached.name.clone(), attached.filesystem);
+        // A drive that comes to a free name may have been told of while it was probed, which is before the kernel says that it is attached.
+        if self.history && !self.named.insert(name) {
+            self.superseding.push(attached.clone());
+        }
+        if self.named.len() > MAX_ATTACHED {
+            self.named.pop_first();
+        }
+        self.attached.push(attached);
+    }
+
     /// What was before is told of those who have their names still: who had them at that time nobody knows any more.
     fn forget_former(&mut self) {
         if self.history {
-            let attached = &self.attached;
-            self.events.retain(|event| !attached.iter().any(|attached| attached.supersedes(event)));
+            let superseding = std::mem::take(&mut self.superseding);
+            self.events.retain(|event| !superseding.iter().any(|attached| attached.supersedes(event)));
         }
     }
 

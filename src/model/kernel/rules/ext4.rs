@@ -188,14 +188,15 @@ fn descriptors(text: &Text<'_>) -> Option<Said> {
     text.after.contains("not in group").then(|| Said::of(text, Part::Cause(FsCorruption, Unclear)))
 }
 
-/// `dm-2-8`: the journal is inode 8 of dm-2.
+/// `dm-2-8`: the journal is inode 8 of dm-2. From its abort on, every write is refused.
 fn journal_of(text: &Text<'_>) -> Option<Said> {
     let name = text.after.split([' ', '\n']).next()?.trim_end_matches('.');
     let name = name
         .rsplit_once('-')
         .filter(|(_, inode)| inode.bytes().all(|byte| byte.is_ascii_digit()) && !name.starts_with("dm-") || name.matches('-').count() > 1)
         .map_or(name, |(disk, _)| disk);
-    Some(Said::new(name::block(name)?, Part::Effect(FsError, Unclear)))
+    let part = if text.all.contains("Aborting journal") { Part::Cause(ReadOnly, Unclear) } else { Part::Effect(FsError, Unclear) };
+    Some(Said::new(name::block(name)?, part))
 }
 
 fn journal_corrupt(_: &Text<'_>) -> Option<Said> {

@@ -147,6 +147,29 @@ fn letters_that_are_given_are_reported() {
 }
 
 #[test]
+fn what_comes_to_a_name_is_reported_and_ends_what_was_open_there() {
+    let told = |text: &str| {
+        let mut classifier = Classifier::new(Scope { admit: vec!["loop*".to_owned()] });
+        classifier.push(&Record::plain(1, 0, text), Timestamp::UNIX_EPOCH, &mut Vec::new());
+        classifier.attached().into_iter().map(|attached| (attached.name, attached.filesystem)).next()
+    };
+    for (text, name, filesystem) in [
+        ("loop3: detected capacity change from 0 to 131072", "loop3", false),
+        ("virtio_blk virtio1: [vda] 131072 512-byte logical blocks (67.1 MB/64.0 MiB)", "vda", false),
+        ("EXT4-fs (dm-2): mounted filesystem with ordered data mode. Opts: (null)", "dm-2", true),
+        ("XFS (nvme0n1p3): Mounting V5 Filesystem 6b1d3b1e-7a57-4b61-8e0e-1b9a3d1f8a11", "nvme0n1p3", true),
+        ("BTRFS info (device sdc1): first mount of filesystem e8abcaed-9001-4251-b79c-0ef7c4c1ded6", "sdc1", true),
+    ] {
+        assert_eq!(told(text), Some((name.to_owned(), filesystem)), "{text}");
+    }
+    assert_eq!(told("EXT4-fs (sda1): re-mounted 2a5b r/w."), None);
+    assert_eq!(told("loop3: detected capacity change from 131072 to 262144"), None);
+    let shutdown = "XFS (sda1): Filesystem has been shut down due to log error (0x2).";
+    let events = classify(&format!("{shutdown}\nXFS (sda1): Mounting V5 Filesystem\n{shutdown}"));
+    assert_eq!(events.iter().map(|event| event.count).collect::<Vec<_>>(), [1, 1]);
+}
+
+#[test]
 fn a_dead_drive_for_an_hour_is_a_few_incidents_and_little_memory() {
     let mut classifier = Classifier::new(Scope::default());
     let (mut incidents, mut events) = (0, Vec::new());

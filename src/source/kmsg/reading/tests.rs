@@ -160,15 +160,18 @@ fn numbers_that_go_back_are_another_log_and_the_cursor_says_so() {
 
 #[test]
 fn what_was_said_of_a_name_before_its_device_came_is_not_told_of_that_device() {
-    let attached = "5,9,9000,-;sd 2:0:0:0: [sda] Attached SCSI disk".to_owned();
-    let log = [failure(7, "sda", 8), failure(8, "sdb", 8), attached, failure(10, "sda", 16)];
-    let batch = read(&mut reading(None), log.clone()).remove(0);
-    let told: Vec<_> = batch.events.iter().map(|event| (event.seq, event.device.to_string())).collect();
-    assert_eq!(told, [(8, "sdb".to_owned()), (10, "sda".to_owned())]);
+    let attached = |seq: u64| format!("5,{seq},{seq}000,-;sd 2:0:0:0: [sda] Attached SCSI disk");
+    let log = [failure(3, "sda", 8), attached(5), failure(7, "sda", 8), failure(8, "sdb", 8), attached(9), failure(10, "sda", 16)];
+    let told = |log: &[String]| -> Vec<_> {
+        let events = read(&mut reading(None), log.to_vec()).remove(0).events;
+        events.iter().map(|event| (event.seq, event.device.to_string())).collect()
+    };
+    assert_eq!(told(&log), [(8, "sdb".to_owned()), (10, "sda".to_owned())]);
+    assert_eq!(told(&log[..2]), [(3, "sda".to_owned())], "while it was probed");
     // Live, the owner knows who had the name.
     let mut live = reading(None);
     live.caught_up();
-    assert_eq!(read(&mut live, log).pop().expect("a batch").events.iter().filter(|event| event.device.to_string() == "sda").count(), 2);
+    assert_eq!(read(&mut live, log).pop().expect("a batch").events.iter().filter(|event| event.device.to_string() == "sda").count(), 3);
 }
 
 #[test]
