@@ -146,6 +146,8 @@ impl Classifier {
     fn settle(&mut self, seq: u64) {
         if self.is_quiet() {
             self.open_since = None;
+            // A reader that begins here has no device in mind either.
+            (self.last_scsi, self.last_ata) = (None, None);
         } else if self.open_since.is_none() {
             self.open_since = Some(seq);
         }
