@@ -56,6 +56,8 @@ const BUFFER: usize = 16 * 1024;
 const LARGEST_BUFFER: usize = 1024 * 1024;
 /// What is read in this time is one batch.
 const WINDOW: Duration = Duration::from_millis(25);
+/// The ring is read to its end within this time, or a flood is in it that is told as it comes.
+const PAST: Duration = Duration::from_secs(2);
 /// Records of one incident come within this time of each other.
 const PACE: Duration = Duration::from_millis(5);
 const FLOOD_PACE: Duration = Duration::from_millis(25);
@@ -306,7 +308,9 @@ impl Reader {
                 self.journal_after = None;
                 return Ok(Ended::Anew);
             }
-            if session.is_due() || matches!(look, Ok(Look::End) | Err(_)) && session.reading.moved() > 0 {
+            // What was before is told whole: a name that was given anew takes back what was said of it before.
+            let in_the_past = session.reading.is_history() && matches!(look, Ok(Look::More)) && session.began.elapsed() < PAST;
+            if session.is_due() && !in_the_past || matches!(look, Ok(Look::End) | Err(_)) && session.reading.moved() > 0 {
                 session.reading.cut();
             }
             self.send(&mut session).await?;

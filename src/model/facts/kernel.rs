@@ -130,6 +130,10 @@ impl Facts {
             Arc::make_mut(&mut self.kernel.progress).deaf_until = Some(now);
         }
         let mut change = Change::Nothing;
+        // A filesystem that is mounted anew is neither shut nor read-only, whether or not anybody saw it unmounted.
+        for attached in batch.attached.iter().filter(|attached| attached.filesystem) {
+            self.mounted_anew(&attached.name, attached.at);
+        }
         for event in batch.events {
             if counted_to.is_some_and(|counted| event.seq <= counted) {
                 continue;
@@ -366,6 +370,18 @@ impl Facts {
         }
         if memory.is_empty() {
             self.kernel.errors.remove(subject);
+        }
+    }
+
+    fn mounted_anew(&mut self, device: &str, at: Timestamp) {
+        let name = Device::Block(device.to_owned());
+        let mut subjects = self.volumes_on(None, std::iter::once(&name), None);
+        subjects.push(Subject::Device(device.to_owned()));
+        for subject in subjects {
+            let since = |class: Class| self.errors(&subject).and_then(|memory| memory.get(class)).is_some_and(|tally| tally.last.time > at);
+            if !since(Class::FsShutdown) && !since(Class::ReadOnly) {
+                self.end_of_mount(&subject);
+            }
         }
     }
 

@@ -24,12 +24,17 @@ impl Facts {
         let table = Table::new(&mounts.mounts);
         let shown: Vec<BTreeMap<HostPath, Shown>> = found.iter().map(|volume| shown(volume, &table)).collect();
         let mut before = std::mem::take(&mut self.volumes);
+        let mut gone = Vec::new();
         let mut after: BTreeMap<VolumeId, KnownVolume> = BTreeMap::new();
         let mut targets: BTreeMap<HostPath, (Target, bool)> = BTreeMap::new();
         for (mut facts, shown) in found.into_iter().zip(shown) {
             self.keep_name(&mut facts, &shown);
             let departed = self.departed.volumes.remove(&facts.id).map(|(known, _)| known);
             let known = before.remove(&facts.id).or(departed);
+            // The kubelet's record outlives the mount.
+            if facts.mounts.is_empty() && known.as_ref().is_some_and(|known| !known.facts.mounts.is_empty()) {
+                gone.push(facts.id.clone());
+            }
             if let Some(known) = &known {
                 self.keep_lost_drives(&mut facts, known, &shown);
             }
@@ -44,7 +49,6 @@ impl Facts {
                 before.insert(id, known);
             }
         }
-        let mut gone = Vec::new();
         for (id, mut known) in before {
             if after.contains_key(&id) {
                 continue;

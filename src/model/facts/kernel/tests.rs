@@ -106,6 +106,21 @@ fn a_shutdown_ends_with_the_mount_and_corruption_does_not() {
 }
 
 #[test]
+fn a_filesystem_that_is_mounted_anew_is_not_shut_any_more_whether_or_not_anybody_saw_it_unmounted() {
+    let mounted = |seq, second| Attached { seq, name: "sda1".into(), at: at(second), filesystem: true };
+    let mut world = plain();
+    world.tell(Report::KernelLog(batch(vec![numbered(1, event(Class::FsShutdown, "sda1", at(5), &[]))])), 5);
+    let mut older = batch(Vec::new());
+    (older.attached, older.cursor) = (vec![mounted(2, 4)], cursor(2));
+    world.tell(Report::KernelLog(older), 6);
+    assert_eq!(count(&world, &data(), Class::FsShutdown), Some(1), "that mount was before");
+    let mut newer = batch(Vec::new());
+    (newer.attached, newer.cursor) = (vec![mounted(3, 7)], cursor(3));
+    world.tell(Report::KernelLog(newer), 7);
+    assert_eq!(count(&world, &data(), Class::FsShutdown), None);
+}
+
+#[test]
 fn a_drive_that_is_gone_is_still_the_one_that_had_the_name() {
     let mut world = plain();
     world.pull("sda");
