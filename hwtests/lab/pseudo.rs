@@ -75,5 +75,7 @@ pub fn scsi_debug(bench: &mut Bench) {
     bench.expect(&Expected { subject: &silent.id, reason: "IoTimeouts", severity: SUSPECT, evidence: Evidence::Record(&record) });
     bench.never_said(&silent.id, &["MediaErrors"]);
     bench.sh(&format!("echo running > /sys/block/{}/device/state", silent.name));
+    // The kernel tells nobody that the state was set by hand: seen at the next reconciliation, or when asked.
+    bench.guest.ask("refresh").unwrap_or_else(|error| panic!("{error}"));
     bench.expect_cleared(&silent.id, "DriveOffline");
 }
