@@ -61,8 +61,7 @@ impl Guest {
     /// Whether the built daemon knows of quiet times, and if so, they are short from now on (the daemon sees that its file has changed).
     pub fn quiet_soon(&mut self) -> bool {
         let known = self.shell(&format!(
-            "printf '{}' > /run/quiet.toml && /usr/local/sbin/diskvitalsd --config /run/quiet.toml --check-config",
-            QUIET_SOON.escape_default()
+            "cat > /run/quiet.toml <<'END'\n{QUIET_SOON}END\n/usr/local/sbin/diskvitalsd --config /run/quiet.toml --check-config"
         ));
         if known.status == 0 {
             self.must(&format!("cat /run/quiet.toml >> {CONFIG_FILE} && systemctl reload diskvitalsd"));
