@@ -44,6 +44,8 @@ const BEAT: Duration = Duration::from_secs(1);
 const BEATS_PER_ASSESSMENT: u64 = 10;
 /// The store's memory is awaited this long at the start; later it is joined when it comes.
 const STORE_WAIT: Duration = Duration::from_secs(1);
+/// The kernel's log is read from where the store says; a store that has not said it by then is not waited for.
+const BEATS_BEFORE_READING: u64 = 10;
 /// A picture is called full after this time even if something has not answered.
 const SETTLE_DEADLINE: Duration = Duration::from_millis(1500);
 /// An acknowledgement's answer waits this long for the disk.
@@ -186,7 +188,6 @@ impl<J: Judge> Owner<J> {
         if let Ok(Some(event)) = timeout(STORE_WAIT, self.store_events.recv()).await {
             self.hear_store(event);
         }
-        self.let_read(None);
     }
 
     /// The kernel's log is read from where the store says; a store that does not answer is not waited for.
@@ -204,6 +205,9 @@ impl<J: Judge> Owner<J> {
         let beats = self.heartbeat.0.fetch_add(1, Ordering::Relaxed);
         if beats.is_multiple_of(BEATS_PER_ASSESSMENT) || self.history.behind() {
             self.hurry();
+        }
+        if beats >= BEATS_BEFORE_READING {
+            self.let_read(None);
         }
         if self.history.errors_due() {
             self.history.write(&self.facts, &self.ledger, false, Vec::new());
@@ -256,7 +260,10 @@ impl<J: Judge> Owner<J> {
                 self.history.opened();
             }
             Event::Reopened => self.history.opened(),
-            Event::Status(StoreStatus::Memory(why)) => self.history.failed(why),
+            Event::Status(StoreStatus::Memory(why)) => {
+                self.let_read(None);
+                self.history.failed(why);
+            }
             Event::Status(status) => self.history.status = status,
         }
         self.hurry();

@@ -14,7 +14,8 @@ use crate::model::volume::VolumeMount;
 /// because mount(8) sets both at a mount and at a remount, and an error handler (ext4's errors=remount-ro) only the superblock's.
 /// Not when fstab asks for `ro`, when a mount turned `ro` along with the filesystem, or when the whole filesystem was mounted `ro` to begin
 /// with; a read-only bind mount is no such sign when it was one while the filesystem was writable. Network filesystems are not judged.
-/// An aborted journal (kernel log) counts before the superblock says so. Clears when the filesystem is writable or is not mounted.
+/// The log's record (an aborted journal, `Remounting filesystem read-only`) counts where the superblock does not say so, until the filesystem is mounted
+/// anew or remounted. Clears when the filesystem is writable or is not mounted.
 pub fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Verdict> {
     let volume = &known.facts;
     if volume.block || volume.remote && volume.device.is_none() {
@@ -32,8 +33,7 @@ pub fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Ver
     let said = tally(facts, known, Class::ReadOnly);
     let emergency = volume.mounts.iter().find(|mount| has(mount, "emergency_ro"));
     let plain = volume.mounts.iter().find(|mount| has(mount, "ro"));
-    let aborted = said.filter(|tally| [&tally.first, &tally.last].into_iter().any(|line| is_for_good(&line.text)));
-    let Some(mount) = emergency.or(plain).or_else(|| volume.mounts.first().filter(|_| aborted.is_some())) else {
+    let Some(mount) = emergency.or(plain).or_else(|| volume.mounts.first().filter(|_| said.is_some())) else {
         return Some(Verdict::Clear);
     };
     let certain = emergency.is_some() || said.is_some();
@@ -49,17 +49,13 @@ pub fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Ver
     let how = match (emergency, plain) {
         (Some(_), _) => "refuses writes after an error (emergency_ro)",
         (None, Some(_)) => "has been made read-only by the kernel, not by a remount",
-        // ext4 goes on saying `rw` until somebody writes (ext4_handle_error(), fs/ext4/super.c).
-        (None, None) => "has aborted its journal: it refuses the next write",
+        // ext4 goes on saying `rw`: after an aborted journal until somebody writes, and in some kernels for good (ext4_handle_error(),
+        // fs/ext4/super.c).
+        (None, None) => "refuses writes: the kernel has made it read-only",
     };
     let message = format!("the {kind} on {} mounted at {} {how}", volume.device.as_deref().unwrap_or("an unknown device"), mount.path);
     let since = said.map(|tally| tally.first.time);
     raised(Severity::Bad, Status::Degraded, message, proof, "the filesystem is writable again, or is not mounted any more", since)
-}
-
-/// Ends with the mount only: ext4 refuses to be remounted writable after an abort, and so does btrfs.
-fn is_for_good(record: &str) -> bool {
-    ["Aborting journal", "aborted journal", "forced readonly"].iter().any(|words| record.contains(words))
 }
 
 /// Somebody asked for it.

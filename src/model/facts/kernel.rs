@@ -94,9 +94,13 @@ impl Facts {
 
     /// What the store remembers, at the start or late.
     pub(crate) fn restore_errors(&mut self, errors: Vec<(Subject, Memory)>, progress: Option<Progress>) {
+        let boot = |cursor: Option<&Cursor>| cursor.map(|cursor| cursor.boot_id.clone());
+        let ours = boot(self.kernel.progress.cursor.as_ref());
+        // The reader did not wait for the store and began with the oldest record: what both know of this boot, both have counted.
+        let overlapping = ours.is_some() && ours == boot(progress.as_ref().and_then(|progress| progress.cursor.as_ref()));
         for (subject, old) in errors {
             let known = self.kernel.errors.entry(subject).or_default();
-            Arc::make_mut(known).join(old);
+            Arc::make_mut(known).join(old, overlapping);
         }
         let Some(old) = progress else { return };
         let ours = Arc::make_mut(&mut self.kernel.progress);
@@ -115,9 +119,6 @@ impl Facts {
         let same_boot = before.as_ref().is_some_and(|cursor| cursor.boot_id == batch.cursor.boot_id);
         if before.is_some() && !same_boot {
             self.new_boot();
-        }
-        for attached in batch.attached.iter().filter(|attached| !attached.filesystem) {
-            self.kernel.names.appeared(&attached.name, attached.at);
         }
         let counted_to = before.filter(|_| same_boot).and_then(|cursor| {
             let lost_more = batch.cursor.lost > cursor.lost;
@@ -278,6 +279,11 @@ impl Facts {
         if self.mount_table().is_none() {
             return Door::NotYet;
         }
+        let is_drive = |name: &Device| matches!(name, Device::Block(name) if self.is_of_drive(name));
+        if !event.class.is_of_filesystem() && names().any(is_drive) {
+            // A drive has the name, and another had it then.
+            return Door::Nobodys;
+        }
         let device = names().find_map(|name| match name {
             Device::Block(name) => inventory.devices.get(name),
             Device::Number(dev) => inventory.devices.values().find(|device| device.dev == *dev),
@@ -298,6 +304,15 @@ impl Facts {
             Some(device) if !is_none_of_ours(device) => Door::Of(vec![Subject::Device(device.name.clone())]),
             _ => Door::Nobodys,
         }
+    }
+
+    /// A drive's device, or a partition of one.
+    fn is_of_drive(&self, name: &str) -> bool {
+        let device = |name: &str| self.inventory().and_then(|inventory| inventory.devices.get(name));
+        let Some(found) = device(name) else { return false };
+        let whole =
+            if matches!(found.layer, Layer::Partition { .. }) { found.below.first().and_then(|below| device(below)) } else { Some(found) };
+        whole.is_some_and(|whole| whole.drive.is_some())
     }
 
     fn mount_settled(&self, since: Timestamp, now: Timestamp) -> bool {
@@ -357,7 +372,7 @@ impl Facts {
             if let Some(volume) = own
                 && let Some(memory) = self.kernel.errors.remove(&Subject::Device(name))
             {
-                Arc::make_mut(self.kernel.errors.entry(Subject::Volume(volume)).or_default()).join((*memory).clone());
+                Arc::make_mut(self.kernel.errors.entry(Subject::Volume(volume)).or_default()).join((*memory).clone(), false);
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::model::kernel::event::Device;
 
 /// Former holders of a name that are kept.
 const MAX_FORMER: usize = 4;
-/// A new device is spoken of before the kernel calls it attached (it reads the partition table first), and before the scan that shows it has ended.
+/// A new device is spoken of before the scan that shows it has ended: the kernel reads its partition table first.
 const SCAN_LAG: Duration = Duration::from_secs(30);
 
 /// Names of drives and of their partitions, now and before.
@@ -29,8 +29,6 @@ struct Holder {
     /// None: since before anybody looked.
     from: Option<Timestamp>,
     until: Option<Timestamp>,
-    /// The log itself told when it appeared.
-    exact: bool,
 }
 
 impl Names {
@@ -55,17 +53,9 @@ impl Names {
             if holders.last().is_some_and(|last| last.until.is_none()) {
                 continue;
             }
-            holders.push(Holder { drive, from: (!first).then_some(now), until: None, exact: false });
+            holders.push(Holder { drive, from: (!first).then_some(now), until: None });
             let surplus = holders.len().saturating_sub(MAX_FORMER);
             holders.drain(..surplus);
-        }
-    }
-
-    /// The kernel says that the device behind this name appeared then: what was said before was said of another.
-    pub fn appeared(&mut self, name: &str, at: Timestamp) {
-        let Some(holders) = self.holders.get_mut(&Device::Block(name.to_owned())) else { return };
-        if let Some(last) = holders.last_mut().filter(|last| last.from.is_none_or(|from| from >= at && !last.exact)) {
-            (last.from, last.exact) = (Some(at), true);
         }
     }
 
@@ -134,15 +124,6 @@ mod tests {
         names.update(&world.inventory, false, at(200));
         assert_eq!((holder(&names, "sda", -50), holder(&names, "sda", 150), holder(&names, "sda", 200)), (Some("A"), Some("A"), Some("B")));
         assert_eq!(names.holder(&Device::Number("8:0".parse().unwrap()), at(300)).map(DriveId::as_str), Some("B"));
-    }
-
-    #[test]
-    fn what_was_said_of_a_name_before_its_device_appeared_is_nobodys() {
-        let mut names = Names::default();
-        let world = World::default().disk("sda", "8:0", "A");
-        names.update(&world.inventory, true, at(1000));
-        names.appeared("sda", at(500));
-        assert_eq!((holder(&names, "sda", 400), holder(&names, "sda", 500)), (None, Some("A")));
     }
 
     #[test]

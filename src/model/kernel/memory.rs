@@ -91,14 +91,15 @@ impl Memory {
         self.tallies.len() != before
     }
 
-    /// With an older memory of the same subject. What both have counted (they begin with the same record) is counted once.
-    pub fn join(&mut self, older: Memory) {
+    /// With an older memory of the same subject. `overlapping`: both have counted the same records, so the one that counted more has them all;
+    /// so too where both begin with the same record.
+    pub fn join(&mut self, older: Memory, overlapping: bool) {
         for (class, old) in older.tallies {
             match self.tallies.get_mut(&class) {
                 None => {
                     self.tallies.insert(class, old);
                 }
-                Some(tally) => tally.join(old),
+                Some(tally) => tally.join(old, overlapping),
             }
         }
     }
@@ -152,6 +153,10 @@ impl Tally {
                 }
             }
         }
+        // What was asked for may be told after what failed.
+        if event.count == 0 && event.operation == Some(Operation::Read) && !event.corrected {
+            self.failed_reads = self.failed_reads.max(1);
+        }
         self.incidents = self.incidents.saturating_add(event.count);
         self.records = self.records.saturating_add(event.records);
         self.suppressed = self.suppressed.saturating_add(event.suppressed);
@@ -184,9 +189,9 @@ impl Tally {
         true
     }
 
-    fn join(&mut self, old: Tally) {
-        if old.first == self.first {
-            if old.incidents > self.incidents {
+    fn join(&mut self, old: Tally, overlapping: bool) {
+        if overlapping || old.first == self.first {
+            if old.records > self.records {
                 *self = old;
             }
             return;
@@ -295,11 +300,11 @@ mod tests {
         late.take(&event(Class::Io, "sda", at(0), &[1]));
         late.take(&event(Class::Io, "sda", at(20), &[1, 2]));
         let mut joined = late.clone();
-        joined.join(early.clone());
+        joined.join(early.clone(), false);
         assert_eq!(joined, late);
         let mut other = Memory::default();
         other.take(&event(Class::Io, "sda", at(9000), &[3]));
-        other.join(late);
+        other.join(late, false);
         let tally = &other.tallies[&Class::Io];
         assert_eq!((tally.incidents, tally.places.len(), tally.first.time, tally.last.time), (3, 3, at(0), at(9000)));
     }

@@ -133,12 +133,23 @@ fn a_drive_that_is_gone_is_still_the_one_that_had_the_name() {
 }
 
 #[test]
-fn a_boot_record_older_than_the_names_device_is_nobodys() {
+fn what_a_store_that_came_late_has_counted_of_this_boot_is_not_counted_twice() {
     let mut world = plain();
-    let mut said = batch(vec![numbered(1, event(Class::Medium, "sda", at(-500), &[]))]);
-    said.attached = vec![Attached { seq: 2, name: "sda".into(), at: at(-300), filesystem: false }];
-    world.tell(Report::KernelLog(said), 1);
-    assert!(world.facts.errors(&drive_a()).is_none());
+    let told = |second: i64| batch(vec![numbered(9, event(Class::Io, "sda", at(second), &[7]))]);
+    world.tell(Report::KernelLog(told(1)), 1);
+    let memory = |world: &World| (*world.facts.kernel.errors[&drive_a()]).clone();
+    let (stored, progress) = (vec![(drive_a(), memory(&world))], (*world.facts.kernel.progress).clone());
+    // Read again as history, its time is the kernel's.
+    let mut next = plain();
+    next.tell(Report::KernelLog(told(2)), 2);
+    next.facts.restore_errors(stored.clone(), Some(progress.clone()));
+    assert_eq!(count(&next, &drive_a(), Class::Io), Some(1));
+    let mut rebooted = plain();
+    let mut other = told(2);
+    other.cursor.boot_id = "another".into();
+    rebooted.tell(Report::KernelLog(other), 2);
+    rebooted.facts.restore_errors(stored, Some(progress));
+    assert_eq!(count(&rebooted, &drive_a(), Class::Io), Some(2));
 }
 
 #[test]

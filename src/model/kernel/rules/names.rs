@@ -26,6 +26,7 @@ pub const RULES: &[Rule] = &[
     ),
     rule("name-ext4", "EXT4-fs (", "): mounted filesystem ", Read(mounted), "fs/ext4/super.c ext4_fill_super(); 3.10-6.18"),
     rule("name-ext3", "EXT3-fs (", "): mounted filesystem ", Read(mounted), "fs/ext3/super.c ext3_fill_super(); 3.10-4.2"),
+    rule("name-ext4-again", "EXT4-fs (", "): re-mounted", Read(mounted), "fs/ext4/super.c ext4_remount(), __ext4_remount(); 3.10-6.18"),
     rule("name-xfs", "XFS (", "): Mounting V", Read(mounted), "fs/xfs/xfs_log.c xfs_log_mount(); 3.15-6.18"),
     rule("name-xfs-old", "XFS (", "): Mounting Filesystem", Read(mounted), "fs/xfs/xfs_log.c xfs_log_mount(); 3.10-3.14"),
     rule("name-btrfs", "BTRFS", "first mount of filesystem ", Read(mounted), "fs/btrfs/super.c btrfs_fill_super(); 6.7-6.18"),

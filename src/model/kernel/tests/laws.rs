@@ -162,7 +162,7 @@ fn what_comes_to_a_name_is_reported_and_ends_what_was_open_there() {
     ] {
         assert_eq!(told(text), Some((name.to_owned(), filesystem)), "{text}");
     }
-    assert_eq!(told("EXT4-fs (sda1): re-mounted 2a5b r/w."), None);
+    assert_eq!(told("EXT4-fs (sda1): re-mounted 2a5b r/w."), Some(("sda1".to_owned(), true)));
     assert_eq!(told("loop3: detected capacity change from 131072 to 262144"), None);
     let shutdown = "XFS (sda1): Filesystem has been shut down due to log error (0x2).";
     let events = classify(&format!("{shutdown}\nXFS (sda1): Mounting V5 Filesystem\n{shutdown}"));

@@ -1,0 +1,198 @@
+//! The QEMU lab: the daemon as shipped, under systemd, in a guest whose drives really fail. `hwtests/lab/README.md` is the way in.
+//!
+//! One guest for all scenarios: each has drives of its own, and after each every other drive must be GOOD.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lab::drives;
+use lab::scenario::Scenario;
+
+mod lab {
+    pub mod agent;
+    pub mod bench;
+    pub mod daemon;
+    pub mod drives;
+    pub mod faults;
+    pub mod guest;
+    pub mod hotplug;
+    pub mod json_socket;
+    pub mod kernel_log;
+    pub mod lines;
+    pub mod mapper;
+    pub mod medium;
+    pub mod pseudo;
+    pub mod qmp;
+    pub mod quiet;
+    pub mod raid;
+    pub mod restart;
+    pub mod scenario;
+    pub mod slow;
+
+    /// Between two questions to something that can only be asked.
+    #[expect(clippy::disallowed_methods, reason = "a sleep of milliseconds between two questions; what waits long waits for lines")]
+    pub fn pause(time: std::time::Duration) {
+        std::thread::sleep(time);
+    }
+}
+
+const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "an_nvme_drive_pulled_while_mounted_is_missed_and_is_itself_when_it_returns",
+        reasons: &["DriveMissing", "DeviceMissing", "DriveFailing"],
+        breaks: &[drives::NVME_PULLED],
+        limit: Duration::from_secs(120),
+        run: lab::hotplug::nvme,
+    },
+    Scenario {
+        name: "a_scsi_disk_pulled_while_mounted_is_missed_and_is_itself_when_it_returns",
+        reasons: &["DriveMissing", "DeviceMissing", "DriveFailing"],
+        breaks: &[drives::SCSI_PULLED],
+        limit: Duration::from_secs(120),
+        run: lab::hotplug::scsi,
+    },
+    Scenario {
+        name: "an_idle_usb_drive_that_is_pulled_is_worth_knowing_and_no_more",
+        reasons: &["DriveMissing"],
+        breaks: &[drives::USB_PULLED],
+        limit: Duration::from_secs(90),
+        run: lab::hotplug::usb,
+    },
+    Scenario {
+        name: "a_sata_disk_that_the_kernel_lets_go_is_missed_until_a_rescan_finds_it",
+        reasons: &["DriveMissing", "DeviceMissing"],
+        breaks: &[drives::SATA_PULLED],
+        limit: Duration::from_secs(90),
+        run: lab::hotplug::sata,
+    },
+    Scenario {
+        name: "an_array_that_loses_a_leg_is_degraded_until_the_leg_is_back",
+        reasons: &["RaidDegraded", "DriveMissing", "DriveFailing"],
+        breaks: &[drives::RAID_LEG_A, drives::RAID_LEG_B],
+        limit: Duration::from_secs(180),
+        run: lab::raid::leg_failed_and_pulled,
+    },
+    Scenario {
+        name: "an_unreadable_sector_of_an_nvme_drive_is_suspect_and_bad_when_it_fails_again",
+        reasons: &["MediaErrors", "DriveFailing"],
+        breaks: &[drives::NVME_MEDIUM],
+        limit: Duration::from_secs(120),
+        run: lab::medium::nvme,
+    },
+    Scenario {
+        name: "an_unreadable_sector_of_a_sata_disk_is_an_io_error_on_that_disk",
+        reasons: &["IoErrors", "DriveFailing"],
+        breaks: &[drives::SATA_MEDIUM],
+        limit: Duration::from_secs(120),
+        run: lab::medium::sata,
+    },
+    Scenario {
+        name: "three_unreadable_sectors_of_a_scsi_disk_are_bad",
+        reasons: &["MediaErrors", "DriveFailing"],
+        breaks: &[drives::SCSI_MEDIUM],
+        limit: Duration::from_secs(120),
+        run: lab::medium::scsi,
+    },
+    Scenario {
+        name: "three_unreadable_sectors_behind_a_raid_controller_are_bad",
+        reasons: &["MediaErrors", "DriveFailing"],
+        breaks: &[drives::MEGARAID_MEDIUM],
+        limit: Duration::from_secs(120),
+        run: lab::medium::megaraid,
+    },
+    Scenario {
+        name: "an_unreadable_sector_behind_a_sas_adapter_is_bad_when_it_fails_again",
+        reasons: &["MediaErrors", "DriveFailing"],
+        breaks: &[drives::SAS_MEDIUM],
+        limit: Duration::from_secs(120),
+        run: lab::medium::sas,
+    },
+    Scenario {
+        name: "an_unreadable_sector_of_a_usb_drive_is_bad_when_it_fails_again",
+        reasons: &["MediaErrors", "DriveFailing"],
+        breaks: &[drives::USB_MEDIUM],
+        limit: Duration::from_secs(120),
+        run: lab::medium::usb,
+    },
+    Scenario {
+        name: "metadata_that_ext4_cannot_read_is_told_of_the_volume_and_of_the_drive",
+        reasons: &["FilesystemErrors", "IoErrors"],
+        breaks: &[drives::SATA_METADATA],
+        limit: Duration::from_secs(150),
+        run: lab::medium::metadata_of_ext4,
+    },
+    Scenario {
+        name: "metadata_that_xfs_cannot_read_is_told_of_the_volume_and_of_the_drive",
+        reasons: &["FilesystemErrors", "MediaErrors"],
+        breaks: &[drives::NVME_METADATA],
+        limit: Duration::from_secs(120),
+        run: lab::medium::metadata_of_xfs,
+    },
+    Scenario {
+        name: "an_nvme_drive_that_is_too_slow_has_timed_out_and_was_reset",
+        reasons: &["IoTimeouts", "ControllerResets"],
+        breaks: &[drives::NVME_SLOW],
+        limit: Duration::from_secs(120),
+        run: lab::slow::nvme,
+    },
+    Scenario {
+        name: "a_sata_disk_that_is_too_slow_has_timed_out",
+        reasons: &["IoTimeouts"],
+        breaks: &[drives::SATA_SLOW],
+        limit: Duration::from_secs(150),
+        run: lab::slow::sata,
+    },
+    Scenario {
+        name: "ext4_on_a_failing_mapping_goes_read_only_and_the_drive_beneath_is_innocent",
+        reasons: &["ReadOnly", "FilesystemErrors"],
+        breaks: &[],
+        limit: Duration::from_secs(120),
+        run: lab::mapper::ext4_goes_read_only,
+    },
+    Scenario {
+        name: "xfs_on_a_failing_mapping_shuts_down_and_the_drive_beneath_is_innocent",
+        reasons: &["FilesystemShutdown", "NotAccessible"],
+        breaks: &[],
+        limit: Duration::from_secs(120),
+        run: lab::mapper::xfs_shuts_down,
+    },
+    Scenario {
+        name: "a_thin_pool_that_fills_up_is_full_until_it_is_extended",
+        reasons: &["ThinPoolFull"],
+        breaks: &[],
+        limit: Duration::from_secs(150),
+        run: lab::mapper::thin_pool_fills_up,
+    },
+    Scenario {
+        name: "a_medium_error_a_bad_link_and_a_silent_disk_are_told_apart",
+        reasons: &["MediaErrors", "LinkErrors", "IoTimeouts", "DriveOffline"],
+        breaks: &[],
+        limit: Duration::from_secs(180),
+        run: lab::pseudo::scsi_debug,
+    },
+    Scenario {
+        name: "a_daemon_that_is_killed_keeps_its_findings_and_counts_every_record_once",
+        reasons: &["MediaErrors", "DriveMissing"],
+        breaks: &[drives::SCSI_RESTART],
+        limit: Duration::from_secs(180),
+        run: lab::restart::killed_in_the_middle,
+    },
+    Scenario {
+        name: "a_volume_whose_drive_is_gone_is_the_same_volume_after_a_restart",
+        reasons: &["DeviceMissing", "DriveMissing"],
+        breaks: &[drives::SCSI_FORGOTTEN],
+        limit: Duration::from_secs(120),
+        run: lab::restart::a_volume_without_its_device,
+    },
+    Scenario {
+        name: "a_drive_that_was_slow_once_is_good_after_a_quiet_time",
+        reasons: &["IoTimeouts", "ControllerResets"],
+        breaks: &[],
+        limit: Duration::from_secs(150),
+        run: lab::quiet::what_was_slow_is_good_again,
+    },
+];
+
+fn main() -> ExitCode {
+    lab::scenario::main(SCENARIOS)
+}

@@ -1,0 +1,89 @@
+//! diskvitalsd in the guest: installed as an admin does it (scripts/install), run by systemd as shipped, asked with its own command line.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::lab::guest::Guest;
+
+/// Short intervals where a scenario would wait for them otherwise. Not `reconcile_interval`: that drives come and go must be told by udev's events.
+const CONFIG: &str = r#"
+[probes]
+interval = "2s"
+[io]
+interval = "2s"
+"#;
+
+/// A line of its own, taken in only by a build that knows it. With it, what was suspect is quiet again within a scenario's time.
+const QUIET_SOON: &str = "[errors]\nquiet_after = \"20s\"\n";
+
+const CONFIG_FILE: &str = "/etc/diskvitals/diskvitals.toml";
+
+/// Below `share`, everything that `scripts/install` puts on a host. Debug information stays here: it would be locked in the guest's memory.
+#[expect(clippy::disallowed_methods, reason = "the script under test")]
+pub fn install_into(share: &Path) {
+    let root = share.join("root");
+    let built = Path::new(env!("CARGO_BIN_EXE_diskvitalsd"));
+    let profile = built.parent().and_then(Path::file_name).expect("target/PROFILE/diskvitalsd");
+    let run = |command: &mut Command| {
+        let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        assert!(output.status.success(), "{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/install");
+    run(Command::new(script).env("DESTDIR", &root).env("DISKVITALS_PROFILE", profile));
+    for program in ["sbin/diskvitalsd", "bin/diskvitals", "bin/diskvitals-csi"] {
+        run(Command::new("/usr/bin/strip").arg(root.join("usr/local").join(program)));
+    }
+}
+
+impl Guest {
+    /// Installs and starts it, and lets the guest tell what happens: its kernel log and the daemon's watch.
+    pub fn start_daemon(&mut self) {
+        install_into(&self.share());
+        self.must("udevadm settle --timeout=120");
+        self.must("cp -a /lab/root/. /");
+        self.must(&format!("cat > {CONFIG_FILE} <<'END'{CONFIG}END"));
+        // cat reads one record at a time; a ring that ran over ends it, and it begins anew at what is left.
+        for (unit, command) in [("lab-kmsg", "cat /dev/kmsg"), ("lab-watch", "/usr/local/bin/diskvitals watch -o json")] {
+            let port = unit.replace('-', ".");
+            self.must(&format!(
+                "systemd-run -q --unit={unit} -p Restart=always -p RestartSec=1 -p StartLimitIntervalSec=0 \
+                 /bin/sh -c 'exec {command} > /dev/virtio-ports/{port}'"
+            ));
+        }
+        self.must("systemd-sysusers diskvitals.conf && systemd-tmpfiles --create diskvitals.conf && systemctl daemon-reload");
+        // The unit is of Type=notify: start returns when the daemon has said that it is ready.
+        self.must("systemctl start diskvitalsd");
+    }
+
+    /// Whether the built daemon knows of quiet times, and if so, they are short from now on (the daemon sees that its file has changed).
+    pub fn quiet_soon(&mut self) -> bool {
+        let known = self.shell(&format!(
+            "cat > /run/quiet.toml <<'END'\n{QUIET_SOON}END\n/usr/local/sbin/diskvitalsd --config /run/quiet.toml --check-config"
+        ));
+        if known.status == 0 {
+            self.must(&format!("cat /run/quiet.toml >> {CONFIG_FILE} && systemctl reload diskvitalsd"));
+        }
+        known.status == 0
+    }
+
+    pub fn ask(&mut self, question: &str) -> Result<Value, String> {
+        let output = self.shell(&format!("/usr/local/bin/diskvitals {question} -o json"));
+        if output.status != 0 {
+            return Err(format!("diskvitals {question}: {}{}", output.stdout, output.stderr));
+        }
+        serde_json::from_str(&output.stdout).map_err(|error| format!("diskvitals {question}: {error}: {}", output.stdout))
+    }
+
+    fn shell(&mut self, command: &str) -> crate::lab::agent::Output {
+        self.agent.shell(command, Duration::from_secs(180)).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn must(&mut self, command: &str) -> String {
+        let output = self.shell(command);
+        assert!(output.status == 0, "in the guest: {command}: status {}\n{}{}", output.status, output.stdout, output.stderr);
+        output.stdout
+    }
+}

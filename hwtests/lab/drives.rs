@@ -1,0 +1,138 @@
+//! The drives of the guest: what QEMU is told of each, how each is addressed in the guest, and the id that diskvitals must give it.
+
+use serde_json::{Value, json};
+
+#[derive(Clone, Copy, Debug)]
+pub enum Bus {
+    /// On a PCIe root port of this number.
+    Nvme(u8),
+    /// On this port of the board's AHCI; cannot be plugged.
+    Sata(u8),
+    /// virtio-scsi, target.
+    Scsi(u8),
+    /// megasas (a RAID controller's firmware), target.
+    MegaRaid(u8),
+    /// mptsas1068 (a SAS host adapter), target.
+    Sas(u8),
+    /// xHCI, port.
+    Usb(u8),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Drive {
+    /// QEMU's names are made of it: the block node, `f-` + it for the file beneath, `d-` + it for the device.
+    pub node: &'static str,
+    pub bus: Bus,
+    pub serial: &'static str,
+    /// The last two digits of its WWN; 0 for buses that have none.
+    wwn: u8,
+    /// What diskvitals calls it.
+    pub id: &'static str,
+}
+
+pub const SIZE_MIB: u64 = 320;
+
+/// Free root ports and USB ports for what returns at another place: root port 9, USB port 4, SCSI targets from 20.
+pub const NVME_PORTS: u8 = 10;
+
+const fn nvme(node: &'static str, port: u8, serial: &'static str, id: &'static str) -> Drive {
+    Drive { node, bus: Bus::Nvme(port), serial, wwn: 0, id }
+}
+
+const fn disk(node: &'static str, bus: Bus, serial: &'static str, wwn: u8, id: &'static str) -> Drive {
+    Drive { node, bus, serial, wwn, id }
+}
+
+// A scenario's drives are its own: what one breaks, another must find GOOD.
+pub const NVME_PULLED: Drive = nvme("nv0", 0, "NVSER0001", "QEMU_NVMe_Ctrl_NVSER0001");
+pub const NVME_MEDIUM: Drive = nvme("nv1", 1, "NVSER0002", "QEMU_NVMe_Ctrl_NVSER0002");
+pub const NVME_SLOW: Drive = nvme("nv2", 2, "NVSER0003", "QEMU_NVMe_Ctrl_NVSER0003");
+pub const NVME_METADATA: Drive = nvme("nv3", 3, "NVSER0004", "QEMU_NVMe_Ctrl_NVSER0004");
+pub const SATA_MEDIUM: Drive = disk("sa0", Bus::Sata(0), "SATA0001", 0x01, "naa.5000c50000000001");
+pub const SATA_SLOW: Drive = disk("sa1", Bus::Sata(1), "SATA0002", 0x02, "naa.5000c50000000002");
+pub const SATA_PULLED: Drive = disk("sa2", Bus::Sata(2), "SATA0003", 0x03, "naa.5000c50000000003");
+pub const SATA_METADATA: Drive = disk("sa3", Bus::Sata(3), "SATA0004", 0x04, "naa.5000c50000000004");
+pub const SCSI_MEDIUM: Drive = disk("sc0", Bus::Scsi(0), "SCSI0001", 0x11, "naa.5000c50000000011");
+pub const SCSI_PULLED: Drive = disk("sc1", Bus::Scsi(1), "SCSI0002", 0x12, "naa.5000c50000000012");
+pub const RAID_LEG_A: Drive = disk("sc2", Bus::Scsi(2), "SCSI0003", 0x13, "naa.5000c50000000013");
+pub const RAID_LEG_B: Drive = disk("sc3", Bus::Scsi(3), "SCSI0004", 0x14, "naa.5000c50000000014");
+pub const BENEATH_DM: Drive = disk("sc4", Bus::Scsi(4), "SCSI0005", 0x15, "naa.5000c50000000015");
+pub const BENEATH_POOL: Drive = disk("sc5", Bus::Scsi(5), "SCSI0006", 0x16, "naa.5000c50000000016");
+pub const SCSI_RESTART: Drive = disk("sc6", Bus::Scsi(6), "SCSI0007", 0x17, "naa.5000c50000000017");
+pub const SCSI_FORGOTTEN: Drive = disk("sc8", Bus::Scsi(8), "SCSI0009", 0x19, "naa.5000c50000000019");
+/// Nothing is ever done to it: the innocent one on the same adapter.
+pub const SCSI_INNOCENT: Drive = disk("sc7", Bus::Scsi(7), "SCSI0008", 0x18, "naa.5000c50000000018");
+pub const MEGARAID_MEDIUM: Drive = disk("mg0", Bus::MegaRaid(0), "MEGA0001", 0x21, "naa.5000c50000000021");
+pub const SAS_MEDIUM: Drive = disk("mp0", Bus::Sas(0), "MPTS0001", 0x31, "naa.5000c50000000031");
+pub const USB_PULLED: Drive = disk("us0", Bus::Usb(1), "USB0001", 0, "QEMU_HARDDISK_USB0001");
+pub const USB_MEDIUM: Drive = disk("us1", Bus::Usb(2), "USB0002", 0, "QEMU_HARDDISK_USB0002");
+
+pub const ALL: &[Drive] = &[
+    NVME_PULLED,
+    NVME_MEDIUM,
+    NVME_SLOW,
+    NVME_METADATA,
+    SATA_MEDIUM,
+    SATA_SLOW,
+    SATA_PULLED,
+    SATA_METADATA,
+    SCSI_MEDIUM,
+    SCSI_PULLED,
+    RAID_LEG_A,
+    RAID_LEG_B,
+    BENEATH_DM,
+    BENEATH_POOL,
+    SCSI_RESTART,
+    SCSI_FORGOTTEN,
+    SCSI_INNOCENT,
+    MEGARAID_MEDIUM,
+    SAS_MEDIUM,
+    USB_PULLED,
+    USB_MEDIUM,
+];
+
+impl Drive {
+    /// QEMU's id of the device.
+    pub fn device_id(&self) -> String {
+        format!("d-{}", self.node)
+    }
+
+    /// The node of the file beneath; faults go between the two.
+    pub fn file_node(&self) -> String {
+        format!("f-{}", self.node)
+    }
+
+    /// As `-device` and `device_add` take it, at `bus`: its own place, or another one when it returns.
+    pub fn properties(&self, bus: Bus) -> Value {
+        let mut device = json!({ "id": self.device_id(), "drive": self.node, "serial": self.serial });
+        let more = match bus {
+            Bus::Nvme(port) => json!({ "driver": "nvme", "bus": format!("rp{port}") }),
+            Bus::Sata(port) => json!({ "driver": "ide-hd", "bus": format!("ide.{port}"), "rotation_rate": 7200 }),
+            Bus::Scsi(target) => json!({ "driver": "scsi-hd", "bus": "virtio-scsi.0", "scsi-id": target, "lun": 0 }),
+            Bus::MegaRaid(target) => json!({ "driver": "scsi-hd", "bus": "megaraid.0", "scsi-id": target, "lun": 0 }),
+            Bus::Sas(target) => json!({ "driver": "scsi-hd", "bus": "sas.0", "scsi-id": target, "lun": 0 }),
+            Bus::Usb(port) => json!({ "driver": "usb-storage", "bus": "usb.0", "port": port.to_string() }),
+        };
+        merge(&mut device, more);
+        if self.wwn > 0 {
+            // Errors go to the guest; QEMU's default stops it for some.
+            merge(&mut device, json!({ "wwn": 0x5000_c500_0000_0000_u64 + u64::from(self.wwn), "rerror": "report", "werror": "report" }));
+        }
+        device
+    }
+
+    /// A link that is the same under every kernel name.
+    pub fn link(&self) -> String {
+        match self.bus {
+            Bus::Nvme(_) => format!("/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_{}", self.serial),
+            Bus::Usb(_) => format!("/dev/disk/by-id/usb-QEMU_QEMU_HARDDISK_{}-0:0", self.serial),
+            _ => format!("/dev/disk/by-id/wwn-0x5000c500000000{:02x}", self.wwn),
+        }
+    }
+}
+
+fn merge(into: &mut Value, from: Value) {
+    if let (Some(into), Value::Object(from)) = (into.as_object_mut(), from) {
+        into.extend(from);
+    }
+}

@@ -1,0 +1,131 @@
+//! The runner: which scenarios, in which order, on one guest; what each took; what a failed one left behind.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::lab::bench::Bench;
+use crate::lab::drives::Drive;
+use crate::lab::guest::Guest;
+
+pub struct Scenario {
+    /// A sentence that holds when it passes.
+    pub name: &'static str,
+    /// The reasons that it asserts.
+    pub reasons: &'static [&'static str],
+    /// Its own drives: it breaks them, and must find them well.
+    pub breaks: &'static [Drive],
+    pub limit: Duration,
+    pub run: fn(&mut Bench),
+}
+
+/// Arguments as of every test program: words that a scenario's name has in it, `--list`, and options for threads and output that mean nothing here.
+/// DISKVITALS_LAB_REPEAT boots and runs it all so many times; DISKVITALS_LAB_CAPTURES is a folder for what the kernel said in each scenario.
+pub fn main(scenarios: &[Scenario]) -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let chosen: Vec<&Scenario> =
+        scenarios.iter().filter(|scenario| words.is_empty() || words.iter().any(|word| scenario.name.contains(*word))).collect();
+    if arguments.iter().any(|argument| argument == "--list") {
+        chosen.iter().for_each(|scenario| println!("{}: test", scenario.name));
+        return ExitCode::SUCCESS;
+    }
+    let built = match prepare() {
+        Ok(built) => built,
+        Err(why) => {
+            println!("the QEMU lab was left out: {why}");
+            // Asked for by name, it must not seem to have run.
+            return if std::env::var_os("DISKVITALS_LAB_REQUIRED").is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        }
+    };
+    let rounds = std::env::var("DISKVITALS_LAB_REPEAT").ok().and_then(|text| text.parse().ok()).unwrap_or(1_u32);
+    let failed = (0..rounds).map(|_| round(&built, &chosen)).sum::<usize>();
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// One boot, all scenarios. Returns how many failed.
+fn round(built: &Path, chosen: &[&Scenario]) -> usize {
+    let started = Instant::now();
+    let mut guest = Guest::boot(built, &scratch());
+    println!("booted with {} in {:.1?}", guest.accelerator, guest.booted_in);
+    guest.start_daemon();
+    println!("diskvitalsd runs under systemd after {:.1?}", started.elapsed());
+    let reasons = reasons(&mut guest);
+    let mut bench = Bench::new(guest, reasons);
+    let mut failed = Vec::new();
+    let mut skipped = 0;
+    for scenario in chosen {
+        let began = Instant::now();
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            bench.begin(scenario.limit, scenario.breaks);
+            (scenario.run)(&mut bench);
+            bench.others_are_good();
+        }));
+        let took = began.elapsed();
+        if let Some(dir) = std::env::var_os("DISKVITALS_LAB_CAPTURES") {
+            let file = Path::new(&dir).join(format!("{}.txt", scenario.name));
+            std::fs::write(&file, bench.raw_records()).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        }
+        match ended {
+            Ok(()) => {
+                let unknown = bench.unknown();
+                let unproven: Vec<&String> = unknown.iter().filter(|reason| scenario.reasons.contains(&reason.as_str())).collect();
+                assert_eq!(unproven.len(), unknown.len(), "`{}` must name all its reasons: {unknown:?}", scenario.name);
+                if unknown.is_empty() {
+                    println!("test {} ... ok ({took:.1?})", scenario.name);
+                } else {
+                    skipped += 1;
+                    println!("test {} ... SKIPPED: reason {} is not known to this build ({took:.1?})", scenario.name, unknown.join(", "));
+                }
+            }
+            Err(_) => {
+                println!("test {} ... FAILED ({took:.1?})", scenario.name);
+                let testimony = catch_unwind(AssertUnwindSafe(|| bench.testimony()));
+                println!("{}", testimony.unwrap_or_else(|_| bench.guest.console(60)));
+                failed.push(scenario.name);
+            }
+        }
+    }
+    if !failed.is_empty() {
+        println!("what is left of the guest: {}", bench.guest.keep().display());
+    }
+    println!(
+        "lab: {} passed, {skipped} skipped, {} failed, in {:.0?}",
+        chosen.len() - failed.len() - skipped,
+        failed.len(),
+        started.elapsed()
+    );
+    failed.iter().for_each(|name| println!("    failed: {name}"));
+    failed.len()
+}
+
+fn reasons(guest: &mut Guest) -> BTreeSet<String> {
+    let answer = guest.ask("reasons").unwrap_or_else(|error| panic!("{error}"));
+    answer["reasons"].as_array().into_iter().flatten().filter_map(|reason| Some(reason["name"].as_str()?.to_owned())).collect()
+}
+
+/// Guests that were built, and the folders of those that run.
+fn scratch() -> PathBuf {
+    // target/PROFILE/diskvitalsd
+    Path::new(env!("CARGO_BIN_EXE_diskvitalsd")).ancestors().nth(2).expect("target").join("lab")
+}
+
+/// The built guest, or why there can be none.
+#[expect(clippy::disallowed_methods, reason = "the script that builds the guest")]
+fn prepare() -> Result<PathBuf, String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err("not root".to_owned());
+    }
+    if !Path::new("/usr/bin/qemu-system-x86_64").exists() {
+        return Err("qemu-system-x86 is not installed".to_owned());
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("hwtests/lab/build-guest");
+    let output = Command::new(script).stderr(Stdio::inherit()).output().map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        return Err(format!("building the guest: {}", output.status));
+    }
+    text.lines().last().map(PathBuf::from).ok_or_else(|| "building the guest said nothing".to_owned())
+}

@@ -1,0 +1,49 @@
+//! Drives that do not answer in time: the kernel's own recovery is told as such, and not as a bad medium.
+
+use crate::lab::bench::{Bench, Evidence, Expected, SUSPECT};
+use crate::lab::drives::{self, Drive};
+
+/// 4 KiB take five seconds.
+const CRAWL: u64 = 800;
+
+/// Several reads at once, in the background: the first may pass before the throttle counts.
+fn reads_that_wait(bench: &mut Bench, drive: &Drive) {
+    bench.guest.throttle(drive, CRAWL);
+    for place in 1..=3 {
+        bench.sh(&format!(
+            "systemd-run -q --collect dd if={} of=/dev/null bs=4096 skip={} count=1 iflag=direct",
+            drive.link(),
+            place * 1000
+        ));
+    }
+}
+
+pub fn nvme(bench: &mut Bench) {
+    let drive = drives::NVME_SLOW;
+    let name = bench.kernel_name(&drive);
+    let controller = bench.sh(&format!("basename $(readlink -f /sys/block/{name}/device)"));
+    bench.sh(&format!("echo 1500 > /sys/block/{name}/queue/io_timeout"));
+    reads_that_wait(bench, &drive);
+    bench.record(&["timeout, aborting"]);
+    let late = format!("nvme {controller}: I/O ");
+    bench.expect(&Expected { subject: drive.id, reason: "IoTimeouts", severity: SUSPECT, evidence: Evidence::Record(&[&late]) });
+    let reset = ["timeout, reset controller", "timeout, aborting", "Abort status"];
+    bench.expect(&Expected { subject: drive.id, reason: "ControllerResets", severity: SUSPECT, evidence: Evidence::Record(&reset) });
+    bench.guest.throttle(&drive, 0);
+    bench.until("the drive reads again", |bench| bench.read_sector(&drive.link(), 8192).then_some(()));
+    bench.never_said(drive.id, &["MediaErrors", "DriveOffline", "DriveMissing"]);
+}
+
+pub fn sata(bench: &mut Bench) {
+    let drive = drives::SATA_SLOW;
+    let name = bench.kernel_name(&drive);
+    bench.sh(&format!("echo 2 > /sys/block/{name}/device/timeout"));
+    reads_that_wait(bench, &drive);
+    // The port, not the disk, is named: ataN, which sysfs leads to the disk.
+    let late = ["Emask 0x4 (timeout)", "exception Emask", "failed command"];
+    bench.expect(&Expected { subject: drive.id, reason: "IoTimeouts", severity: SUSPECT, evidence: Evidence::Record(&late) });
+    bench.record(&["hard resetting link"]);
+    bench.guest.throttle(&drive, 0);
+    bench.until("the drive reads again", |bench| bench.read_sector(&drive.link(), 8192).then_some(()));
+    bench.never_said(drive.id, &["MediaErrors", "DriveOffline", "DriveMissing"]);
+}
