@@ -17,34 +17,25 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub struct Bench {
     pub guest: Guest,
-    reasons: BTreeSet<String>,
     /// Drive ids that scenarios have broken since the boot; all others must be as if nothing had happened.
     broken: BTreeSet<String>,
     deadline: Instant,
     /// Lines of the kernel log at the scenario's start.
     mark: usize,
-    /// Reasons that this scenario could not assert.
-    unknown: BTreeSet<String>,
 }
 
 impl Bench {
-    pub fn new(guest: Guest, reasons: BTreeSet<String>) -> Bench {
+    pub fn new(guest: Guest) -> Bench {
         let now = Instant::now();
-        Bench { guest, reasons, broken: BTreeSet::new(), deadline: now + SOON, mark: 0, unknown: BTreeSet::new() }
+        Bench { guest, broken: BTreeSet::new(), deadline: now + SOON, mark: 0 }
     }
 
     /// A scenario begins: `breaks` are its drives, which must be well now.
     pub fn begin(&mut self, limit: Duration, breaks: &[Drive]) {
         self.deadline = Instant::now() + limit;
         self.mark = self.guest.kernel_log.count();
-        self.unknown.clear();
         self.others_are_good();
         self.broken.extend(breaks.iter().map(|drive| drive.id.to_owned()));
-    }
-
-    /// The reasons that could not be asserted since `begin`.
-    pub fn unknown(&self) -> Vec<String> {
-        self.unknown.iter().cloned().collect()
     }
 
     /// A drive that is not of QEMU's making.

@@ -26,9 +26,7 @@ pub fn ext4_goes_read_only(bench: &mut Bench) {
     });
     let record = ["Remounting filesystem read-only", "Detected aborted journal", "Aborting journal on device"];
     // The log is the only witness: from 6.1.130 or so until 6.15 (emergency_ro) the mount's options go on saying `rw`.
-    if bench.knows("FilesystemErrors") {
-        bench.expect(&Expected { subject: &volume, reason: "ReadOnly", severity: BAD, evidence: Evidence::Record(&record) });
-    }
+    bench.expect(&Expected { subject: &volume, reason: "ReadOnly", severity: BAD, evidence: Evidence::Record(&record) });
     bench.expect(&Expected {
         subject: &volume,
         reason: "FilesystemErrors",
@@ -36,9 +34,7 @@ pub fn ext4_goes_read_only(bench: &mut Bench) {
         evidence: Evidence::Record(&["EXT4-fs error (device dm-", "EXT4-fs ("]),
     });
     bench.sh("umount /mnt/dm-ext4");
-    if bench.knows("FilesystemErrors") {
-        bench.expect_cleared(&volume, "ReadOnly");
-    }
+    bench.expect_cleared(&volume, "ReadOnly");
     bench.sh("dmsetup remove lab-ext4");
     bench.never_blamed(&drive);
 }

@@ -41,13 +41,11 @@ fn sectors_fail(bench: &mut Bench, failure: &Failure) {
 
     assert!(!bench.read_sector(&drive.link(), SECTORS[0]), "the sector can be read");
     bench.expect(&Expected { subject: drive.id, reason, severity: SUSPECT, evidence: Evidence::Record(&quoted) });
-    if bench.knows(reason) {
-        let seen = bench.guest.ask(&format!("drive {}", drive.id)).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(seen["health"], "HEALTH_SUSPECT", "{seen:#}");
-        bench.expect(&Expected { subject: &volume, reason: "DriveFailing", severity: SUSPECT, evidence: Evidence::Says("") });
-        // The sector is the volume's own.
-        bench.expect(&Expected { subject: &volume, reason: "IoErrors", severity: SUSPECT, evidence: Evidence::Record(&quoted) });
-    }
+    let seen = bench.guest.ask(&format!("drive {}", drive.id)).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(seen["health"], "HEALTH_SUSPECT", "{seen:#}");
+    bench.expect(&Expected { subject: &volume, reason: "DriveFailing", severity: SUSPECT, evidence: Evidence::Says("") });
+    // The sector is the volume's own.
+    bench.expect(&Expected { subject: &volume, reason: "IoErrors", severity: SUSPECT, evidence: Evidence::Record(&quoted) });
 
     match failure.then {
         Then::SameSector => {
@@ -63,14 +61,12 @@ fn sectors_fail(bench: &mut Bench, failure: &Failure) {
         }
     }
     bench.expect(&Expected { subject: drive.id, reason, severity: BAD, evidence: Evidence::Record(&quoted) });
-    if bench.knows(reason) {
-        bench.expect(&Expected { subject: &volume, reason: "DriveFailing", severity: BAD, evidence: Evidence::Says("") });
-        let lost = bench.expect(&Expected { subject: &volume, reason: "IoErrors", severity: BAD, evidence: Evidence::Record(&quoted) });
-        let status = lost.map(|finding| finding["status"].clone()).unwrap_or_default();
-        // Only the drive's own word proves a loss.
-        let said = if *reason == "MediaErrors" { "FINDING_STATUS_DATA_LOSS" } else { "FINDING_STATUS_DEGRADED" };
-        assert_eq!(status, said);
-    }
+    bench.expect(&Expected { subject: &volume, reason: "DriveFailing", severity: BAD, evidence: Evidence::Says("") });
+    let lost = bench.expect(&Expected { subject: &volume, reason: "IoErrors", severity: BAD, evidence: Evidence::Record(&quoted) });
+    let status = &lost["status"];
+    // Only the drive's own word proves a loss.
+    let said = if *reason == "MediaErrors" { "FINDING_STATUS_DATA_LOSS" } else { "FINDING_STATUS_DEGRADED" };
+    assert_eq!(status, said);
 
     // A drive that answers with an error has not been slow, gone or reset.
     bench.never_said(drive.id, &["DriveMissing", "DriveOffline", "IoTimeouts", "LinkErrors"]);
@@ -139,9 +135,7 @@ pub fn metadata_of_ext4(bench: &mut Bench) {
     let record = format!("I/O error, dev {name}, sector ");
     bench.record(&[&record]);
     // One sector or several: that the drive is named is what counts here.
-    if bench.knows("IoErrors") {
-        bench.until("the drive is named", |bench| bench.active(drive.id, "IoErrors"));
-    }
+    bench.until("the drive is named", |bench| bench.active(drive.id, "IoErrors"));
     bench.guest.heal(&drive);
     bench.try_sh("umount /mnt/meta-ext4 || umount -l /mnt/meta-ext4");
 }
@@ -157,9 +151,7 @@ pub fn metadata_of_xfs(bench: &mut Bench) {
     let record = format!("XFS ({name}): metadata I/O error");
     bench.expect(&Expected { subject: &volume, reason: "FilesystemErrors", severity: SUSPECT, evidence: Evidence::Record(&[&record]) });
     bench.record(&[&format!("critical medium error, dev {name}, sector ")]);
-    if bench.knows("MediaErrors") {
-        bench.until("the drive is named", |bench| bench.active(drive.id, "MediaErrors"));
-    }
+    bench.until("the drive is named", |bench| bench.active(drive.id, "MediaErrors"));
     bench.guest.heal(&drive);
     bench.try_sh("umount /mnt/meta-xfs || umount -l /mnt/meta-xfs");
 }

@@ -69,7 +69,7 @@ pub fn scsi_debug(bench: &mut Bench) {
     let offlined = ["Device offlined - not ready after error recovery"];
     bench.record(&offlined);
     // What the kernel's log and what sysfs say is the same statement.
-    let evidence = if bench.knows("IoTimeouts") { Evidence::Record(&offlined) } else { Evidence::Says("offline") };
+    let evidence = Evidence::Record(&offlined);
     bench.expect(&Expected { subject: &silent.id, reason: "DriveOffline", severity: BAD, evidence });
     let record = ["hostbyte=DID_TIME_OUT", "I/O error, dev ", "CDB: Read"];
     bench.expect(&Expected { subject: &silent.id, reason: "IoTimeouts", severity: SUSPECT, evidence: Evidence::Record(&record) });

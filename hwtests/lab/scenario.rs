@@ -1,6 +1,5 @@
 //! The runner: which scenarios, in which order, on one guest; what each took; what a failed one left behind.
 
-use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -13,8 +12,6 @@ use crate::lab::guest::Guest;
 pub struct Scenario {
     /// A sentence that holds when it passes.
     pub name: &'static str,
-    /// The reasons that it asserts.
-    pub reasons: &'static [&'static str],
     /// Its own drives: it breaks them, and must find them well.
     pub breaks: &'static [Drive],
     pub limit: Duration,
@@ -52,10 +49,8 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
     println!("booted with {} in {:.1?}", guest.accelerator, guest.booted_in);
     guest.start_daemon();
     println!("diskvitalsd runs under systemd after {:.1?}", started.elapsed());
-    let reasons = reasons(&mut guest);
-    let mut bench = Bench::new(guest, reasons);
+    let mut bench = Bench::new(guest);
     let mut failed = Vec::new();
-    let mut skipped = 0;
     for scenario in chosen {
         let began = Instant::now();
         let ended = catch_unwind(AssertUnwindSafe(|| {
@@ -70,15 +65,7 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
         }
         match ended {
             Ok(()) => {
-                let unknown = bench.unknown();
-                let unproven: Vec<&String> = unknown.iter().filter(|reason| scenario.reasons.contains(&reason.as_str())).collect();
-                assert_eq!(unproven.len(), unknown.len(), "`{}` must name all its reasons: {unknown:?}", scenario.name);
-                if unknown.is_empty() {
-                    println!("test {} ... ok ({took:.1?})", scenario.name);
-                } else {
-                    skipped += 1;
-                    println!("test {} ... SKIPPED: reason {} is not known to this build ({took:.1?})", scenario.name, unknown.join(", "));
-                }
+                println!("test {} ... ok ({took:.1?})", scenario.name);
             }
             Err(_) => {
                 println!("test {} ... FAILED ({took:.1?})", scenario.name);
@@ -91,19 +78,9 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
     if !failed.is_empty() {
         println!("what is left of the guest: {}", bench.guest.keep().display());
     }
-    println!(
-        "lab: {} passed, {skipped} skipped, {} failed, in {:.0?}",
-        chosen.len() - failed.len() - skipped,
-        failed.len(),
-        started.elapsed()
-    );
+    println!("lab: {} passed, {} failed, in {:.0?}", chosen.len() - failed.len(), failed.len(), started.elapsed());
     failed.iter().for_each(|name| println!("    failed: {name}"));
     failed.len()
-}
-
-fn reasons(guest: &mut Guest) -> BTreeSet<String> {
-    let answer = guest.ask("reasons").unwrap_or_else(|error| panic!("{error}"));
-    answer["reasons"].as_array().into_iter().flatten().filter_map(|reason| Some(reason["name"].as_str()?.to_owned())).collect()
 }
 
 /// Guests that were built, and the folders of those that run.

@@ -7,9 +7,6 @@ use serde_json::Value;
 use crate::lab::bench::{Bench, SOON, step};
 use crate::lab::drives::{self, Drive};
 
-/// Until the reasons of the kernel log are merged, a reason that the built daemon does not list is reported and not asserted.
-const TOLERATE_UNKNOWN_REASONS: bool = true;
-
 /// What a finding must say.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
@@ -36,18 +33,6 @@ pub const BAD: &str = "SEVERITY_BAD";
 pub const INFO: &str = "SEVERITY_INFO";
 
 impl Bench {
-    /// False for a reason that the built daemon does not have; the scenario then proves the fault alone.
-    pub fn knows(&mut self, reason: &str) -> bool {
-        let known = self.reasons.contains(reason);
-        if !known {
-            if !TOLERATE_UNKNOWN_REASONS {
-                panic!("this build does not know the reason {reason}");
-            }
-            self.unknown.insert(reason.to_owned());
-        }
-        known
-    }
-
     pub fn findings(&mut self, all: bool) -> Vec<Value> {
         let answer = self.guest.ask(if all { "findings --all" } else { "findings" }).unwrap_or_else(|error| panic!("{error}"));
         answer["findings"].as_array().cloned().unwrap_or_default()
@@ -57,13 +42,10 @@ impl Bench {
         self.findings(false).into_iter().find(|finding| about(finding, subject, reason))
     }
 
-    /// Waits for the finding, with all of it. Nothing when the reason is not known to this build (see `knows`).
-    pub fn expect(&mut self, expected: &Expected<'_>) -> Option<Value> {
+    /// Waits for the finding, with all of it.
+    pub fn expect(&mut self, expected: &Expected<'_>) -> Value {
         if let Evidence::Record(patterns) = expected.evidence {
             self.record(&patterns[..1]);
-        }
-        if !self.knows(expected.reason) {
-            return None;
         }
         let mut last = Value::Null;
         let what = format!("{expected:?}");
@@ -74,7 +56,7 @@ impl Bench {
             if let Some(finding) = self.active(expected.subject, expected.reason) {
                 if finding["severity"] == expected.severity && self.has_evidence(&finding, expected.evidence) {
                     step(began, &what);
-                    return Some(finding);
+                    return finding;
                 }
                 last = finding;
             }
@@ -101,9 +83,6 @@ impl Bench {
 
     /// Waits until the finding is cleared, and is in the history as such.
     pub fn expect_cleared(&mut self, subject: &str, reason: &str) {
-        if !self.knows(reason) {
-            return;
-        }
         self.until(&format!("{reason} of {subject} is cleared"), |bench| {
             let all = bench.findings(true);
             let mut mine = all.iter().filter(|finding| about(finding, subject, reason)).peekable();
