@@ -93,6 +93,8 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     let dials = Dials::new(&config, &options);
     let (store, store_events) = Store::spawn(store::Config::new(&options.state_dir), lock).map_err(RunError::Store)?;
     let (owner, doors) = Owner::new(Model, dials.rules.subscribe(), store, store_events);
+    let facts = node::facts(&root, limitations);
+    let owner = owner.in_boot(facts.boot_id.clone());
     let program = own_program()?;
     let workers = |place| -> JobWorkers {
         Workers::start(Spawn {
@@ -127,7 +129,7 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
         notify::run(notify_settings, notices).await;
         Err(RunError::TaskEnded("notify"))
     });
-    let server = Server::new(doors.handle.clone(), node::facts(&root, limitations), dials.allow_uids.subscribe());
+    let server = Server::new(doors.handle.clone(), facts, dials.allow_uids.subscribe());
     let serving_stop = stopping.clone();
     let mut serving = tokio::spawn(async move {
         // What is asked before history is read waits for it (a second at most, then the owner goes on without): an answer of nothing would

@@ -54,6 +54,8 @@ pub struct Facts {
     pub(crate) kubelet_answered: bool,
     /// Every mount of every volume that can be asked, by path.
     pub(crate) targets: BTreeMap<HostPath, Target>,
+    /// As they were before a restart, for the first look at the volumes.
+    pub(crate) former_targets: BTreeMap<HostPath, Target>,
     /// What left a moment ago: a drive's going and its mounts' going are reported in either order.
     pub(crate) departed: Departed,
 }
@@ -132,7 +134,15 @@ pub struct KnownDrive {
     pub in_use: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Kept in the store for as long as the boot lasts: after a restart of the daemon, a volume whose device went meanwhile has its name still.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredVolume {
+    pub known: KnownVolume,
+    /// Its mounts that can be asked, with the filesystem's number.
+    pub mounts: Vec<(HostPath, DevNo)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownVolume {
     pub facts: Arc<VolumeFacts>,
     pub first_seen: Timestamp,
@@ -150,7 +160,7 @@ pub struct KnownVolume {
     pub absent: BTreeMap<HostPath, Absent>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absent {
     pub since: Timestamp,
     pub was_mounted: bool,
@@ -196,6 +206,33 @@ impl Facts {
             filesystem: target.filesystem.clone(),
         };
         self.targets.iter().map(target).collect()
+    }
+
+    /// The volumes as the store is to remember them.
+    pub fn stored_volumes(&self) -> BTreeMap<VolumeId, StoredVolume> {
+        let mut stored: BTreeMap<VolumeId, StoredVolume> =
+            self.volumes.iter().map(|(id, known)| (id.clone(), StoredVolume { known: known.clone(), mounts: Vec::new() })).collect();
+        for (path, target) in &self.targets {
+            if let Some(volume) = stored.get_mut(&target.volume) {
+                volume.mounts.push((path.clone(), target.dev));
+            }
+        }
+        stored
+    }
+
+    /// Volumes of before a restart, in the same boot. Only at the start: what has been seen since is newer.
+    pub fn restore_volumes(&mut self, stored: Vec<StoredVolume>) {
+        if !self.volumes.is_empty() || !self.targets.is_empty() {
+            return;
+        }
+        for StoredVolume { known, mounts } in stored {
+            let filesystem = known.facts.fs_type.clone().unwrap_or_default();
+            for (path, dev) in mounts {
+                let target = Target { dev, volume: known.facts.id.clone(), filesystem: filesystem.clone() };
+                self.former_targets.insert(path, target);
+            }
+            self.volumes.insert(known.facts.id.clone(), known);
+        }
     }
 
     /// Drops drives that have been missing for `after` and carried nothing; says which.

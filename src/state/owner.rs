@@ -150,6 +150,12 @@ impl<J: Judge> Owner<J> {
         (owner, doors)
     }
 
+    /// In which boot this runs: volumes are remembered for it.
+    pub fn in_boot(mut self, boot: String) -> Owner<J> {
+        self.history.boot = Some(boot).filter(|boot| !boot.is_empty());
+        self
+    }
+
     /// Until `stop` is done; then what is queued is written, for a second at most.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
@@ -253,6 +259,10 @@ impl<J: Judge> Owner<J> {
                 self.let_read(loaded.progress.as_ref().and_then(|progress| progress.cursor.clone()));
                 self.judge.restore_errors(&mut self.facts, loaded.errors, loaded.progress);
                 self.judge.restore_counters(&mut self.facts, loaded.counters);
+                // Device numbers and mounts are of one boot.
+                if loaded.boot.is_some() && loaded.boot == self.history.boot {
+                    self.facts.restore_volumes(loaded.volumes);
+                }
                 let given_up = self.ledger.join(loaded.findings, now);
                 if !given_up.is_empty() {
                     tracing::info!(findings = given_up.len(), "findings go on under the ids that history has for them");

@@ -19,11 +19,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::model;
-use crate::model::facts::KnownDrive;
 use crate::model::facts::counters;
 use crate::model::facts::kernel::Progress;
+use crate::model::facts::{KnownDrive, StoredVolume};
 use crate::model::finding::{Finding, Subject};
-use crate::model::ids::{DriveId, FindingId};
+use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::kernel::memory::Memory;
 use crate::model::snapshot::StoreStatus;
 use crate::state::lock::Lock;
@@ -57,6 +57,9 @@ pub struct Loaded {
     pub errors: Vec<(Subject, Memory)>,
     pub progress: Option<Progress>,
     pub counters: Vec<(counters::Key, model::counters::Memory)>,
+    pub volumes: Vec<StoredVolume>,
+    /// The boot in which they were there.
+    pub boot: Option<String>,
 }
 
 #[derive(Debug)]
@@ -81,18 +84,36 @@ pub struct Write {
     pub progress: Option<Arc<Progress>>,
     pub counters: Vec<(counters::Key, Arc<model::counters::Memory>)>,
     pub forgotten_counters: Vec<counters::Key>,
+    pub volumes: Vec<(VolumeId, StoredVolume)>,
+    pub forgotten_volumes: Vec<VolumeId>,
+    /// With everything.
+    pub boot: Option<String>,
     /// This is all there is: what it does not name is deleted.
     pub everything: bool,
 }
 
 impl Write {
     pub fn is_empty(&self) -> bool {
-        let Write { drives, forgotten, findings, dropped, errors, forgotten_errors, progress, counters, forgotten_counters, everything } =
-            self;
+        let Write {
+            drives,
+            forgotten,
+            findings,
+            dropped,
+            errors,
+            forgotten_errors,
+            progress,
+            counters,
+            forgotten_counters,
+            volumes,
+            forgotten_volumes,
+            boot,
+            everything,
+        } = self;
         !everything
             && (drives.is_empty() && forgotten.is_empty() && findings.is_empty() && dropped.is_empty())
             && (errors.is_empty() && forgotten_errors.is_empty() && progress.is_none())
             && (counters.is_empty() && forgotten_counters.is_empty())
+            && (volumes.is_empty() && forgotten_volumes.is_empty() && boot.is_none())
     }
 }
 

@@ -119,3 +119,26 @@ fn time_that_went_back_is_no_time() {
     assert_eq!(elapsed(at(10), at(0)), Duration::ZERO);
     assert_eq!(elapsed(at(0), at(10)), Duration::from_secs(10));
 }
+
+#[test]
+fn a_volume_whose_drive_went_while_nobody_looked_keeps_its_name_and_its_drives() {
+    let mut before = plain();
+    let (drives, volumes) = (before.facts.drives.clone(), before.facts.stored_volumes());
+    before.pull("sda");
+    let mut after = before.clone();
+    after.facts = Facts::restore(drives.into_values());
+    after.facts.restore_volumes(volumes.into_values().collect());
+    after.read_all(10);
+    let ids: Vec<&VolumeId> = after.facts.volumes.keys().collect();
+    assert_eq!(ids, [&volume("fs:u")]);
+    let known = &after.facts.volumes[&volume("fs:u")];
+    assert!(known.facts.device_gone && known.facts.drive_ids == [DriveId::new("A")], "{known:#?}");
+    // One that was unmounted meanwhile is no volume any more.
+    let mut unmounted = plain();
+    let stored = unmounted.facts.stored_volumes();
+    unmounted.umount("/data");
+    unmounted.facts = Facts::default();
+    unmounted.facts.restore_volumes(stored.into_values().collect());
+    unmounted.read_all(10);
+    assert!(unmounted.facts.volumes.is_empty());
+}

@@ -19,6 +19,12 @@ use crate::model::volume::{Stack, VolumeFacts, VolumeMount};
 impl Facts {
     /// Anew from the last good answers. Nothing is judged to be gone before both the devices and the mounts have been read once.
     pub(super) fn update_volumes(&mut self, settings: &VolumeSettings, now: Timestamp) {
+        if self.inventory().is_none() || self.mount_table().is_none() {
+            return;
+        }
+        if !self.former_targets.is_empty() {
+            self.targets = std::mem::take(&mut self.former_targets);
+        }
         let (Some(inventory), Some(mounts)) = (self.inventory(), self.mount_table()) else { return };
         let found = graph::volumes(inventory, mounts, self.kubelet_records(), &self.layers, settings);
         let table = Table::new(&mounts.mounts);

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use crate::model;
 use crate::model::facts::counters;
 use crate::model::facts::kernel::{KernelFacts, Progress};
-use crate::model::facts::{Facts, KnownDrive};
+use crate::model::facts::{Facts, KnownDrive, StoredVolume};
 use crate::model::finding::{Finding, Subject};
-use crate::model::ids::{DriveId, FindingId};
+use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::kernel::memory::Memory;
 use crate::model::ledger::Ledger;
 use crate::model::snapshot::StoreStatus;
@@ -38,6 +38,9 @@ pub struct History {
     errors: BTreeMap<Subject, Arc<Memory>>,
     progress: Option<Arc<Progress>>,
     counters: BTreeMap<counters::Key, Arc<model::counters::Memory>>,
+    volumes: BTreeMap<VolumeId, StoredVolume>,
+    /// Volumes are remembered for this boot.
+    pub boot: Option<String>,
     /// When the kernel's log was last written.
     errors_at: Instant,
     /// There is more of it since, to be written from then on.
@@ -58,6 +61,8 @@ impl History {
             errors: BTreeMap::new(),
             progress: None,
             counters: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            boot: None,
             errors_at: Instant::now(),
             errors_due: None,
             waiting: Vec::new(),
@@ -121,6 +126,7 @@ impl History {
             self.errors.clear();
             self.progress = None;
             self.counters.clear();
+            self.volumes.clear();
         }
         let findings: BTreeMap<FindingId, Arc<Finding>> =
             ledger.active().chain(ledger.history().iter()).map(|finding| (finding.id.clone(), finding.clone())).collect();
@@ -143,6 +149,7 @@ impl History {
         write.forgotten_counters = self.counters.keys().filter(|key| !facts.counters.contains_key(*key)).cloned().collect();
         self.counters.retain(|key, _| facts.counters.contains_key(key));
         self.counters.extend(write.counters.iter().cloned());
+        self.volumes(&mut write, facts);
         for id in &write.forgotten {
             self.drives.remove(id);
         }
@@ -152,6 +159,18 @@ impl History {
         self.drives.extend(write.drives.iter().map(|known| (known.facts.id.clone(), known.clone())));
         self.findings.extend(write.findings.iter().map(|finding| (finding.id.clone(), finding.clone())));
         write
+    }
+
+    fn volumes(&mut self, write: &mut Write, facts: &Facts) {
+        write.boot = self.boot.clone().filter(|_| self.stale);
+        if self.boot.is_none() {
+            return;
+        }
+        let volumes = facts.stored_volumes();
+        write.forgotten_volumes = self.volumes.keys().filter(|id| !volumes.contains_key(*id)).cloned().collect();
+        let changed = volumes.iter().filter(|(id, volume)| self.volumes.get(*id) != Some(*volume));
+        write.volumes = changed.map(|(id, volume)| (id.clone(), volume.clone())).collect();
+        self.volumes = volumes;
     }
 
     /// What the kernel's log has said, with how far it is counted; under a flood a few times a second.

@@ -6,17 +6,24 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::model::facts::StoredVolume;
+use crate::model::ids::VolumeId;
 use crate::state::store::{Loaded, Write};
 
 const ERRORS: &str = "errors";
 const COUNTERS: &str = "counters";
+const VOLUMES: &str = "volumes";
+const BOOT: &str = "boot";
 const PROGRESS: &str = "kernel_log";
 
 pub fn load(connection: &Connection, loaded: &mut Loaded) -> rusqlite::Result<()> {
     loaded.errors = topic(connection, ERRORS)?;
-    let progress: Option<String> =
-        connection.query_row("SELECT value FROM meta WHERE key = ?1", [PROGRESS], |row| row.get(0)).optional()?;
-    loaded.progress = progress.and_then(|text| read(&text, PROGRESS));
+    let meta = |key: &str| -> rusqlite::Result<Option<String>> {
+        connection.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0)).optional()
+    };
+    loaded.progress = meta(PROGRESS)?.and_then(|text| read(&text, PROGRESS));
+    loaded.boot = meta(BOOT)?;
+    loaded.volumes = self::topic::<VolumeId, StoredVolume>(connection, VOLUMES)?.into_iter().map(|(_, volume)| volume).collect();
     if loaded.progress.is_none() {
         // Without the place up to which they count, the log would be counted into them a second time.
         loaded.errors.clear();
@@ -31,12 +38,23 @@ pub fn apply(transaction: &Transaction<'_>, write: &Write) -> rusqlite::Result<(
         delete_others(transaction, ERRORS, &named)?;
         let named: BTreeSet<String> = write.counters.iter().map(|(key, _)| text(key)).collect::<Result<_, _>>()?;
         delete_others(transaction, COUNTERS, &named)?;
+        let named: BTreeSet<String> = write.volumes.iter().map(|(id, _)| text(id)).collect::<Result<_, _>>()?;
+        delete_others(transaction, VOLUMES, &named)?;
     }
     for subject in &write.forgotten_errors {
         delete(transaction, ERRORS, subject)?;
     }
     for key in &write.forgotten_counters {
         delete(transaction, COUNTERS, key)?;
+    }
+    for id in &write.forgotten_volumes {
+        delete(transaction, VOLUMES, id)?;
+    }
+    for (id, volume) in &write.volumes {
+        put(transaction, VOLUMES, id, volume)?;
+    }
+    if let Some(boot) = &write.boot {
+        meta(transaction, BOOT, boot)?;
     }
     for (key, memory) in &write.counters {
         put(transaction, COUNTERS, key, memory.as_ref())?;
@@ -45,10 +63,15 @@ pub fn apply(transaction: &Transaction<'_>, write: &Write) -> rusqlite::Result<(
         put(transaction, ERRORS, subject, memory.as_ref())?;
     }
     if let Some(progress) = &write.progress {
-        let mut put = transaction
-            .prepare_cached("INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value")?;
-        put.execute(params![PROGRESS, text(progress.as_ref())?])?;
+        meta(transaction, PROGRESS, &text(progress.as_ref())?)?;
     }
+    Ok(())
+}
+
+fn meta(transaction: &Transaction<'_>, key: &str, value: &str) -> rusqlite::Result<()> {
+    let mut put = transaction
+        .prepare_cached("INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value")?;
+    put.execute(params![key, value])?;
     Ok(())
 }
 
