@@ -65,7 +65,7 @@ pub struct Loaded {
 #[derive(Debug)]
 pub enum Event {
     /// For the first time since the start. The owner joins it with what it has and writes everything.
-    Opened(Loaded),
+    Opened(Box<Loaded>),
     /// Writing works again: the owner writes everything.
     Reopened,
     Status(StoreStatus),

@@ -20,7 +20,7 @@ pub type Key = (Subject, String);
 impl Facts {
     pub(super) fn counters(&mut self, seen: Observation<Vec<Reading>>, now: Timestamp) -> Change {
         let Observation::Ok { at, value: readings } = seen else { return Change::Nothing };
-        let before = std::mem::replace(&mut self.counters_read, Some(at));
+        let before = self.counters_read.replace(at);
         let mut change = Change::Nothing;
         for reading in &readings {
             let Some(subject) = self.counted(reading) else { continue };

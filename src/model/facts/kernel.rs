@@ -271,10 +271,10 @@ impl Facts {
     fn door(&self, event: &Event, since: Timestamp, now: Timestamp) -> Door {
         let Some(inventory) = self.inventory() else { return Door::NotYet };
         let names = || std::iter::once(&event.device).chain(&event.also);
-        if !event.class.is_of_filesystem() {
-            if let Some(drive) = names().find_map(|name| self.drive_named(name, event.first.time)) {
-                return Door::Of(vec![Subject::Drive(drive.clone())]);
-            }
+        if !event.class.is_of_filesystem()
+            && let Some(drive) = names().find_map(|name| self.drive_named(name, event.first.time))
+        {
+            return Door::Of(vec![Subject::Drive(drive.clone())]);
         }
         if self.mount_table().is_none() {
             return Door::NotYet;

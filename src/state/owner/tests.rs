@@ -150,7 +150,7 @@ impl House {
     }
 
     async fn open(&self, loaded: Loaded) {
-        self.store.send(Event::Opened(loaded)).await.unwrap();
+        self.store.send(Event::Opened(Box::new(loaded))).await.unwrap();
         self.store.send(Event::Status(StoreStatus::Ok)).await.unwrap();
     }
 

@@ -63,7 +63,7 @@ impl Keeper<'_> {
             Ok((database, loaded)) => {
                 self.database = Some(database);
                 // The owner answers with a write of everything; that it works is said when it has worked.
-                self.tell(if self.opened_before { Event::Reopened } else { Event::Opened(loaded) });
+                self.tell(if self.opened_before { Event::Reopened } else { Event::Opened(Box::new(loaded)) });
                 self.opened_before = true;
             }
             Err(why) => self.fail(why),
