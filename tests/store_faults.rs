@@ -53,7 +53,7 @@ fn config(dir: &Path) -> Config {
 async fn opened(dir: &Path) -> (Store, mpsc::Receiver<Event>, Loaded) {
     let (store, mut events) = Store::spawn(config(dir), None).unwrap();
     match timeout(LONG, events.recv()).await.unwrap().unwrap() {
-        Event::Opened(loaded) => (store, events, loaded),
+        Event::Opened(loaded) => (store, events, *loaded),
         other => panic!("{other:?}"),
     }
 }

@@ -18,7 +18,7 @@ const TURNS: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOSETUP: &str = "/sbin/losetup";
 
-type Events = mpsc::UnboundedReceiver<(Instant, wire::WatchEvent)>;
+pub type Events = mpsc::UnboundedReceiver<(Instant, wire::WatchEvent)>;
 
 pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result<()> {
     if !nix::unistd::geteuid().is_root() {
@@ -110,7 +110,7 @@ async fn drives(image: &Path, events: &mut Events, figures: &mut Figures) -> any
 }
 
 /// The stream of changes after the first snapshot, each with the moment it arrived.
-async fn watch(daemon: &Daemon) -> anyhow::Result<Events> {
+pub async fn watch(daemon: &Daemon) -> anyhow::Result<Events> {
     let mut stream = daemon.connect().await?.watch(wire::WatchRequest { resume_revision: 0 }).await.context("asking Watch")?.into_inner();
     loop {
         match stream.message().await.context("reading the first snapshot")? {
@@ -130,7 +130,7 @@ async fn watch(daemon: &Daemon) -> anyhow::Result<Events> {
     Ok(events)
 }
 
-async fn next<T>(events: &mut Events, what: &str, wanted: impl Fn(&wire::WatchEvent) -> Option<T>) -> anyhow::Result<(Instant, T)> {
+pub async fn next<T>(events: &mut Events, what: &str, wanted: impl Fn(&wire::WatchEvent) -> Option<T>) -> anyhow::Result<(Instant, T)> {
     let found = tokio::time::timeout(PATIENCE, async {
         while let Some((at, event)) = events.recv().await {
             if let Some(value) = wanted(&event) {

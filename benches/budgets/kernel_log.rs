@@ -11,11 +11,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use diskvitals::api::wire;
+use diskvitals::api::wire::watch_event::Item;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use procfs::process::Process;
 
-use crate::daemon::{Host, Program};
-use crate::figures::{Figures, Goal};
+use crate::daemon::{Daemon, Host, Program};
+use crate::events::{next as seen, watch};
+use crate::figures::{Figures, Goal, Samples, milliseconds};
 use crate::footprint::cpu_time;
 use crate::tree::Plan;
 
@@ -25,6 +28,9 @@ const MILLION: u64 = 1_000_000;
 /// Root may have no more without CAP_SYS_RESOURCE (pipe(7)); in packet mode 256 records.
 const PIPE: i32 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Records whose way is timed, of drives of the recorded host.
+const TURNS: usize = 100;
+const NVME: [&str; 2] = ["nvme0n1", "nvme1n1"];
 /// Where the daemon finds the pipe, below its host root.
 const PATH: &str = "/run/kernel-log";
 
@@ -40,7 +46,8 @@ pub async fn measure(program: &Program, peer: Option<&Peer>, figures: &mut Figur
     let mut daemon = program.start(host.root(), &format!("[kernel_log]\npath = \"{PATH}\"\n"), None)?;
     daemon.settled().await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let (share, pipe, next) = share(daemon.pid(), pipe, time, 0).await?;
+    let (pipe, next) = told(&daemon, pipe, figures).await?;
+    let (share, pipe, next) = share(daemon.pid(), pipe, time, next).await?;
     figures.add("kernel_log_cpu", share, "of_a_core", Goal::AtMost(0.05));
     figures.remark(&format!("{RATE} records/s for {} s, one in a hundred about a drive", time.as_secs()));
     if let Some(peer) = peer {
@@ -62,6 +69,45 @@ pub async fn measure(program: &Program, peer: Option<&Peer>, figures: &mut Figur
     figures.figure_without_goal("kernel_log_records", MILLION as f64 / took.as_secs_f64(), "records/s");
     // It must have lived to the end.
     daemon.settled().await.map(drop)
+}
+
+/// From a record in the log to the drive on Watch: in a quiet log, and in one that is flooded.
+async fn told(daemon: &Daemon, pipe: Pipe, figures: &mut Figures) -> anyhow::Result<(Pipe, u64)> {
+    let mut events = watch(daemon).await?;
+    let mut next = 0;
+    let mut pipe = pipe;
+    for (name, flood) in [("kernel_log_on_watch", false), ("kernel_log_on_watch_in_a_flood", true)] {
+        let mut samples = Samples::default();
+        for turn in 0..TURNS {
+            if flood {
+                let (fed, _) =
+                    tokio::task::spawn_blocking(move || pipe.feed(next, RATE / 10, Some(RATE))).await.context("feeding the pipe")??;
+                pipe = fed;
+                next += RATE / 10;
+            }
+            // Places of a drive that are kept are few: each drive has its share.
+            let (drive, sector) = (turn % NVME.len(), 1_000_000 + next);
+            let time = diskvitals::host::clock::monotonic().as_micros();
+            let device = NVME[drive];
+            let record = format!(
+                "3,{next},{time},-;critical medium error, dev {device}, sector {sector} op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2\n"
+            );
+            next += 1;
+            let written = Instant::now();
+            pipe.0.write_all(record.as_bytes()).context("writing into the pipe")?;
+            let shows = |event: &wire::WatchEvent| match &event.item {
+                Some(Item::Drive(drive)) => {
+                    drive.errors.iter().any(|tally| tally.sectors.iter().any(|place| place.sector == sector)).then_some(())
+                }
+                _ => None,
+            };
+            let (arrived, ()) = seen(&mut events, "a record", shows).await?;
+            samples.push(arrived.saturating_duration_since(written));
+        }
+        figures.figure_without_goal(&format!("{name}_p50"), milliseconds(samples.quantile(0.5)), "ms");
+        figures.add(&format!("{name}_p99"), milliseconds(samples.quantile(0.99)), "ms", Goal::AtMost(100.0));
+    }
+    Ok((pipe, next))
 }
 
 /// Of one core, while records come at `RATE`. Hands back the pipe, and the number of the next record.
