@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::lab::agent::Output;
 use crate::lab::drives::Drive;
 use crate::lab::guest::Guest;
@@ -81,8 +83,12 @@ impl Bench {
              && blkid -p -o value -s UUID {device}"
         ));
         let id = format!("fs:{uuid}");
-        self.until(&format!("the volume {id} is known and GOOD"), |bench| {
-            bench.guest.ask(&format!("volume {id}")).ok().filter(|volume| volume["health"] == "HEALTH_GOOD")
+        // On a drive that has failed before, the volume has nothing but that to tell.
+        self.until(&format!("the volume {id} is known, and nothing is wrong with itself"), |bench| {
+            let volume = bench.guest.ask(&format!("volume {id}")).ok()?;
+            let inherited = |finding: &Value| finding["reason"] == "DriveFailing";
+            let well = volume["health"] != "HEALTH_UNKNOWN" && volume["findings"].as_array()?.iter().all(inherited);
+            well.then_some(())
         });
         id
     }

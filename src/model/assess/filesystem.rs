@@ -158,7 +158,9 @@ fn of_drive<'a>(facts: &'a Facts, known: &KnownVolume, id: &DriveId) -> Vec<Sour
     };
     let told = [Class::Medium, Class::Io].into_iter().filter_map(|class| memory.get(class).map(|tally| (class, tally)));
     let source = |(class, tally): (Class, &'a Tally)| {
-        let here = |place: &&Place| lies_in(inventory, &facts.layers, &known.facts, &place.device, place.sector);
+        // What failed before there was this volume was not its data.
+        let here =
+            |place: &&Place| place.last >= known.first_seen && lies_in(inventory, &facts.layers, &known.facts, &place.device, place.sector);
         let places: Vec<&Place> = tally.places.iter().filter(here).collect();
         if places.is_empty() {
             return None;

@@ -81,6 +81,19 @@ fn a_sector_outside_the_volume_is_the_drives_matter_and_not_the_volumes_data() {
 }
 
 #[test]
+fn a_filesystem_made_on_a_drive_that_has_failed_has_lost_nothing() {
+    let mut world = plain();
+    say(&mut world, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
+    world.umount("/data");
+    world.read_mounts(200);
+    world = world.uuid("sda1", "new").mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    world.read_all(300);
+    assert_eq!(world.raised(300), ["A MediaErrors Bad Degraded", "fs:new DriveFailing Bad Degraded"]);
+    say(&mut world, 10, vec![medium(400, 5000)], 400);
+    assert!(world.raised(400).contains(&"fs:new IoErrors Bad DataLoss".to_owned()));
+}
+
+#[test]
 fn redundancy_keeps_the_volume_degraded_and_its_data() {
     let mut world = World::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B").with(device(
         "md0",
