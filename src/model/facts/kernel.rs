@@ -37,6 +37,8 @@ pub struct KernelFacts {
     pub progress: Arc<Progress>,
     /// False once the reader has said that it cannot read: then silence is no news.
     deaf: bool,
+    /// What was said while nobody ran has not been read yet.
+    behind: bool,
 }
 
 /// How far the log is counted; stored together with what was counted.
@@ -83,7 +85,7 @@ enum Door {
 impl KernelFacts {
     /// Since when the log has been heard without a gap, as far as a rule that waits for quiet needs it; None while it is not heard at all.
     pub fn quiet_since(&self, last: Timestamp) -> Option<Timestamp> {
-        (!self.deaf).then(|| self.progress.deaf_until.map_or(last, |until| until.max(last)))
+        (!self.deaf && !self.behind).then(|| self.progress.deaf_until.map_or(last, |until| until.max(last)))
     }
 }
 
@@ -103,6 +105,7 @@ impl Facts {
             Arc::make_mut(known).join(old, overlapping);
         }
         let Some(old) = progress else { return };
+        self.kernel.behind = self.kernel.progress.cursor.is_none();
         let ours = Arc::make_mut(&mut self.kernel.progress);
         if ours.cursor.is_none() {
             let pending = std::mem::replace(ours, old).pending;
@@ -115,6 +118,7 @@ impl Facts {
     }
 
     pub(super) fn kernel_log(&mut self, batch: Batch, now: Timestamp) -> Change {
+        self.kernel.behind = false;
         let before = self.kernel.progress.cursor.clone();
         let same_boot = before.as_ref().is_some_and(|cursor| cursor.boot_id == batch.cursor.boot_id);
         if before.is_some() && !same_boot {

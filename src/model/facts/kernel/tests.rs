@@ -192,6 +192,7 @@ fn what_was_stored_goes_on_and_its_records_are_not_counted_again() {
     let progress = (*world.facts.kernel.progress).clone();
     let mut next = plain();
     next.facts.restore_errors(stored, Some(progress));
+    assert_eq!(next.facts.kernel.quiet_since(at(1)), None, "nobody has read what came meanwhile");
     next.tell(Report::KernelLog(batch(vec![numbered(9, event(Class::Io, "sda", at(1), &[7]))])), 2);
     assert_eq!(count(&next, &drive_a(), Class::Io), Some(1));
     next.tell(Report::KernelLog(batch(vec![numbered(12, event(Class::Io, "sda", at(3), &[7]))])), 3);
