@@ -10,7 +10,6 @@ use diskvitals::api::wire::*;
 use nix::libc;
 
 use support::client::{assert_evidence, assert_finding};
-use support::daemon::{Arguments, CONFIG};
 use support::fuse::{Effect, Fault};
 use support::scene::Claim;
 use support::tools::{mount_device, run, umount};
@@ -24,13 +23,6 @@ fn on_a_server(scene: &Scene, image: &Path) -> (Served, Disk) {
     let served = Served::mount(&scene.path("fuse"), image);
     let disk = scene.attach(&served.file());
     (served, disk)
-}
-
-/// With errors that are over soon.
-async fn daemon(scene: &Scene) -> Daemon {
-    let config = format!("{CONFIG}\n[errors]\nquiet_after = \"4s\"\nbad_quiet_after = \"6s\"\n[counters]\ninterval = \"1s\"\n");
-    std::fs::write(scene.path("diskvitals.toml"), config).expect("the configuration");
-    Daemon::start_with(&Arguments::of(scene)).await
 }
 
 /// Past the page cache.
@@ -76,7 +68,7 @@ async fn reads_that_fail_are_the_drives_and_the_volumes_and_nobody_elses() {
     let (served, disk) = on_a_server(&scene, &image);
     scene.stage_and_publish(&disk, "ext4", "", &VOLUME);
     let other = bystander(&scene);
-    let daemon = daemon(&scene).await;
+    let daemon = Daemon::start(&scene).await;
     let client = &daemon.client;
     let drive_id = client.normal(ID).await.drive_ids.remove(0);
     let mut watcher = client.watch().await;
@@ -114,7 +106,7 @@ async fn a_device_that_fails_after_a_while_or_is_slow_is_told_when_it_fails_and_
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
     let (served, disk) = on_a_server(&scene, &image);
     scene.stage_and_publish(&disk, "ext4", "", &VOLUME);
-    let daemon = daemon(&scene).await;
+    let daemon = Daemon::start(&scene).await;
     let client = &daemon.client;
     let drive_id = client.normal(ID).await.drive_ids.remove(0);
 
@@ -140,7 +132,7 @@ async fn an_ext4_that_cannot_write_its_journal_is_read_only_by_the_kernels_own_w
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
     let (served, disk) = on_a_server(&scene, &image);
     let (staging, pod) = scene.stage_and_publish(&disk, "ext4", "", &VOLUME);
-    let daemon = daemon(&scene).await;
+    let daemon = Daemon::start(&scene).await;
     let client = &daemon.client;
     let drive_id = client.normal(ID).await.drive_ids.remove(0);
 
@@ -180,7 +172,7 @@ async fn an_xfs_that_cannot_write_its_log_has_shut_down() {
     let (served, disk) = on_a_server(&scene, &image);
     let (staging, pod) = scene.stage_and_publish(&disk, "xfs", "", &VOLUME);
     let other = bystander(&scene);
-    let daemon = daemon(&scene).await;
+    let daemon = Daemon::start(&scene).await;
     let client = &daemon.client;
     client.normal(ID).await;
 
@@ -209,7 +201,7 @@ async fn a_btrfs_that_cannot_write_has_filesystem_errors() {
     run("/usr/sbin/mkfs.btrfs", &[&"-q", &image]);
     let (served, disk) = on_a_server(&scene, &image);
     let (staging, pod) = scene.stage_and_publish(&disk, "btrfs", "", &VOLUME);
-    let daemon = daemon(&scene).await;
+    let daemon = Daemon::start(&scene).await;
     let client = &daemon.client;
     client.normal(ID).await;
 
@@ -238,7 +230,7 @@ async fn damage_that_ext4_finds_is_the_volumes_and_not_the_drives() {
     umount(&mnt);
     support::damage::ext4_folder(&disk, "/folder");
     let (_staging, pod) = scene.stage_and_publish(&disk, "ext4", "errors=continue", &VOLUME);
-    let daemon = daemon(&scene).await;
+    let daemon = Daemon::start(&scene).await;
     let client = &daemon.client;
     client.normal(ID).await;
 

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Client, Monitor, Scene};
 
-/// What is different from the defaults: everything quick, loop devices admitted, small filesystems judged by percent.
+/// What is different from the defaults: everything quick, errors over soon, loop devices admitted, small filesystems judged by percent.
 pub const CONFIG: &str = r#"
 [log]
 level = "debug"
@@ -28,6 +28,11 @@ timeout = "1s"
 [io]
 interval = "1s"
 stalled_after = "3s"
+[counters]
+interval = "1s"
+[errors]
+quiet_after = "3s"
+bad_quiet_after = "5s"
 [space]
 raise_percent = 5
 clear_percent = 10
