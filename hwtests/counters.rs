@@ -159,7 +159,7 @@ async fn the_daemon_says_what_it_counts() {
     let mnt = scene.path("mnt/x");
     mount_device(&disk.device, "xfs", &mnt, "");
     let config = scene.path("diskvitals.toml");
-    std::fs::write(&config, format!("{}[counters]\ninterval = \"1s\"\n", support::daemon::CONFIG)).expect("the configuration");
+    std::fs::write(&config, support::daemon::CONFIG).expect("the configuration");
     let daemon = Daemon::start(&scene).await;
     eventually("ext4 or XFS is counted", SOON, async || {
         let sources = daemon.client.node().await.sources;

@@ -391,7 +391,7 @@ impl<J: Judge> Owner<J> {
             store: self.history.status.clone(),
             stuck_probes: u32::try_from(stuck).unwrap_or(u32::MAX),
             health: None,
-            warnings: inventory.iter().chain(kubelet).cloned().collect(),
+            warnings: inventory.iter().chain(kubelet).cloned().chain(self.facts.kernel.remark()).collect(),
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::assess::text::{evidence, list, raised, unknown};
+use crate::model::drive::DriveKind;
 use crate::model::facts::{Facts, KnownDrive, elapsed};
 use crate::model::finding::{Evidence, Severity, Status, Subject, Verdict};
 use crate::model::kernel::event::{Blame, Class};
@@ -42,11 +43,15 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// The drive's own word that its medium or hardware failed (SPC-6 sense keys 3 and 4, ATA UNC, NVMe status code type 2).
     /// SUSPECT from one incident. BAD: a sector that failed again in another attempt, `bad_sectors` distinct sectors, or `bad_episodes` episodes,
-    /// within `window` of the latest. What the drive or redundancy put right does not make it BAD. Clears after `quiet_after` (BAD:
+    /// within `window` of the latest. Where the word is weak (an address not found, a protection tag), only `bad_timeouts` episodes. What the drive or redundancy put right does not make it BAD. Clears after `quiet_after` (BAD:
     /// `bad_quiet_after`) without another, while the log was heard without a gap.
     fn media(&self, tally: Option<&Tally>) -> Option<Verdict> {
         let Some(tally) = tally else { return Some(Verdict::Clear) };
         let (severity, why) = self.worsened(tally, self.policy.bad_episodes);
+        let episodes = tally.episodes_within(self.policy.window);
+        // What an address beyond the end, a protection tag or a target in software may also say, says little; often is another matter.
+        let weak = !proven(self.known, tally) && episodes < self.policy.bad_timeouts as usize;
+        let (severity, why) = if weak { (Severity::Suspect, None) } else { (severity, why) };
         self.raised(tally, severity, "could not read or write its medium", why)
     }
 
@@ -103,9 +108,8 @@ impl Bench<'_> {
 
     /// The last error came with the drive's going: within a minute before, or after.
     fn leaving(&self, tally: &Tally) -> bool {
-        self.known
-            .missing_since
-            .is_some_and(|since| elapsed(tally.first.time, since) <= Duration::from_secs(60) || tally.first.time >= since)
+        let began = tally.episodes.last().copied().unwrap_or(tally.first.time);
+        self.known.missing_since.is_some_and(|since| elapsed(began, since) <= Duration::from_secs(60) || began >= since)
     }
 
     fn raised(&self, tally: &Tally, severity: Severity, what: &str, why: Option<String>) -> Option<Verdict> {
@@ -121,6 +125,11 @@ impl Bench<'_> {
         let message = format!("{name} {what}{why}: {}", told(tally));
         raised(severity, Status::Degraded, message, records(tally), &clears_when(patience), Some(tally.first.time))
     }
+}
+
+/// The drive's own word, or that of what plays the drive: a hypervisor's disk has nobody else to say it.
+pub fn proven(known: &KnownDrive, tally: &Tally) -> bool {
+    tally.blame == Blame::Yes || known.facts.kind == DriveKind::Virtual
 }
 
 /// Seen to be over, or not to be told: `None` while it is not over.

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::errors::{clears_when, over, records, told};
+use crate::model::assess::errors::{clears_when, over, proven, records, told};
 use crate::model::assess::mounted::mount_line_of;
 use crate::model::assess::text::{MOUNTINFO, evidence, list, raised, unknown};
 use crate::model::counters::Counter;
@@ -104,7 +104,7 @@ pub fn io_errors(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Times
         medium: false,
         what: format!("reads or writes of {} failed", known.facts.device.as_deref().unwrap_or("its device")),
     });
-    let beneath = known.facts.drive_ids.iter().flat_map(|id| of_drive(facts, known, id));
+    let beneath = known.facts.drive_ids.iter().flat_map(|id| of_drive(facts, known, policy, id));
     let mut worst: Option<(Severity, Status, Source<'_>)> = None;
     let mut undecided = None;
     for source in own.chain(beneath) {
@@ -142,8 +142,9 @@ impl Source<'_> {
         let again = self.places.iter().any(|place| place.times > 1);
         let many = self.places.len() as u64 >= u64::from(errors.bad_sectors);
         let often = self.tally.episodes_within(errors.window) >= errors.bad_episodes as usize;
+        let unread = self.places.iter().any(|place| place.read);
         match again || many || often {
-            true if self.medium && self.tally.failed_reads > 0 && (again || many) => (Severity::Bad, Status::DataLoss),
+            true if self.medium && unread && (again || many) => (Severity::Bad, Status::DataLoss),
             true => (Severity::Bad, Status::Degraded),
             false => (Severity::Suspect, Status::Degraded),
         }
@@ -151,7 +152,7 @@ impl Source<'_> {
 }
 
 /// What a drive's failing sectors mean for a volume in which they lie, and that stands on this drive alone.
-fn of_drive<'a>(facts: &'a Facts, known: &KnownVolume, id: &DriveId) -> Vec<Source<'a>> {
+fn of_drive<'a>(facts: &'a Facts, known: &KnownVolume, policy: &Policy, id: &DriveId) -> Vec<Source<'a>> {
     let exposed = known.facts.stack.impact(&|drive| drive == id) == Impact::Exposed;
     let (true, Some(inventory), Some(memory)) = (exposed, facts.inventory(), facts.errors(&Subject::Drive(id.clone()))) else {
         return Vec::new();
@@ -159,15 +160,19 @@ fn of_drive<'a>(facts: &'a Facts, known: &KnownVolume, id: &DriveId) -> Vec<Sour
     let told = [Class::Medium, Class::Io].into_iter().filter_map(|class| memory.get(class).map(|tally| (class, tally)));
     let source = |(class, tally): (Class, &'a Tally)| {
         // What failed before there was this volume was not its data.
-        let here =
-            |place: &&Place| place.last >= known.first_seen && lies_in(inventory, &facts.layers, &known.facts, &place.device, place.sector);
+        let here = |place: &&Place| {
+            place.last >= known.first_seen
+                && tally.is_recent(place, policy.errors.window)
+                && lies_in(inventory, &facts.layers, &known.facts, &place.device, place.sector)
+        };
         let places: Vec<&Place> = tally.places.iter().filter(here).collect();
         if places.is_empty() {
             return None;
         }
         let sectors = list(places.iter().map(|place| format!("{} of {}", place.sector, place.device)));
         let what = format!("sectors of drive {id} that lie in the volume failed ({sectors}), and there is no other copy");
-        Some(Source { tally, places, medium: class == Class::Medium, what })
+        let medium = class == Class::Medium && facts.drives.get(id).is_some_and(|drive| proven(drive, tally));
+        Some(Source { tally, places, medium, what })
     };
     told.filter_map(source).collect()
 }

@@ -188,7 +188,7 @@ mod tests {
         read(&mut world, "errors_count", 0, 10);
         let cursor = Cursor { boot_id: "b".into(), counted_to: Some(1), reread_from: 2, lost: 0 };
         let events = vec![event(Class::FsCorruption, "sda", at(40), &[])];
-        world.tell(Report::KernelLog(Batch { cursor, events, attached: Vec::new(), history: false }), 40);
+        world.tell(Report::KernelLog(Batch { cursor, events, attached: Vec::new(), refused: Vec::new(), history: false }), 40);
         read(&mut world, "errors_count", 1, 70);
         assert_eq!((told(&world, &data, Class::FsError), told(&world, &data, Class::FsCorruption)), (None, Some(1)));
     }

@@ -83,6 +83,16 @@ enum Door {
 }
 
 impl KernelFacts {
+    /// What the log said of things that are not known here.
+    pub fn remark(&self) -> Option<String> {
+        let Progress { unattributed, last_unattributed: Some(last), .. } = &*self.progress else { return None };
+        let text = crate::model::assess::cut(&last.text, 200);
+        Some(format!(
+            "the kernel's log tells of {unattributed} incidents on devices that are not known here, last at {}: {text}",
+            last.time
+        ))
+    }
+
     /// Since when the log has been heard without a gap, as far as a rule that waits for quiet needs it; None while it is not heard at all.
     pub fn quiet_since(&self, last: Timestamp) -> Option<Timestamp> {
         (!self.deaf && !self.behind).then(|| self.progress.deaf_until.map_or(last, |until| until.max(last)))
@@ -145,6 +155,15 @@ impl Facts {
             }
             change = change.max(self.hear(event, now));
         }
+        for refused in &batch.refused {
+            let drive = self.drive_named(&refused.device, refused.at).cloned().map(Subject::Drive);
+            if let Some(memory) = drive.and_then(|drive| self.kernel.errors.get_mut(&drive))
+                && Arc::make_mut(memory).excuse(refused.sector)
+            {
+                change = Change::Material;
+            }
+        }
+        self.kernel.errors.retain(|_, memory| !memory.is_empty());
         Arc::make_mut(&mut self.kernel.progress).cursor = Some(batch.cursor);
         change.max(self.retry_pending(now))
     }

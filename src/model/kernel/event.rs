@@ -225,6 +225,14 @@ pub struct Cursor {
     pub lost: u64,
 }
 
+/// A place of a device where the host asked for what cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub device: Device,
+    pub sector: u64,
+    pub at: Timestamp,
+}
+
 /// What was read at once. Applied as a whole: the events and the cursor belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
@@ -232,6 +240,8 @@ pub struct Batch {
     /// In the order of `seq`.
     pub events: Vec<Event>,
     pub attached: Vec<Attached>,
+    /// Requests that turned out to have been refused for what they asked: their errors are none.
+    pub refused: Vec<Refused>,
     /// These were written before the daemon read live.
     pub history: bool,
 }

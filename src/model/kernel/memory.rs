@@ -16,7 +16,7 @@ pub const EPISODE_GAP: Duration = Duration::from_secs(600);
 pub const RETRY: Duration = Duration::from_secs(10);
 /// Beginnings of episodes that are kept, the latest.
 const MAX_EPISODES: usize = 32;
-/// Places that are kept: the first ones, since a drive that fails all over is told by their number.
+/// Places that are kept: the latest ones. A drive that fails all over is told by their number.
 pub const MAX_PLACES: usize = 64;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ pub struct Tally {
     /// When episodes began, latest last.
     pub episodes: Vec<Timestamp>,
     pub places: Vec<Place>,
-    /// Failures at other places than those.
+    /// Failures at other places than those, in the latest episode.
     pub more_places: u64,
 }
 
@@ -59,6 +59,9 @@ pub struct Place {
     pub times: u32,
     pub first: Timestamp,
     pub last: Timestamp,
+    /// It was to be read.
+    #[serde(default)]
+    pub read: bool,
 }
 
 impl Memory {
@@ -73,6 +76,20 @@ impl Memory {
                 true
             }
         }
+    }
+
+    /// What failed there was refused for what it asked, and is no error. True when something was taken back.
+    pub fn excuse(&mut self, sector: u64) -> bool {
+        let Some(tally) = self.tallies.get_mut(&Class::Io) else { return false };
+        let before = tally.places.len();
+        tally.places.retain(|place| place.sector != sector);
+        if tally.places.len() == before {
+            return false;
+        }
+        if tally.places.is_empty() && tally.more_places == 0 {
+            self.tallies.remove(&Class::Io);
+        }
+        true
     }
 
     pub fn get(&self, class: Class) -> Option<&Tally> {
@@ -139,6 +156,7 @@ impl Tally {
                 self.episodes.push(event.first.time);
                 let surplus = self.episodes.len().saturating_sub(MAX_EPISODES);
                 self.episodes.drain(..surplus);
+                self.more_places = 0;
                 new = true;
             }
             if event.corrected {
@@ -161,7 +179,8 @@ impl Tally {
         self.records = self.records.saturating_add(event.records);
         self.suppressed = self.suppressed.saturating_add(event.suppressed);
         for sector in &event.sectors {
-            new |= self.place(event.device.to_string(), *sector, event.first.time, time);
+            let read = event.operation == Some(Operation::Read);
+            new |= self.place(event.device.to_string(), *sector, event.first.time, time, read);
         }
         self.more_places = self.more_places.saturating_add(event.more_sectors);
         if event.first.time < self.first.time {
@@ -173,20 +192,24 @@ impl Tally {
         new
     }
 
-    fn place(&mut self, device: String, sector: u64, first: Timestamp, last: Timestamp) -> bool {
+    fn place(&mut self, device: String, sector: u64, first: Timestamp, last: Timestamp, read: bool) -> bool {
         if let Some(place) = self.places.iter_mut().find(|place| place.sector == sector && place.device == device) {
             // From one attempt to the next, and not within what came at once.
             let again = between(place.last, first) >= RETRY;
             place.times = place.times.saturating_add(u32::from(again));
             place.last = place.last.max(last);
+            place.read |= read;
             return again;
         }
-        if self.places.len() >= MAX_PLACES {
+        let full = self.places.len() >= MAX_PLACES;
+        if full {
+            // The one that was quiet longest makes room: what fails now is what matters.
+            let oldest = self.places.iter().enumerate().min_by_key(|(_, place)| place.last).map(|(at, _)| at);
+            oldest.map(|at| self.places.remove(at));
             self.more_places = self.more_places.saturating_add(1);
-            return false;
         }
-        self.places.push(Place { device, sector, times: 1, first, last });
-        true
+        self.places.push(Place { device, sector, times: 1, first, last, read });
+        !full
     }
 
     fn join(&mut self, old: Tally, overlapping: bool) {
@@ -202,7 +225,6 @@ impl Tally {
         self.suppressed = self.suppressed.saturating_add(old.suppressed);
         self.corrected = self.corrected.saturating_add(old.corrected);
         self.failed_reads = self.failed_reads.saturating_add(old.failed_reads);
-        self.more_places = self.more_places.saturating_add(old.more_places);
         self.last_uncorrected = self.last_uncorrected.max(old.last_uncorrected);
         if old.first.time < self.first.time {
             self.first = old.first;
@@ -238,6 +260,11 @@ impl Tally {
     pub fn places_within(&self, window: Duration) -> u64 {
         let within = self.places.iter().filter(|place| between(place.last, self.last.time) <= window).count() as u64;
         within.saturating_add(self.more_places)
+    }
+
+    /// It failed within `window` before the last record.
+    pub fn is_recent(&self, place: &Place, window: Duration) -> bool {
+        between(place.last, self.last.time) <= window
     }
 
     /// A sector that failed in more than one attempt, lately.

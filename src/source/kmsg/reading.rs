@@ -13,6 +13,7 @@ use crate::model::kernel::event::Attached;
 use crate::model::kernel::event::Batch;
 use crate::model::kernel::event::Cursor;
 use crate::model::kernel::event::Event;
+use crate::model::kernel::event::Refused;
 use crate::model::kernel::record;
 use crate::model::kernel::rollup::Fences;
 use crate::model::kernel::rollup::rollup;
@@ -21,6 +22,8 @@ use crate::source::kmsg::numbering::Start;
 
 /// From so many events on, a batch in the making is rolled up; four times what it may have at its end.
 const ROLL_UP_AT: usize = 1024;
+/// A drive is told of while it is probed, this long before the kernel calls it attached.
+const PROBED_FOR: SignedDuration = SignedDuration::from_secs(30);
 /// A batch is cut at so many notices of devices.
 const MAX_ATTACHED: usize = 1024;
 
@@ -80,7 +83,8 @@ pub struct Reading {
     attached: Vec<Attached>,
     /// Names that were given, and those of them that were given anew.
     named: BTreeSet<(String, bool)>,
-    superseding: Vec<Attached>,
+    superseding: Vec<(Attached, SignedDuration)>,
+    refused: Vec<Refused>,
     ready: Vec<Batch>,
     /// Records since the last batch.
     moved: u64,
@@ -113,6 +117,7 @@ impl Reading {
             attached: Vec::new(),
             named: BTreeSet::new(),
             superseding: Vec::new(),
+            refused: Vec::new(),
             ready: Vec::new(),
             moved: 0,
             seen: 0,
@@ -154,8 +159,11 @@ impl Reading {
         for attached in self.classifier.attached() {
             self.name(attached);
         }
-        // Of a whole log they take back what was told; here it is told already, and one incident is a suspicion at most.
-        self.classifier.excused().clear();
+        for excused in self.classifier.excused() {
+            if let Some(sector) = excused.sector.filter(|_| self.refused.len() < MAX_ATTACHED) {
+                self.refused.push(Refused { device: excused.device, sector, at: time });
+            }
+        }
         if self.attached.len() >= MAX_ATTACHED {
             self.cut();
         } else if self.events.len() >= ROLL_UP_AT {
@@ -215,7 +223,8 @@ impl Reading {
     pub fn cut(&mut self) {
         self.roll_up();
         let (events, attached) = (std::mem::take(&mut self.events), std::mem::take(&mut self.attached));
-        self.ready.push(Batch { cursor: self.cursor(), events, attached, history: self.history });
+        let refused = std::mem::take(&mut self.refused);
+        self.ready.push(Batch { cursor: self.cursor(), events, attached, refused, history: self.history });
         self.moved = 0;
     }
 
@@ -237,8 +246,11 @@ impl Reading {
     fn name(&mut self, attached: Attached) {
         let name = (attached.name.clone(), attached.filesystem);
         // A drive that comes to a free name may have been told of while it was probed, which is before the kernel says that it is attached.
-        if self.history && !self.named.insert(name) {
-            self.superseding.push(attached.clone());
+        let first = self.named.insert(name);
+        // Where reading goes on after a run of before, who had the name at its end is not known here.
+        if self.history && (!first || self.resumed_at.is_some()) {
+            let lag = if first { PROBED_FOR } else { SignedDuration::ZERO };
+            self.superseding.push((attached.clone(), lag));
         }
         if self.named.len() > MAX_ATTACHED {
             self.named.pop_first();
@@ -250,7 +262,10 @@ impl Reading {
     fn forget_former(&mut self) {
         if self.history {
             let superseding = std::mem::take(&mut self.superseding);
-            self.events.retain(|event| !superseding.iter().any(|attached| attached.supersedes(event)));
+            let over = |event: &Event, (attached, lag): &(Attached, SignedDuration)| {
+                attached.supersedes(event) && attached.at.duration_since(event.last.time) >= *lag
+            };
+            self.events.retain(|event| !superseding.iter().any(|named| over(event, named)));
         }
     }
 

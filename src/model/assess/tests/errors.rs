@@ -3,7 +3,7 @@
 use crate::model::block::{Layer, LayerState, MdMember, MdState};
 use crate::model::drive::Transport;
 use crate::model::fixture::*;
-use crate::model::kernel::event::{Batch, Blame, Class, Cursor, Event};
+use crate::model::kernel::event::{Batch, Blame, Class, Cursor, Event, Operation};
 use crate::model::reason::Reason;
 use crate::model::report::{Report, Source, SourceStatus};
 
@@ -21,11 +21,11 @@ fn say(world: &mut World, seq: u64, events: Vec<Event>, second: i64) {
     let events: Vec<Event> = events.into_iter().zip(seq..).map(|(event, seq)| Event { seq, ..event }).collect();
     let counted_to = Some(seq + events.len() as u64 - 1);
     let cursor = Cursor { boot_id: "b".into(), counted_to, reread_from: 0, lost: 0 };
-    world.tell(Report::KernelLog(Batch { cursor, events, attached: Vec::new(), history: false }), second);
+    world.tell(Report::KernelLog(Batch { cursor, events, attached: Vec::new(), refused: Vec::new(), history: false }), second);
 }
 
 fn medium(second: i64, sector: u64) -> Event {
-    event(Class::Medium, "sda", at(second), &[sector])
+    Event { blame: Blame::Yes, ..event(Class::Medium, "sda", at(second), &[sector]) }
 }
 
 #[test]
@@ -108,6 +108,30 @@ fn redundancy_keeps_the_volume_degraded_and_its_data() {
     world.layer("md0", LayerState::Md(state), 0);
     say(&mut world, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
     assert_eq!(world.raised(100), ["A MediaErrors Bad Degraded", "fs:u DriveFailing Suspect Degraded"]);
+}
+
+#[test]
+fn a_word_that_others_say_too_makes_no_drive_bad_and_proves_no_loss() {
+    let mut world = plain();
+    let weak = |second, sector| Event { blame: Blame::Unclear, ..medium(second, sector) };
+    say(&mut world, 1, vec![weak(1, 5000), weak(60, 5000), weak(61, 6000), weak(62, 7000)], 62);
+    assert_eq!(world.raised(62), ["A MediaErrors Suspect Degraded", "fs:u IoErrors Bad Degraded", "fs:u DriveFailing Suspect Degraded"]);
+}
+
+#[test]
+fn writes_that_fail_lose_nothing_that_was_there() {
+    let mut world = plain();
+    let write = |second, sector| Event { operation: Some(Operation::Write), ..medium(second, sector) };
+    say(&mut world, 1, vec![medium(1, 5), write(2, 5000), write(3, 6000), write(4, 7000)], 4);
+    assert!(world.raised(4).contains(&"fs:u IoErrors Bad Degraded".to_owned()));
+}
+
+#[test]
+fn an_old_burst_does_not_make_a_new_incident_bad() {
+    let mut world = plain();
+    say(&mut world, 1, (0..200).map(|n| medium(0, 5000 + n * 8)).collect(), 0);
+    say(&mut world, 300, vec![medium(20 * DAY, 90_000)], 20 * DAY);
+    assert_eq!(world.raised(20 * DAY)[0], "A MediaErrors Suspect Degraded");
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn cursor(counted_to: u64) -> Cursor {
 
 fn batch(events: Vec<Event>) -> Batch {
     let counted_to = events.iter().map(|event| event.seq).max().unwrap_or(0);
-    Batch { cursor: cursor(counted_to), events, attached: Vec::new(), history: false }
+    Batch { cursor: cursor(counted_to), events, attached: Vec::new(), refused: Vec::new(), history: false }
 }
 
 fn numbered(seq: u64, event: Event) -> Event {
