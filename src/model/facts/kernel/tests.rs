@@ -1,7 +1,7 @@
 use super::*;
 use crate::model::fixture::*;
 use crate::model::ids::VolumeId;
-use crate::model::kernel::event::Attached;
+use crate::model::kernel::event::{Attached, Refused};
 use crate::model::report::{Report, Source, SourceStatus};
 
 fn cursor(counted_to: u64) -> Cursor {
@@ -118,6 +118,17 @@ fn a_filesystem_that_is_mounted_anew_is_not_shut_any_more_whether_or_not_anybody
     (newer.attached, newer.cursor) = (vec![mounted(3, 7)], cursor(3));
     world.tell(Report::KernelLog(newer), 7);
     assert_eq!(count(&world, &data(), Class::FsShutdown), None);
+}
+
+#[test]
+fn an_error_that_turns_out_to_be_a_refusal_is_taken_back() {
+    let mut world = plain();
+    world.tell(Report::KernelLog(batch(vec![numbered(1, event(Class::Io, "sda", at(1), &[7]))])), 1);
+    let mut later = batch(Vec::new());
+    later.cursor = cursor(2);
+    later.refused = vec![Refused { device: Device::Block("sda".into()), sector: 7, at: at(2) }];
+    world.tell(Report::KernelLog(later), 2);
+    assert_eq!(count(&world, &drive_a(), Class::Io), None);
 }
 
 #[test]

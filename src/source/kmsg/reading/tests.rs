@@ -175,6 +175,20 @@ fn what_was_said_of_a_name_before_its_device_came_is_not_told_of_that_device() {
 }
 
 #[test]
+fn a_drive_that_came_while_nobody_ran_is_not_told_of_what_the_one_before_did() {
+    let stored = Cursor { boot_id: BOOT.into(), counted_to: Some(5), reread_from: 6, lost: 0 };
+    let at =
+        |text: String, usec: u64| text.replacen(&format!(",{}000,", text.split(',').nth(1).expect("a number")), &format!(",{usec},"), 1);
+    let log = [
+        at(failure(6, "sda", 8), 10_000_000),
+        "5,7,100000000,-;sd 2:0:0:0: [sda] Attached SCSI disk".to_owned(),
+        at(failure(8, "sda", 16), 101_000_000),
+    ];
+    let events = read(&mut reading(Some(&stored)), log).remove(0).events;
+    assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [8]);
+}
+
+#[test]
 fn a_record_that_comes_twice_is_one() {
     assert_eq!(read(&mut reading(None), [failure(3, "sda", 8), failure(3, "sda", 8)])[0].events[0].count, 1);
 }
