@@ -166,7 +166,7 @@ impl Classifier {
         match meaning {
             Meaning::Open if !whole => return,
             Meaning::Open => {}
-            Meaning::Excuse => incident.excuse = Some(Excuse { at: now, medium: false, filesystem: false }),
+            Meaning::Excuse => incident.excuse = Some(Excuse { at: command.at, medium: false, filesystem: false }),
             Meaning::Cause(class, blame) => {
                 let device = self.device_of_key(&incident.key);
                 let also = match &self.last_scsi {

@@ -228,6 +228,24 @@ fn what_the_host_should_not_have_asked_for_excuses_nothing_else() {
              @60 blk_update_request: critical medium error, dev sda, sector 99",
             "medium sda yes 99",
         ),
+        // Decided when the next record comes, and as old as it is.
+        (
+            "@1 sd 0:0:0:0: [sda] Add. Sense: Incompatible medium installed
+             @60 blk_update_request: I/O error, dev sda, sector 99",
+            "io sda unclear 99",
+        ),
+        (
+            "@1 sd 0:0:0:0: [sda] Unit Not Ready
+             @1 sd 0:0:0:0: [sda] Sense Key : Not Ready [current]
+             @60 blk_update_request: I/O error, dev sda, sector 99",
+            "io sda unclear 99",
+        ),
+        (
+            "@1 sd 0:0:0:0: [sda] tag#3 FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_SENSE
+             @1 sd 0:0:0:0: [sda] tag#3 Sense Key : Illegal Request [current]
+             @60 blk_update_request: I/O error, dev sda, sector 99",
+            "io sda unclear 99",
+        ),
     ]);
 }
 
