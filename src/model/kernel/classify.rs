@@ -375,6 +375,11 @@ impl Classifier {
             Learn::Attached | Learn::Mounted => {
                 let (Device::Block(name) | Device::Nvme(name)) = &said.device else { return };
                 let filesystem = *learn == Learn::Mounted;
+                if let Some(Device::Block(host)) = &said.also
+                    && name::is_card_host(host)
+                {
+                    self.learned.card(host, name);
+                }
                 // What is open under the name is of what had it before.
                 let key = if filesystem { format!("fs:{name}") } else { self.learned.key(&said.device) };
                 if let Some(at) = self.open.iter().position(|incident| incident.key == key) {

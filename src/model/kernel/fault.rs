@@ -160,6 +160,12 @@ impl Record {
         if name::is_stacked(name) || name::is_never_a_drive(name) {
             return Fault::No;
         }
+        let worst = self.worst();
+        // Of nobody knows which drive no drive can be accused.
+        if name == Device::Unnamed.to_string() { worst.min(Fault::Unclear) } else { worst }
+    }
+
+    fn worst(&self) -> Fault {
         match self.blame {
             Some(Blame::Yes) if !self.own_word && (self.by_software || self.without_place) => Fault::Unclear,
             Some(Blame::Yes) => Fault::Yes,
@@ -168,5 +174,16 @@ impl Record {
             Some(Blame::Unclear) => Fault::Unclear,
             Some(Blame::No) | None => Fault::No,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_drive_is_accused_without_a_name() {
+        let record = Record { blame: Some(Blame::Yes), own_word: true, ..Record::default() };
+        assert_eq!((record.fault("sda"), record.fault(&Device::Unnamed.to_string())), (Fault::Yes, Fault::Unclear));
     }
 }

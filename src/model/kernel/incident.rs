@@ -18,6 +18,8 @@ const LONGEST_RECORDS: u64 = 8_192;
 /// The report of one SCSI command is written in one go.
 const COMMAND_MICROS: u64 = 2_000_000;
 const COMMAND_RECORDS: u64 = 16;
+/// What is refused is told of at once, by the layers above as well; of many requests one after the other.
+const EXCUSE_RECORDS: u64 = 64;
 
 /// What is open on one device.
 #[derive(Clone, Debug)]
@@ -33,7 +35,7 @@ pub struct Incident {
     pub command: Option<Command>,
     pub ata: Exception,
     /// What the host asked for cannot be, and its failure is none.
-    pub excused: bool,
+    pub excuse: Option<Excuse>,
     /// The block layer's own record of the medium error has been seen: the next one is another's.
     pub sector_seen: bool,
     /// libata has told of a medium error, and the SCSI layer will tell of it again.
@@ -143,6 +145,22 @@ impl Command {
     }
 }
 
+/// A refusal, or somebody's wish, that explains what comes next.
+#[derive(Clone, Copy, Debug)]
+pub struct Excuse {
+    pub at: At,
+    /// Also of what the block layer calls a medium error: a locked drive.
+    pub medium: bool,
+    /// It was shut down by hand: all that it cannot do from then on.
+    pub filesystem: bool,
+}
+
+impl Excuse {
+    fn is_over(&self, now: At) -> bool {
+        now.is_beyond(self.at, COMMAND_MICROS, EXCUSE_RECORDS)
+    }
+}
+
 /// What libata's error handling of one port has told so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Exception {
@@ -165,11 +183,22 @@ impl Incident {
             latest: Class::Io,
             command: None,
             ata: Exception::default(),
-            excused: false,
+            excuse: None,
             sector_seen: false,
             credit: 0,
             device_reset: false,
             decisive: None,
+        }
+    }
+
+    /// Whether this effect is of what the host should not have asked for.
+    pub fn excuses(&self, class: Class, now: At) -> bool {
+        let Some(excuse) = self.excuse else { return false };
+        match class {
+            Class::ReadOnly | Class::FsError | Class::FsShutdown => excuse.filesystem,
+            Class::Medium => excuse.medium && !excuse.is_over(now),
+            Class::Io => !excuse.filesystem && !excuse.is_over(now),
+            _ => false,
         }
     }
 

@@ -23,6 +23,8 @@ pub struct Learned {
     kinds: BTreeMap<String, Kind>,
     /// USB paths of SCSI hosts: `1-2` → 6.
     usb: BTreeMap<String, u32>,
+    /// Cards by their hosts: `mmc1` → `mmcblk0`.
+    cards: BTreeMap<String, String>,
     pub guest: bool,
 }
 
@@ -111,6 +113,14 @@ impl Learned {
         }
     }
 
+    /// `mmcblk0: mmc1:0001 …`; the card's other areas (`mmcblk0boot0`) are told of in the same way.
+    pub fn card(&mut self, host: &str, name: &str) {
+        let is_card = name.strip_prefix("mmcblk").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
+        if is_card && self.cards.len() < MOST {
+            self.cards.insert(host.to_owned(), name.to_owned());
+        }
+    }
+
     /// The host behind this USB port, if it was a disk.
     pub fn usb_host(&self, path: &str) -> Option<u32> {
         self.usb.get(path).copied()
@@ -170,6 +180,7 @@ impl Learned {
                 let key = self.key(device);
                 key.starts_with(|c: char| c.is_ascii_lowercase()).then_some(key).filter(|key| !key.starts_with("ata")).map(Device::Block)
             }
+            Device::Block(name) if name::is_card_host(name) => self.cards.get(name).cloned().map(Device::Block),
             _ => None,
         }
     }

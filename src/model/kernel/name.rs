@@ -186,6 +186,11 @@ pub fn is_never_a_drive(name: &str) -> bool {
         .any(|prefix| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())))
 }
 
+/// `mmc0`: where a card may be, or a radio.
+pub fn is_card_host(name: &str) -> bool {
+    name.strip_prefix("mmc").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// A hypervisor's disk by its name.
 pub fn is_virtual(name: &str) -> bool {
     ["vd", "xvd"]

@@ -63,8 +63,11 @@ pub enum Part {
     Each(Class, Blame),
     Effect(Class, Blame),
     Follow,
-    /// What follows on this device is not an error: the host asked for something that cannot be.
-    Excuse,
+    /// What follows on this device is not an error: the host asked for something that cannot be. `medium`: not even what the block layer
+    /// calls a medium error.
+    Excuse {
+        medium: bool,
+    },
     Scsi(Scsi),
     Ata(Ata),
     /// The kernel left out this many records; which, the first word says.

@@ -16,7 +16,7 @@ mod laws;
 mod layers;
 mod scsi;
 
-/// What lines, one millisecond apart, say: `class device blame[ sectors]`, of incidents only.
+/// What lines, one millisecond apart, say: `class device blame[ sectors]`, of incidents only. `@60 ` in front: at 60 seconds.
 fn said(lines: &str) -> String {
     let events = classify(lines);
     let shown: Vec<String> = events.iter().filter(|event| event.count > 0).map(show).collect();
@@ -27,8 +27,14 @@ fn classify(lines: &str) -> Vec<Event> {
     let mut classifier = Classifier::new(Scope::default());
     let mut events = Vec::new();
     for (number, line) in lines.lines().map(str::trim_start).filter(|line| !line.is_empty()).enumerate() {
+        let at = line.strip_prefix('@').and_then(|line| line.split_once(' '));
+        let (seconds, line) = at.map_or((0, line), |(seconds, line)| (seconds.parse().unwrap(), line));
         let text = line.replace("\\n", "\n");
-        classifier.push(&Record::plain(number as u64, number as u64 * 1000, &text), Timestamp::UNIX_EPOCH, &mut events);
+        classifier.push(
+            &Record::plain(number as u64, seconds * 1_000_000 + number as u64 * 1000, &text),
+            Timestamp::UNIX_EPOCH,
+            &mut events,
+        );
     }
     classifier.finish(Timestamp::UNIX_EPOCH, &mut events);
     events

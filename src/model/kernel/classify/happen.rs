@@ -10,6 +10,7 @@ use crate::model::kernel::event::Event;
 use crate::model::kernel::event::Line;
 use crate::model::kernel::incident::At;
 use crate::model::kernel::incident::Command;
+use crate::model::kernel::incident::Excuse;
 use crate::model::kernel::incident::Incident;
 use crate::model::kernel::incident::Told;
 use crate::model::kernel::name;
@@ -29,10 +30,13 @@ impl Classifier {
             self.decide(incident, true, telling.at, telling.line.time, out);
         }
         match &said.part {
-            Part::Cause(class, blame) if of_filesystem && incident.excused && *class == Class::FsShutdown => {
+            Part::Cause(class, blame) if of_filesystem && incident.excuses(*class, telling.at) => {
                 self.follow(incident, telling, out, Some(*blame))
             }
             Part::Cause(class, blame) => {
+                if !of_filesystem {
+                    incident.excuse = None;
+                }
                 if telling.rule == "hba-target-reset" && incident.device_reset {
                     let stronger = Telling { rule: UNANSWERED, said, line: telling.line.clone(), at: telling.at };
                     return self.tell(incident, &stronger, *class, *blame, true, out);
@@ -49,6 +53,7 @@ impl Classifier {
             }
             Part::Each(class, blame) => {
                 incident.sector_seen = false;
+                incident.excuse = None;
                 self.tell(incident, telling, *class, *blame, true, out);
             }
             Part::Effect(class, blame) => self.effect(incident, telling, *class, *blame, out),
@@ -58,7 +63,9 @@ impl Classifier {
                 }
                 self.follow(incident, telling, out, None);
             }
-            Part::Excuse => incident.excused = true,
+            Part::Excuse { medium } => {
+                incident.excuse = Some(Excuse { at: telling.at, medium: *medium, filesystem: of_filesystem });
+            }
             Part::Scsi(part) => self.scsi(incident, telling, part, out),
             Part::Ata(part) => self.ata(incident, telling, *part, out),
             Part::Suppressed(_) | Part::Learn(_) => {}
@@ -67,8 +74,10 @@ impl Classifier {
 
     /// What became of a failure whose cause may have been told.
     fn effect(&mut self, incident: &mut Incident, telling: &Telling<'_>, class: Class, blame: Blame, out: &mut Vec<Event>) {
-        if incident.excused {
-            self.excuse(telling.said);
+        if incident.excuses(class, telling.at) {
+            if telling.said.sector.is_some() {
+                self.excuse(telling.said);
+            }
             return self.follow(incident, telling, out, None);
         }
         // An error without a cause: over a network, or of a slot that was emptied, it has one.
@@ -114,7 +123,7 @@ impl Classifier {
         if matches!(part, Scsi::Result { .. }) {
             self.decide(incident, true, telling.at, telling.line.time, out);
             incident.command = None;
-            incident.excused = false;
+            incident.excuse = None;
         }
         let command = incident.command.get_or_insert(fresh);
         if command.is_over(telling.at) {
@@ -157,7 +166,7 @@ impl Classifier {
         match meaning {
             Meaning::Open if !whole => return,
             Meaning::Open => {}
-            Meaning::Excuse => incident.excused = true,
+            Meaning::Excuse => incident.excuse = Some(Excuse { at: command.at, medium: false, filesystem: false }),
             Meaning::Cause(class, blame) => {
                 let device = self.device_of_key(&incident.key);
                 let also = match &self.last_scsi {
@@ -194,7 +203,7 @@ impl Classifier {
         match part {
             Ata::Exception { .. } => {
                 incident.ata.told = Told::default();
-                incident.excused = false;
+                incident.excuse = None;
                 self.follow(incident, telling, out, None);
             }
             Ata::Outcome(class, blame) => {

@@ -82,6 +82,10 @@ impl Classifier {
             Device::Block(name) => name::is_never_a_drive(name) && !self.scope.admits(name::whole(name)),
             _ => false,
         };
+        // A host whose card is not known: it may have none.
+        if matches!(&said.device, Device::Block(name) if name::is_card_host(name)) {
+            return true;
+        }
         never(&said.device)
             || said.also.as_ref().is_some_and(never)
             || ["sr ", "st ", "ses ", "ch ", "osst "].iter().any(|driver| text.starts_with(driver))

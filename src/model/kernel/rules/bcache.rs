@@ -27,7 +27,7 @@ pub const RULES: &[Rule] = &[
         "drivers/md/bcache/io.c bch_count_backing_io_errors(); 4.18-6.18",
     ),
     rule("bcache-cache", "", "bch_count_io_errors()", Read(after), "drivers/md/bcache/io.c bch_count_io_errors(); 3.10-6.18"),
-    rule("bcache-too-many", "", "too many IO errors", Read(after), "drivers/md/bcache/io.c bch_count_io_errors(); 3.10-6.18"),
+    rule("bcache-too-many", "", "too many IO errors", Read(before_colon), "drivers/md/bcache/io.c bch_count_io_errors(); 3.10-6.18"),
     rule("bcache-set", "", "bch_cache_set_error()", Read(set), "drivers/md/bcache/super.c bch_cache_set_error(); 3.10-6.18"),
     rule("bcache-insert", "", "bch_btree_insert() error", Follow, "drivers/md/bcache/btree.c bch_btree_insert(); 3.10-6.18"),
 ];
@@ -39,6 +39,7 @@ fn after(text: &Text<'_>) -> Option<Said> {
     Some(Said::new(device, Part::Effect(Io, Unclear)))
 }
 
+/// `error on UUID: nvme0n1p5: too many IO errors reading, disabling caching`
 fn before_colon(text: &Text<'_>) -> Option<Said> {
     let device = name::block(text.before.trim_end_matches([' ', ':']).rsplit(' ').next()?)?;
     Some(Said::new(device, Part::Effect(Io, Unclear)))

@@ -30,6 +30,21 @@ pub const RULES: &[Rule] = &[
         Read(capacity),
         "block/genhd.c, fs/block_dev.c check_disk_size_change(); 3.10-6.18",
     ),
+    rule(
+        "block-beyond",
+        "",
+        ": rw=",
+        Read(beyond),
+        "block/blk-core.c handle_bad_sector(), bio_check_eod(): 3.10-4.4 a record of its own, 4.5-5.11 `\n%s: rw=%d, want=%llu, limit=%llu`, \
+         5.12-6.18 with the program in front, 6.0-6.18 `sector=%llu, nr_sectors = %u limit=%llu`",
+    ),
+    rule(
+        "block-beyond-head",
+        "",
+        "attempt to access beyond end of device",
+        Harmless,
+        "block/blk-core.c handle_bad_sector(): the next line names the device; 3.10-6.18",
+    ),
     rule("block-io-hung", "", "blk_cloned_rq_check_limits: over max size limit", Harmless, "block/blk-core.c; 3.10-5.15"),
     rule("suppressed", "", " callbacks suppressed", Read(suppressed), "lib/ratelimit.c ___ratelimit(); 3.10-6.18"),
 ];
@@ -86,8 +101,29 @@ fn capacity(text: &Text<'_>) -> Option<Said> {
     text.after.trim_end().ends_with(" to 0").then(|| Said::new(device, Part::Follow))
 }
 
-/// `print_req_error: 312 callbacks suppressed`
+/// A program, or a filesystem that is larger than its device, asked for what is not there. A limit of 0 is a device that is gone.
+fn beyond(text: &Text<'_>) -> Option<Said> {
+    if !text.after.contains(" want=") && !text.after.contains(" sector=") {
+        return None;
+    }
+    let limit = text.after.split_once(" limit=")?.1;
+    let digits = limit.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(limit.len());
+    if limit[..digits].parse::<u64>().ok()? == 0 {
+        return None;
+    }
+    Some(Said::new(name::block(text.before.rsplit([' ', '\n']).next()?)?, Part::Excuse { medium: false }))
+}
+
+/// `print_req_error: 312 callbacks suppressed`: of the network's records and others' there is as much.
 fn suppressed(text: &Text<'_>) -> Option<Said> {
-    let count = text.before.rsplit([' ', ':']).next()?.parse().ok()?;
+    let (function, count) = text.before.rsplit_once(": ")?;
+    let count = count.parse().ok()?;
+    let function = function.rsplit(": ").next()?.trim();
+    let of_storage = ["blk_update_request", "print_req_error", "blk_print_req_error", "buffer_io_error", "quiet_error", "end_request"]
+        .contains(&function)
+        || ["EXT4-fs", "BTRFS", "btrfs_", "XFS", "xfs_", "scsi_", "sd_", "sd ", "nvme"].iter().any(|start| function.starts_with(start));
+    if !of_storage {
+        return None;
+    }
     Some(Said::new(Device::Unnamed, Part::Suppressed(count)))
 }

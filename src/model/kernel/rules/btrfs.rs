@@ -2,6 +2,7 @@
 
 use crate::model::kernel::event::Blame::*;
 use crate::model::kernel::event::Class::*;
+use crate::model::kernel::event::Device;
 use crate::model::kernel::name;
 use crate::model::kernel::said::Part;
 use crate::model::kernel::said::Rule;
@@ -11,7 +12,13 @@ use crate::model::kernel::said::Text;
 use crate::model::kernel::said::rule;
 
 pub const RULES: &[Rule] = &[
-    rule("btrfs-info", "BTRFS info", "BTRFS info", Harmless, "fs/btrfs/super.c btrfs_info(): counters at mount are of the past; 3.10-6.18"),
+    rule(
+        "btrfs-info",
+        "BTRFS info",
+        " errs: wr ",
+        Harmless,
+        "fs/btrfs/volumes.c btrfs_dev_stat_print_on_load(): counters at mount are of the past; 3.10-6.18",
+    ),
     rule("btrfs-counters", "", " errs: wr ", Read(counters), "fs/btrfs/volumes.c btrfs_dev_stat_print_on_error(); 3.10-6.18"),
     rule("btrfs-lost-page", "", "lost page write due to ", Read(lost_page), "fs/btrfs/disk-io.c btrfs_end_super_write(); 3.10-6.18"),
     rule(
@@ -130,7 +137,11 @@ fn counters(text: &Text<'_>) -> Option<Said> {
     let io = ["wr ", "rd ", "flush "].iter().any(|name| number(name) > 0);
     let device = text.before.rsplit(' ').next().and_then(name::block);
     let said = Said::of(text, if io { Part::Effect(FsError, Unclear) } else { Part::Effect(FsCorruption, Unclear) });
-    Some(Said { also: device, ..said })
+    // `btrfs: bdev /dev/sda1 errs: …`, up to 4.0, names no filesystem.
+    match device {
+        Some(device) if said.device == Device::Unnamed => Some(Said { device, ..said }),
+        device => Some(Said { also: device, ..said }),
+    }
 }
 
 fn lost_page(text: &Text<'_>) -> Option<Said> {

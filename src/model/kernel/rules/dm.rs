@@ -97,12 +97,22 @@ pub const RULES: &[Rule] = &[
         Follow,
         "drivers/md/dm-verity-target.c verity_handle_err(); 3.10-6.18",
     ),
+    rule("dm-mirror", "device-mapper: raid1", "Mirror read failed", Read(mirror), "drivers/md/dm-raid1.c read_callback(); 3.10-6.18"),
+    // No device is named, and an error of none is of no use: what failed below has said so itself.
     rule(
-        "dm-mirror",
-        "device-mapper: raid1",
-        "Mirror read failed",
-        Effect(Io, Unclear),
-        "drivers/md/dm-raid1.c read_callback(); 3.10-6.18",
+        "dm-snapshot",
+        "device-mapper: snapshots",
+        "Invalidating snapshot: ",
+        Harmless,
+        "drivers/md/dm-snap.c __invalidate_snapshot(); 3.10-6.18",
+    ),
+    // Nor here; the pool's own `switching pool to read-only mode` names it.
+    rule(
+        "dm-space-map",
+        "device-mapper: space map metadata",
+        "unable to allocate new metadata block",
+        Harmless,
+        "drivers/md/persistent-data/dm-space-map-metadata.c sm_metadata_new_block(); 3.10-6.18",
     ),
     rule(
         "dm-mirror-all",
@@ -151,6 +161,13 @@ fn path(text: &Text<'_>) -> Option<Said> {
         .and_then(|rest| name::any(rest.trim_end_matches([':', ' '])))
         .filter(|device| *device != Device::Unnamed);
     Some(Said { also: array, ..Said::new(Device::Number(number.parse().ok()?), Part::Cause(Transport, No)) })
+}
+
+/// `Mirror read failed from 253:5. Trying alternative device.`, and `Mirror read failed.` of the last one.
+fn mirror(text: &Text<'_>) -> Option<Said> {
+    let number = text.after.strip_prefix(" from ").and_then(|rest| rest.split_whitespace().next());
+    let device = number.and_then(name::any).unwrap_or(Device::Unnamed);
+    Some(Said::new(device, Part::Effect(Io, Unclear)))
 }
 
 /// After this the pool takes no more changes (set_pool_mode(PM_READ_ONLY)). -28: it is full; -5: what it lies on failed.

@@ -93,7 +93,7 @@ pub const RULES: &[Rule] = &[
         "ext4-shut-down",
         "EXT4-fs (",
         "shut down requested",
-        Harmless,
+        Read(by_hand),
         "fs/ext4/ioctl.c ext4_force_shutdown(): somebody asked for it; 4.11-6.18",
     ),
     rule(
@@ -186,6 +186,11 @@ fn delayed(text: &Text<'_>) -> Option<Said> {
 
 fn descriptors(text: &Text<'_>) -> Option<Said> {
     text.after.contains("not in group").then(|| Said::of(text, Part::Cause(FsCorruption, Unclear)))
+}
+
+/// The journal that is aborted then, and what is refused, are by hand too.
+fn by_hand(text: &Text<'_>) -> Option<Said> {
+    Some(Said::of(text, Part::Excuse { medium: false }))
 }
 
 /// `dm-2-8`: the journal is inode 8 of dm-2. From its abort on, every write is refused.

@@ -105,11 +105,6 @@ fn too_many(text: &Text<'_>) -> Option<Said> {
 }
 
 fn threshold(text: &Text<'_>) -> Option<Said> {
-    let device = text
-        .before
-        .rsplit(": ")
-        .next()
-        .and_then(name::block)
-        .or_else(|| text.before.trim_end_matches(':').rsplit(':').next().and_then(name::block))?;
+    let device = text.before.trim_end_matches([':', ' ']).rsplit([':', ' ']).next().and_then(name::block)?;
     Some(Said::new(device, Part::Cause(Removed, Unclear)))
 }

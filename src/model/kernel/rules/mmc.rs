@@ -55,7 +55,8 @@ pub const RULES: &[Rule] = &[
 ];
 
 fn attached(text: &Text<'_>) -> Option<Said> {
-    Some(Said::of(text, Part::Learn(Learn::Attached)))
+    let host = text.after.split(':').next().filter(|host| !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_digit()));
+    Some(Said { also: host.map(|host| Device::Block(format!("mmc{host}"))), ..Said::of(text, Part::Learn(Learn::Attached)) })
 }
 
 /// -110 is a time-out, -84 a CRC error on the wires.
@@ -64,7 +65,7 @@ fn error(text: &Text<'_>) -> Option<Said> {
     Some(Said::of(text, Part::Cause(class, Unclear)))
 }
 
-/// The host's name is not the card's: `mmc0` has `mmcblk0` mostly, and not always.
+/// The host's name is not the card's: `mmc0` has `mmcblk0` mostly, and not always; what `mmc-attached` has taught says it (`Learned::card`).
 fn host_timeout(text: &Text<'_>) -> Option<Said> {
     let host: String = text.all.trim_start().strip_prefix("mmc")?.chars().take_while(char::is_ascii_digit).collect();
     (!host.is_empty()).then(|| Said::new(Device::Block(format!("mmc{host}")), Part::Cause(Timeout, Unclear)))

@@ -3,7 +3,9 @@
 use crate::model::kernel::event::Blame::*;
 use crate::model::kernel::event::Class;
 use crate::model::kernel::event::Class::*;
+use crate::model::kernel::event::Device;
 use crate::model::kernel::event::Operation;
+use crate::model::kernel::name;
 use crate::model::kernel::said::Kind;
 use crate::model::kernel::said::Learn;
 use crate::model::kernel::said::Part;
@@ -158,10 +160,11 @@ fn timeout(text: &Text<'_>) -> Option<Said> {
     Some(Said { then, ..Said::of(text, part) })
 }
 
-/// CSTS.RDY does not follow CC.EN within CAP.TO, the controller's own limit: its failure, unless it is not on the bus at all (all ones).
+/// CSTS.RDY does not follow CC.EN within CAP.TO, the controller's own limit: its failure, unless it is not on the bus at all (all ones) or
+/// is going down anyway (`aborting shutdown`: CSTS.SHST, nvme_disable_ctrl(), 6.2-6.18).
 fn not_ready(text: &Text<'_>) -> Option<Said> {
     let absent = text.after.to_ascii_lowercase().contains("csts=0xffffffff");
-    Some(Said::of(text, Part::Cause(Timeout, if absent { Unclear } else { Yes })))
+    Some(Said::of(text, Part::Cause(Timeout, if absent || text.after.starts_with("shutdown") { Unclear } else { Yes })))
 }
 
 /// -ENODEV, -EIO and -ETIMEDOUT are of a drive that does not answer; the rest is a driver that refuses it (-EINVAL: a quirk is missing).
@@ -191,8 +194,12 @@ fn status(text: &Text<'_>) -> Option<Said> {
         (2, 0x80 | 0x81) => each(Medium, Yes),
         // Guard, application and reference tag: the data are not what was written; where they were spoilt is not said.
         (2, 0x82..=0x84 | 0x88) => each(Medium, Unclear),
-        // Invalid fields, out of range, command specific; compare failed, access denied (a locked drive), deallocated block.
-        (0 | 1, _) | (2, _) => Part::Excuse,
+        // Of an admin command, which no block layer tells of again.
+        (0..=2, _) if matches!(name::named(text.all).0, Device::Nvme(_)) => Part::Follow,
+        // Invalid fields, out of range, command specific.
+        (0 | 1, _) => Part::Excuse { medium: false },
+        // Compare failed, access denied (a locked drive), deallocated block: nvme_error_status() makes BLK_STS_MEDIUM of them.
+        (2, _) => Part::Excuse { medium: true },
         _ => each(Io, Unclear),
     };
     let operation = match text.before.split_once(": ").map(|(_, rest)| rest) {

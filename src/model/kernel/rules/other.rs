@@ -28,6 +28,8 @@ pub const RULES: &[Rule] = &[
         Cause(FsShutdown, Unclear),
         "fs/f2fs/super.c f2fs_handle_critical_error(); 6.6-6.18",
     ),
+    // A task that waits, for whatever; no drive is named.
+    rule("hung-task", "INFO: task ", " blocked for more than ", Harmless, "kernel/hung_task.c check_hung_task(); 3.10-6.18"),
     rule("slot-emptied", "pciehp", "Card not present", Read(slot), "drivers/pci/hotplug/pciehp_ctrl.c; 3.10-6.18"),
     rule("slot-emptied-port", "pcieport", "Card not present", Read(slot), "drivers/pci/hotplug/pciehp_ctrl.c; 4.20-6.18"),
     rule(

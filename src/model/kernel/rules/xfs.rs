@@ -182,5 +182,5 @@ fn shutdown(text: &Text<'_>) -> Option<Said> {
 
 /// What follows of the shutdown is by hand too.
 fn by_hand(text: &Text<'_>) -> Option<Said> {
-    Some(Said::of(text, Part::Excuse))
+    Some(Said::of(text, Part::Excuse { medium: false }))
 }

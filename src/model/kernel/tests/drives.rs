@@ -85,6 +85,8 @@ fn nvme_tells_one_incident_over_many_records() {
             "nvme nvme2: I/O 0 QID 0 timeout, reset controller\nnvme nvme2: Device not ready; aborting reset\nnvme nvme2: Removing after probe failure status: -19",
             "timeout nvme2 unclear; reset nvme2 unclear; removed nvme2 yes",
         ),
+        ("nvme nvme0: Device not ready; aborting reset, CSTS=0x1", "timeout nvme0 yes"),
+        ("nvme nvme0: Device not ready; aborting shutdown, CSTS=0x1", "timeout nvme0 unclear"),
         ("nvme nvme2: Disabling device after reset failure: -19", "removed nvme2 unclear"),
         ("nvme nvme1: Duplicate cntlid 0 with nvme0, rejecting\nnvme nvme1: Removing after probe failure status: -22", "removed nvme1 no"),
         ("nvme nvme1: resetting controller due to persistent internal error", "reset nvme1 yes"),
@@ -167,6 +169,137 @@ fn adapters_and_bridges() {
         ("usb 1-2: USB disconnect, device number 3", "nothing"),
         ("mmcblk1: error -110 requesting status", "timeout mmcblk1 unclear"),
         ("mmcblk0: error -84 transferring data, sector 128, nr 8, cmd response 0x900, card status 0xb00", "transport mmcblk0 unclear"),
-        ("mmc0: Timeout waiting for hardware interrupt.", "timeout mmc0 unclear"),
+        // The host's: of its card, if that is known; of no drive, if it has none (SDIO).
+        ("mmc1: Timeout waiting for hardware interrupt.", "nothing"),
+        (
+            "mmcblk0: mmc1:0001 SD16G 14.8 GiB\nmmcblk0boot0: mmc1:0001 SD16G partition 1 4.00 MiB\nmmc1: Timeout waiting for hardware interrupt.\nmmc0: cqhci: timeout for tag 3",
+            "timeout mmcblk0 unclear",
+        ),
     ]);
+}
+
+#[test]
+fn what_the_host_should_not_have_asked_for_excuses_nothing_else() {
+    check(&[
+        // An admin command's, printed by nvme_log_err_passthru() and before 6.9 nvme_log_error().
+        (
+            "nvme nvme0: Identify(0x6), Invalid Field in Command (sct 0x0 / sc 0x2)
+             I/O error, dev nvme0n1, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2",
+            "io nvme0n1 unclear 2048",
+        ),
+        (
+            "nvme0: Identify(0x6), Invalid Field in Command (sct 0x0 / sc 0x2)
+             critical medium error, dev nvme0n1, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2",
+            "medium nvme0n1 yes 2048",
+        ),
+        (
+            "@10 nvme0n1: Write Zeroes(0x8) @ LBA 0, 8 blocks, Invalid Field in Command (sct 0x0 / sc 0x2) DNR
+             @60 critical medium error, dev nvme0n1, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2",
+            "medium nvme0n1 yes 2048",
+        ),
+        (
+            "@10 nvme0n1: Write Zeroes(0x8) @ LBA 0, 8 blocks, Invalid Field in Command (sct 0x0 / sc 0x2) DNR
+             @60 I/O error, dev nvme0n1, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2",
+            "io nvme0n1 unclear 2048",
+        ),
+        (
+            "nvme0n1: Write Zeroes(0x8) @ LBA 0, 8 blocks, Invalid Field in Command (sct 0x0 / sc 0x2) DNR
+             I/O error, dev nvme0n1, sector 0 op 0x9:(WRITE_ZEROES) flags 0x0 phys_seg 0 prio class 2",
+            "nothing",
+        ),
+        // A locked drive: nvme_error_status() makes BLK_STS_MEDIUM of Access Denied.
+        (
+            "nvme0n1: Read(0x2) @ LBA 0, 8 blocks, Access Denied (sct 0x2 / sc 0x86) DNR
+             critical medium error, dev nvme0n1, sector 0 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2
+             Buffer I/O error on dev nvme0n1, logical block 0, async page read",
+            "nothing",
+        ),
+        (
+            "nvme0n1: Read(0x2) @ LBA 0, 8 blocks, Access Denied (sct 0x2 / sc 0x86) DNR
+             nvme nvme0: I/O 5 QID 1 timeout, aborting
+             critical medium error, dev nvme0n1, sector 0 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2",
+            "timeout nvme0 unclear; medium nvme0n1 yes 0",
+        ),
+        (
+            "@1 sd 0:0:0:0: [sda] tag#3 FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_SENSE
+             @1 sd 0:0:0:0: [sda] tag#3 Sense Key : Illegal Request [current]
+             @1 sd 0:0:0:0: [sda] tag#3 Add. Sense: Invalid field in cdb
+             @1 sd 0:0:0:0: [sda] tag#3 CDB: Write same(16) 93 08 00 00 00 00 00 00 00 00 00 00 00 08 00 00
+             @60 blk_update_request: critical medium error, dev sda, sector 99",
+            "medium sda yes 99",
+        ),
+        // Decided when the next record comes, and as old as it is.
+        (
+            "@1 sd 0:0:0:0: [sda] Add. Sense: Incompatible medium installed
+             @60 blk_update_request: I/O error, dev sda, sector 99",
+            "io sda unclear 99",
+        ),
+        (
+            "@1 sd 0:0:0:0: [sda] Unit Not Ready
+             @1 sd 0:0:0:0: [sda] Sense Key : Not Ready [current]
+             @60 blk_update_request: I/O error, dev sda, sector 99",
+            "io sda unclear 99",
+        ),
+        (
+            "@1 sd 0:0:0:0: [sda] tag#3 FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_SENSE
+             @1 sd 0:0:0:0: [sda] tag#3 Sense Key : Illegal Request [current]
+             @60 blk_update_request: I/O error, dev sda, sector 99",
+            "io sda unclear 99",
+        ),
+    ]);
+}
+
+#[test]
+fn beyond_the_end_of_a_device_there_is_nothing_to_fail() {
+    check(&[
+        // up to 4.4 two printks, until 5.11 one record
+        (
+            "attempt to access beyond end of device
+             sda1: rw=0, want=12, limit=4
+             Buffer I/O error on dev sda1, logical block 5, async page read",
+            "nothing",
+        ),
+        (
+            "attempt to access beyond end of device\\nsda1: rw=0, want=12, limit=4
+             Buffer I/O error on dev sda1, logical block 5, async page read",
+            "nothing",
+        ),
+        (
+            "dd: attempt to access beyond end of device\\nsda1: rw=0, sector=5, nr_sectors = 8 limit=4
+             Buffer I/O error on dev sda1, logical block 5, async page read",
+            "nothing",
+        ),
+        (
+            "dd: attempt to access beyond end of device
+             nvme1n1: rw=432129, sector=5, nr_sectors = 8 limit=4
+             XFS (nvme1n1): log I/O error -5
+             @1 Buffer I/O error on dev nvme1n1, logical block 5, async page read",
+            "fs-error nvme1n1 unclear",
+        ),
+        (
+            "dd: attempt to access beyond end of device\\nsda1: rw=0, sector=5, nr_sectors = 8 limit=4
+             @9 Buffer I/O error on dev sda1, logical block 5, async page read",
+            "io sda1 unclear",
+        ),
+        (
+            "dd: attempt to access beyond end of device\\nsda1: rw=0, sector=5, nr_sectors = 8 limit=4
+             blk_update_request: critical medium error, dev sda, sector 99",
+            "medium sda yes 99",
+        ),
+        // The device is gone.
+        (
+            "dd: attempt to access beyond end of device\\nsda1: rw=0, sector=5, nr_sectors = 8 limit=0
+             Buffer I/O error on dev sda1, logical block 5, async page read",
+            "io sda1 unclear",
+        ),
+    ]);
+}
+
+#[test]
+fn only_what_storage_left_out_is_counted() {
+    for (function, count) in [("net_ratelimit", 0), ("handle_bad_sector", 0), ("blk_update_request", 312), ("EXT4-fs warning", 312)] {
+        let events =
+            classify(&format!("{function}: 312 callbacks suppressed\nblk_update_request: I/O error, dev sda, sector 8 op 0x0:(READ)"));
+        assert_eq!(events.iter().map(|event| event.suppressed).sum::<u64>(), count, "{function}");
+    }
 }

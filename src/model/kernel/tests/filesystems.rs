@@ -48,6 +48,20 @@ fn ordinary_words_of_ext4() {
         ("EXT4-fs (sda1): recovery complete", "nothing"),
         ("EXT4-fs (sda1): INFO: recovery required on readonly filesystem", "nothing"),
         ("EXT4-fs (sda1): shut down requested (1)", "nothing"),
+        (
+            "EXT4-fs (sda1): shut down requested (1)
+             Aborting journal on device sda1-8.
+             EXT4-fs error (device sda1): ext4_journal_check_start:83: comm dd: Detected aborted journal
+             EXT4-fs (sda1): Remounting filesystem read-only",
+            "nothing",
+        ),
+        (
+            "EXT4-fs (sda1): shut down requested (1)
+             EXT4-fs error (device sda1): ext4_lookup:1584: inode #2: comm ls: deleted inode referenced: 12
+             EXT4-fs warning (device sda1): ext4_dirblock_csum_verify:1: inode #2: checksum invalid",
+            "fs-corruption sda1 unclear",
+        ),
+        ("EXT4-fs (sda1): shut down requested (1)\nI/O error, dev sda, sector 8 op 0x0:(READ) flags 0x0", "io sda unclear 8"),
         ("EXT4-fs (sda1): 3 orphan inodes deleted", "nothing"),
     ]);
 }
@@ -114,7 +128,14 @@ fn btrfs() {
         ("BTRFS error (device md1): bdev /dev/md1 errs: wr 0, rd 0, flush 0, corrupt 2292, gen 0", "fs-corruption md1 unclear"),
         ("BTRFS info (device sda1): bdev /dev/sdb errs: wr 1, rd 0, flush 0, corrupt 0, gen 0", "nothing"),
         ("BTRFS error (device sda1): fixed up error at logical 375795023872 on dev /dev/sda1", "fs-corruption sda1 unclear corrected"),
-        ("BTRFS info (device sda1 state E): forced readonly", "nothing"),
+        ("BTRFS info (device sda1 state E): forced readonly", "readonly sda1 unclear"),
+        ("BTRFS info (device sda1): forced readonly", "readonly sda1 unclear"),
+        ("btrfs is forced readonly", "readonly unnamed unclear"),
+        ("BTRFS info (device sda1): read error corrected: ino 257 off 0 (dev /dev/sdb sector 2056)", "fs-error sda1 unclear corrected"),
+        ("BTRFS info (device sda1): csum failed ino 257 off 0 csum 1 expected csum 2", "fs-corruption sda1 unclear"),
+        ("BTRFS info (device sda1): fixed up error at logical 375795023872 on dev /dev/sda1", "fs-corruption sda1 unclear corrected"),
+        ("btrfs: bdev /dev/sda1 errs: wr 1, rd 0, flush 0, corrupt 0, gen 0", "fs-error sda1 unclear"),
+        ("BTRFS: bdev /dev/sda1 errs: wr 0, rd 0, flush 0, corrupt 3, gen 0", "fs-corruption sda1 unclear"),
         (
             "BTRFS: error (device sda1) in btrfs_commit_transaction:2300: errno=-5 IO failure (Error while writing out transaction)",
             "fs-error sda1 unclear",

@@ -17,6 +17,7 @@ fn md_tells_of_its_members() {
         ("md/raid:md0: read error NOT corrected!! (sector 2504656 on sdh1).", "io sdh1 unclear"),
         ("md/raid:md0: read error not correctable (sector 2504656 on sdh1).", "io sdh1 unclear"),
         ("md/raid:md0: Too many read errors, failing device sdc1.", "removed sdc1 unclear"),
+        ("md/raid10:md0: sdb1: Raid device exceeded read_error threshold [cur 21:max 20]", "removed sdb1 unclear"),
         ("md/raid1:md0: sda1: unrecoverable I/O read error for block 0", "io md0 unclear"),
         ("md/raid1:md0: rescheduling sector 2048", "nothing"),
         ("md: data-check of RAID array md0\nmd: md0: data-check done.", "nothing"),
@@ -41,8 +42,15 @@ fn device_mapper_tells_of_pools_and_checksums() {
         ("device-mapper: crypt: dm-0: INTEGRITY AEAD ERROR, sector 80", "fs-corruption dm-0 unclear"),
         ("device-mapper: verity: 253:0: data block 5 is corrupted", "fs-corruption 253:0 unclear"),
         ("device-mapper: raid1: Mirror read failed.", "io unnamed unclear"),
+        ("device-mapper: raid1: Mirror read failed from 253:5. Trying alternative device.", "io 253:5 unclear"),
+        ("device-mapper: snapshots: Invalidating snapshot: Error reading/writing.", "nothing"),
+        ("device-mapper: space map metadata: unable to allocate new metadata block", "nothing"),
         ("device-mapper: dust: block 20480 removed from badblocklist by write", "nothing"),
         ("bcache: bch_count_io_errors() nvme0n1p56: IO error on writing btree.", "io nvme0n1p56 unclear"),
+        (
+            "bcache: bch_cache_set_error() error on 2b7a2a4a-1b5c-4d3e-9d5b-0a6a1f4e7c11: nvme0n1p5: too many IO errors reading, disabling caching",
+            "io nvme0n1p5 unclear",
+        ),
         ("bcache: bch_count_backing_io_errors() md7: Read-ahead I/O failed on backing device, ignore", "nothing"),
         ("bcache: bch_count_backing_io_errors() md7: IO error on backing device, unrecoverable", "io md7 unclear"),
     ]);
