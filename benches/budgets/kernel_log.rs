@@ -29,7 +29,7 @@ const MILLION: u64 = 1_000_000;
 const PIPE: i32 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Records whose way is timed, of drives of the recorded host.
-const TURNS: usize = 100;
+const TURNS: usize = 60;
 const NVME: [&str; 2] = ["nvme0n1", "nvme1n1"];
 /// Where the daemon finds the pipe, below its host root.
 const PATH: &str = "/run/kernel-log";

@@ -81,6 +81,8 @@ pub enum Change {
     Nothing,
     /// Usage and progress numbers: to be judged and published, not in a hurry.
     Figures,
+    /// More of what was told already, in a hurry but not at once: a flood is told rolled up.
+    Soon,
     /// Something that a watcher waits for.
     Material,
 }

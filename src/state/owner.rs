@@ -37,6 +37,8 @@ use crate::state::store::{Event, Store};
 const GAP: Duration = Duration::from_millis(20);
 /// Figures may come together for this long.
 const FIGURES_WAIT: Duration = Duration::from_millis(250);
+/// What comes in a flood is told together; with the reader's own pace and `GAP` still within a tenth of a second.
+const FLOOD_WAIT: Duration = Duration::from_millis(50);
 /// Reports that are applied before anything else is looked at.
 const BATCH: usize = 1024;
 const BEAT: Duration = Duration::from_secs(1);
@@ -228,6 +230,7 @@ impl<J: Judge> Owner<J> {
             match self.apply(report, &rules, now) {
                 Effect::Nothing => {}
                 Effect::Figures => self.publish_by(Instant::now() + FIGURES_WAIT),
+                Effect::Soon => self.publish_by(Instant::now() + FLOOD_WAIT),
                 Effect::Material => self.hurry(),
             }
             next = self.reports.try_recv().ok();

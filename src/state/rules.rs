@@ -26,6 +26,7 @@ impl Judge for Model {
         match facts.apply(report, &rules.volumes, now) {
             Change::Nothing => Effect::Nothing,
             Change::Figures => Effect::Figures,
+            Change::Soon => Effect::Soon,
             Change::Material => Effect::Material,
         }
     }

@@ -197,7 +197,7 @@ impl Facts {
         for subject in subjects {
             let memory = self.kernel.errors.entry(subject).or_default();
             let new = Arc::make_mut(memory).take(event);
-            change = change.max(if new { Change::Material } else { Change::Figures });
+            change = change.max(if new { Change::Material } else { Change::Soon });
         }
         if self.kernel.errors.len() > MAX_SUBJECTS {
             let quietest = self.kernel.errors.iter().min_by_key(|(_, memory)| memory.last()).map(|(subject, _)| subject.clone());

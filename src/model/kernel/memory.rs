@@ -18,6 +18,8 @@ pub const RETRY: Duration = Duration::from_secs(10);
 const MAX_EPISODES: usize = 32;
 /// Places that are kept: the latest ones. A drive that fails all over is told by their number.
 pub const MAX_PLACES: usize = 64;
+/// So many places are news each.
+const TOLD_AT_ONCE: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
@@ -209,7 +211,8 @@ impl Tally {
             self.more_places = self.more_places.saturating_add(1);
         }
         self.places.push(Place { device, sector, times: 1, first, last, read });
-        !full
+        // Beyond a few it is a flood, which is told rolled up.
+        !full && self.places.len() <= TOLD_AT_ONCE
     }
 
     fn join(&mut self, old: Tally, overlapping: bool) {
