@@ -13,7 +13,7 @@ use nix::libc;
 use support::client::{assert_evidence, assert_finding};
 use support::scene::{Claim, Disk};
 use support::tools::{bind, mount_device, run, umount};
-use support::{Client, Daemon, Mode, SOON, Scene, Served, eventually};
+use support::{Daemon, Mode, SOON, Scene, Served, eventually};
 
 const VOLUME: Claim = Claim { driver: "f.csi.example.com", handle: "v", pv: "pvc-v", pod: "2e000000-0000-4000-8000-000000000001" };
 const ID: &str = "csi:f.csi.example.com/v";
@@ -58,14 +58,6 @@ async fn until_it_says_so(pod: &Path) {
     .await;
 }
 
-/// The kernel's log tells first, the mount table soon after.
-async fn read_only(client: &Client) -> Finding {
-    let says_so = |finding: &Finding| {
-        finding.evidence.iter().any(|record| record.source.contains("mountinfo") && record.text.contains("emergency_ro"))
-    };
-    eventually("it is read-only, by the mount table as well", SOON, async || client.finding(ID, "ReadOnly").await.filter(says_so)).await
-}
-
 fn no_longer_there(served: Served, scene: &Scene, disk: &Disk, mounts: [&PathBuf; 2]) {
     mounts.into_iter().for_each(|at| umount(at));
     disk.detach();
@@ -91,7 +83,7 @@ async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_known_again() 
     served.die();
     until_it_refuses(&pod, libc::EROFS).await;
     until_it_says_so(&pod).await;
-    let finding = read_only(client).await;
+    let finding = client.read_only(ID).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
     let volume = client.volume(ID).await;
     assert!(volume.condition.as_ref().expect("a condition").abnormal, "{volume:#?}");
@@ -170,7 +162,7 @@ async fn a_device_that_shrinks_to_nothing_is_read_only_from_the_first_write() {
     eventually("the drive has no size", SOON, async || (client.drive(&drive_id).await.expect("known").size_bytes == 0).then_some(())).await;
     until_it_refuses(&pod, libc::EROFS).await;
     until_it_says_so(&pod).await;
-    let finding = read_only(client).await;
+    let finding = client.read_only(ID).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
 
     umount(&pod);

@@ -147,6 +147,15 @@ impl Client {
         }
     }
 
+    /// Waits for it, with the mount table's word in its evidence: the kernel's log may tell first.
+    pub async fn read_only(&self, subject: &str) -> Finding {
+        let says_so = |record: &Evidence| record.source.contains("mountinfo") && record.text.contains("emergency_ro");
+        eventually("it is read-only, by the mount table as well", SOON, async || {
+            self.finding(subject, "ReadOnly").await.filter(|finding| finding.evidence.iter().any(says_so))
+        })
+        .await
+    }
+
     /// Waits until it is active no more, and returns it from the history.
     pub async fn cleared(&self, id: &str, within: Duration) -> Finding {
         let deadline = Instant::now() + within;

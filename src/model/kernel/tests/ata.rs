@@ -4,22 +4,22 @@ use super::*;
 
 #[test]
 fn an_exception_is_one_incident_with_the_disk_that_the_scsi_layer_names() {
-    let lines = "ata4.00: exception Emask 0x0 SAct 0x100000 SErr 0x0 action 0x0
-        ata4.00: irq_stat 0x40000008
-        ata4.00: failed command: READ FPDMA QUEUED
-        ata4.00: cmd 60/08:a0:d0:07:00/00:00:00:00:00/40 tag 20 ncq 4096 in\\n         res 41/40:00:d0:07:00/00:00:00:00:00/40 Emask 0x409 (media error) <F>
-        ata4.00: status: { DRDY ERR }
-        ata4.00: error: { UNC }
-        ata4.00: configured for UDMA/133
+    let lines = "ata7.00: exception Emask 0x0 SAct 0x100000 SErr 0x0 action 0x0
+        ata7.00: irq_stat 0x40000008
+        ata7.00: failed command: READ FPDMA QUEUED
+        ata7.00: cmd 60/08:a0:d0:07:00/00:00:00:00:00/40 tag 20 ncq 4096 in\\n         res 41/40:00:d0:07:00/00:00:00:00:00/40 Emask 0x409 (media error) <F>
+        ata7.00: status: { DRDY ERR }
+        ata7.00: error: { UNC }
+        ata7.00: configured for UDMA/133
         sd 3:0:0:0: [sdb] tag#20 FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_SENSE
         sd 3:0:0:0: [sdb] tag#20 Sense Key : Medium Error [current] [descriptor] 
         sd 3:0:0:0: [sdb] tag#20 Add. Sense: Unrecovered read error - auto reallocate failed
         sd 3:0:0:0: [sdb] tag#20 CDB: Read(10) 28 00 00 00 07 d0 00 00 08 00
         blk_update_request: I/O error, dev sdb, sector 2000
-        ata4: EH complete";
-    assert_eq!(said(lines), "medium ata4.00 yes");
+        ata7: EH complete";
+    assert_eq!(said(lines), "medium ata7.00 yes");
     let last = classify(lines).pop().unwrap();
-    assert_eq!((last.device.to_string().as_str(), last.also[0].to_string().as_str()), ("sdb", "ata4"));
+    assert_eq!((last.device.to_string().as_str(), last.also[0].to_string().as_str()), ("sdb", "ata7"));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn empty_ports_at_boot_and_plugs_say_nothing() {
             "nothing",
         ),
         (
-            "ata4: exception Emask 0x10 SAct 0x0 SErr 0x4040000 action 0xe frozen\nata4: irq_stat 0x00000040, connection status changed\nata4: SError: { CommWake DevExch }\nata4: hard resetting link\nata4: SATA link up 6.0 Gbps (SStatus 133 SControl 300)\nata4.00: configured for UDMA/133\nata4: EH complete",
+            "ata7: exception Emask 0x10 SAct 0x0 SErr 0x4040000 action 0xe frozen\nata7: irq_stat 0x00000040, connection status changed\nata7: SError: { CommWake DevExch }\nata7: hard resetting link\nata7: SATA link up 6.0 Gbps (SStatus 133 SControl 300)\nata7.00: configured for UDMA/133\nata7: EH complete",
             "nothing",
         ),
     ]);
@@ -92,9 +92,9 @@ fn ports_are_known_by_the_log_itself() {
         (
             "scsi host2: ahci
              ata3: SATA max UDMA/133 abar m2048@0xfea0 port 0xfea01 irq 30
-             sd 2:0:0:0: [sdk] Attached SCSI disk
+             sd 2:0:0:0: [sdm] Attached SCSI disk
              ata3.00: error: { UNC }",
-            "medium sdk yes",
+            "medium sdm yes",
         ),
         ("ata2.00: ATAPI: HL-DT-ST DVD, 1.00, max UDMA/100\nata2.00: error: { UNC }", "nothing"),
     ]);

@@ -14,7 +14,7 @@ fn the_block_layer_in_its_four_spellings() {
         // 3.16-4.14
         ("blk_update_request: I/O error, dev sda, sector 1234", "io sda unclear 1234"),
         ("blk_update_request: timeout error, dev sda, sector 1234", "timeout sda unclear 1234"),
-        ("blk_update_request: critical space allocation error, dev dm-3, sector 8", "nothing"),
+        ("blk_update_request: critical space allocation error, dev dm-23, sector 8", "nothing"),
         // 4.14-5.2
         ("print_req_error: critical medium error, dev nvme0n1, sector 7", "medium nvme0n1 yes 7"),
         ("print_req_error: I/O error, dev sdb, sector 5 flags 801", "io sdb unclear 5"),
@@ -30,7 +30,7 @@ fn the_block_layer_in_its_four_spellings() {
         // 5.16-6.18
         ("I/O error, dev sdc, sector 2048 op 0x1:(WRITE) flags 0x800 phys_seg 1 prio class 2", "io sdc unclear 2048"),
         ("critical medium error, dev vda, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2", "medium vda unclear 2048"),
-        ("device offline error, dev sde, sector 327755 op 0x1:(WRITE) flags 0x9800 phys_seg 1 prio class 2", "removed sde unclear 327755"),
+        ("device offline error, dev sdg, sector 350088 op 0x1:(WRITE) flags 0x9800 phys_seg 1 prio class 2", "removed sdg unclear 350088"),
         ("reservation conflict error, dev sda, sector 1 op 0x1:(WRITE) flags 0x0 phys_seg 1 prio class 0", "nothing"),
         ("duration limit exceeded error, dev sda, sector 1 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0", "nothing"),
         ("Buffer I/O error on device sda1, logical block 5", "io sda1 unclear"),
@@ -71,16 +71,16 @@ fn nvme_tells_one_incident_over_many_records() {
             "nvme nvme0: I/O 900 (I/O Cmd) QID 2 timeout, aborting
              nvme nvme0: Abort status: 0x0
              nvme nvme0: I/O 900 QID 2 timeout, reset controller
-             nvme0n1: I/O Cmd(0x2) @ LBA 1336320, 32 blocks, I/O Error (sct 0x3 / sc 0x71)
-             I/O error, dev nvme0n1, sector 1336320 op 0x0:(READ) flags 0x80700 phys_seg 4 prio class 2
+             nvme0n1: I/O Cmd(0x2) @ LBA 1669653, 32 blocks, I/O Error (sct 0x3 / sc 0x71)
+             I/O error, dev nvme0n1, sector 1669653 op 0x0:(READ) flags 0x80700 phys_seg 4 prio class 2
              nvme nvme0: 2/0/0 default/read/poll queues",
             "timeout nvme0 unclear; reset nvme0 unclear",
         ),
         // 6.12
         ("nvme nvme0: I/O tag 32 (0020) opcode 0x2 (Read) QID 3 timeout, aborting req_op:READ(0) size:4096", "timeout nvme0 unclear"),
         ("nvme nvme0: I/O tag 32 (0020) QID 3 timeout, completion polled", "timeout nvme0 no"),
-        ("nvme nvme0: I/O 12 QID 1 timeout, disable controller", "timeout nvme0 yes"),
-        ("nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10", "reset nvme0 unclear"),
+        ("nvme nvme0: I/O 7 QID 1 timeout, disable controller", "timeout nvme0 yes"),
+        ("nvme nvme0: controller is down; will reset: CSTS=0xf4444444, PCI_STATUS=0x10", "reset nvme0 unclear"),
         (
             "nvme nvme2: I/O 0 QID 0 timeout, reset controller\nnvme nvme2: Device not ready; aborting reset\nnvme nvme2: Removing after probe failure status: -19",
             "timeout nvme2 unclear; reset nvme2 unclear; removed nvme2 yes",
@@ -88,7 +88,7 @@ fn nvme_tells_one_incident_over_many_records() {
         ("nvme nvme0: Device not ready; aborting reset, CSTS=0x1", "timeout nvme0 yes"),
         ("nvme nvme0: Device not ready; aborting shutdown, CSTS=0x1", "timeout nvme0 unclear"),
         ("nvme nvme2: Disabling device after reset failure: -19", "removed nvme2 unclear"),
-        ("nvme nvme1: Duplicate cntlid 0 with nvme0, rejecting\nnvme nvme1: Removing after probe failure status: -22", "removed nvme1 no"),
+        ("nvme nvme1: Duplicate cntlid 2 with nvme0, rejecting\nnvme nvme1: Removing after probe failure status: -22", "removed nvme1 no"),
         ("nvme nvme1: resetting controller due to persistent internal error", "reset nvme1 yes"),
         ("nvme nvme0: missing or invalid SUBNQN field.", "nothing"),
         ("nvme nvme0: failed to set APST feature (2)", "nothing"),
@@ -132,13 +132,13 @@ fn over_a_network_nothing_is_the_drives() {
             " connection1:0: detected conn error (1022)\nsd 7:0:0:0: Device offlined - not ready after error recovery",
             "transport unnamed no; removed 7:0:0:0 no",
         ),
-        (" session1: session recovery timed out after 120 secs", "transport unnamed no"),
-        ("device-mapper: multipath: Failing path 8:176.", "transport 8:176 no"),
-        ("device-mapper: multipath: 253:5: Failing path 8:176.", "transport 8:176 no"),
-        ("device-mapper: multipath: Reinstating path 8:176.", "nothing"),
+        (" session4: session recovery timed out after 120 secs", "transport unnamed no"),
+        ("device-mapper: multipath: Failing path 8:80.", "transport 8:80 no"),
+        ("device-mapper: multipath: 253:8: Failing path 8:80.", "transport 8:80 no"),
+        ("device-mapper: multipath: Reinstating path 8:80.", "nothing"),
         (" rport-7:0-1: blocked FC remote port time out: removing target and saving binding", "transport unnamed no"),
         (
-            "pcieport 0000:00:03.0: pciehp: Slot(7): Card not present\nblk_update_request: I/O error, dev nvme2n2, sector 9 op 0x0:(READ) flags 0x0 phys_seg 4 prio class 0",
+            "pcieport 0000:00:03.0: pciehp: Slot(3): Card not present\nblk_update_request: I/O error, dev nvme2n2, sector 9 op 0x0:(READ) flags 0x0 phys_seg 4 prio class 0",
             "removed nvme2n2 no 9",
         ),
     ]);
@@ -148,16 +148,16 @@ fn over_a_network_nothing_is_the_drives() {
 fn adapters_and_bridges() {
     check(&[
         (
-            "sd 0:0:5:0: attempting task abort!scmd(0x00000000d51beacc), outstanding for 30000 ms & timeout 30000 ms",
+            "sd 0:0:5:0: attempting task abort!scmd(0x055555552a603f11), outstanding for 33333 ms & timeout 33333 ms",
             "timeout 0:0:5:0 unclear",
         ),
-        ("mpt2sas3: attempting task abort! scmd(ffff88)\nsd 7:0:14:0: CDB: Test Unit Ready: 00 00 00 00 00 00", "timeout 7:0:14:0 unclear"),
+        ("mpt2sas3: attempting task abort! scmd(ffff88)\nsd 9:0:3:0: CDB: Test Unit Ready: 00 00 00 00 00 00", "timeout 9:0:3:0 unclear"),
         (
-            "mptscsih: ioc1: attempting task abort! (sc=ffff88061db32a00)\nsd 6:0:7:0: [sdq] CDB: Read(10): 28 00 0c 56 c5 78 00 00 58 00",
-            "timeout sdq unclear",
+            "mptscsih: ioc1: attempting task abort! (sc=f444dd5b62087f55)\nsd 6:0:7:0: [sds] CDB: Read(10): 28 00 0a 11 c0 08 00 00 10 00",
+            "timeout sds unclear",
         ),
-        ("mpt3sas_cm0: log_info(0x31120303): originator(PL), code(0x12), sub_code(0x0303)", "nothing"),
-        ("megaraid_sas 0000:01:00.0: megasas_disable_intr_fusion is called outbound_intr_mask:0x40000009", "nothing"),
+        ("mpt3sas_cm0: log_info(0x36675858): originator(PL), code(0x12), sub_code(0x0303)", "nothing"),
+        ("megaraid_sas 0000:01:00.0: megasas_disable_intr_fusion is called outbound_intr_mask:0x4555555e", "nothing"),
         ("megaraid_sas 0000:01:00.0: FW detected to be in faultstate, resetting adapter...", "reset 0000:01:00.0 no"),
         ("hpsa 0000:03:00.0: scsi 0:1:0:0: resetting logical  Direct-Access HP", "reset 0:1:0:0 unclear"),
         ("hpsa 0000:03:00.0: scsi 0:1:0:0: reset logical  completed successfully Direct-Access HP", "nothing"),
@@ -271,7 +271,7 @@ fn beyond_the_end_of_a_device_there_is_nothing_to_fail() {
         ),
         (
             "dd: attempt to access beyond end of device
-             nvme1n1: rw=432129, sector=5, nr_sectors = 8 limit=4
+             nvme1n1: rw=465452, sector=5, nr_sectors = 8 limit=4
              XFS (nvme1n1): log I/O error -5
              @1 Buffer I/O error on dev nvme1n1, logical block 5, async page read",
             "fs-error nvme1n1 unclear",

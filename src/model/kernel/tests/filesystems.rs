@@ -6,7 +6,7 @@ use super::*;
 fn ext4_and_its_journal() {
     check(&[
         (
-            "EXT4-fs error (device sdb1): ext4_lookup:1584: inode #30933545: comm pkg: deleted inode referenced: 30935570",
+            "EXT4-fs error (device sdb1): ext4_lookup:1584: inode #33266878: comm pkg: deleted inode referenced: 33268803",
             "fs-corruption sdb1 unclear",
         ),
         ("EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading directory lblock 0", "fs-error sda1 unclear"),
@@ -14,23 +14,23 @@ fn ext4_and_its_journal() {
             "EXT4-fs error (device sda1): __ext4_get_inode_loc:4484: inode #12: block 1058: comm ls: unable to read itable block",
             "fs-error sda1 unclear",
         ),
-        ("EXT4-fs error (device dm-1) in ext4_reserve_inode_write:5618: Journal has aborted", "fs-error dm-1 unclear"),
-        ("EXT4-fs error (device dm-1) in ext4_dirty_inode:5816: IO failure", "fs-error dm-1 unclear"),
+        ("EXT4-fs error (device dm-21) in ext4_reserve_inode_write:5941: Journal has aborted", "fs-error dm-21 unclear"),
+        ("EXT4-fs error (device dm-21) in ext4_dirty_inode:5149: IO failure", "fs-error dm-21 unclear"),
         ("EXT4-fs error (device sda1) in ext4_free_inode:1: Corrupt filesystem", "fs-corruption sda1 unclear"),
         ("EXT3-fs error (device sda1): ext3_get_inode_loc: unable to read inode block - inode=1, block=2", "fs-error sda1 unclear"),
-        ("EXT4-fs (dm-2): Remounting filesystem read-only", "readonly dm-2 unclear"),
-        ("EXT4-fs (sdk): I/O error while writing superblock", "fs-error sdk unclear"),
+        ("EXT4-fs (dm-22): Remounting filesystem read-only", "readonly dm-22 unclear"),
+        ("EXT4-fs (sdm): I/O error while writing superblock", "fs-error sdm unclear"),
         (
-            "EXT4-fs warning (device dm-2): ext4_end_bio:323: I/O error 10 writing to inode 3145791 (offset 0 size 0 starting block 12686745)",
-            "fs-error dm-2 unclear",
+            "EXT4-fs warning (device dm-22): ext4_end_bio:356: I/O error 10 writing to inode 3478024 (offset 0 size 0 starting block 15919078)",
+            "fs-error dm-22 unclear",
         ),
-        ("EXT4-fs warning (device dm-5): ext4_end_bio:347: I/O error 3 writing to inode 378 starting block 128192)", "nothing"),
-        ("Aborting journal on device dm-1-8.", "readonly dm-1 unclear"),
-        ("Aborting journal on device dm-1.", "readonly dm-1 unclear"),
-        ("Aborting journal on device sdk-8.", "readonly sdk unclear"),
-        ("JBD2: Error -5 detected when updating journal superblock for sdk-8.", "fs-error sdk unclear"),
-        ("JBD2: I/O error when updating journal superblock for sdk-8.", "fs-error sdk unclear"),
-        ("JBD2: Detected IO errors while flushing file data on dm-2-8", "fs-error dm-2 unclear"),
+        ("EXT4-fs warning (device dm-25): ext4_end_bio:370: I/O error 3 writing to inode 378 starting block 151425)", "nothing"),
+        ("Aborting journal on device dm-21-8.", "readonly dm-21 unclear"),
+        ("Aborting journal on device dm-21.", "readonly dm-21 unclear"),
+        ("Aborting journal on device sdm-8.", "readonly sdm unclear"),
+        ("JBD2: Error -5 detected when updating journal superblock for sdm-8.", "fs-error sdm unclear"),
+        ("JBD2: I/O error when updating journal superblock for sdm-8.", "fs-error sdm unclear"),
+        ("JBD2: Detected IO errors while flushing file data on dm-22-8", "fs-error dm-22 unclear"),
         ("JBD2: Invalid checksum recovering block 5 in log", "fs-corruption unnamed unclear"),
         ("EXT4-fs (mmcblk2p23): error loading journal", "fs-corruption mmcblk2p23 unclear"),
     ]);
@@ -41,8 +41,8 @@ fn ordinary_words_of_ext4() {
     check(&[
         ("EXT4-fs (sda1): error count since last fsck: 9", "nothing"),
         ("EXT4-fs (sda1): error count: 9", "nothing"),
-        ("EXT4-fs (sda1): initial error at time 1650000000: ext4_lookup:1584: inode 2", "nothing"),
-        ("EXT4-fs (sda1): last error at time 1650000000: ext4_lookup:1584: inode 2", "nothing"),
+        ("EXT4-fs (sda1): initial error at time 1983333333: ext4_lookup:1584: inode 2", "nothing"),
+        ("EXT4-fs (sda1): last error at time 1983333333: ext4_lookup:1584: inode 2", "nothing"),
         ("EXT4-fs (sda1): mounted filesystem with ordered data mode. Opts: errors=remount-ro", "nothing"),
         ("EXT4-fs (sda1): mounted filesystem 2a5b r/w with ordered data mode. Quota mode: none.", "nothing"),
         ("EXT4-fs (sda1): recovery complete", "nothing"),
@@ -70,16 +70,16 @@ fn ordinary_words_of_ext4() {
 fn xfs() {
     check(&[
         (
-            "XFS: Internal error XFS_WANT_CORRUPTED_RETURN at line 342 of file fs/xfs/xfs_alloc.c.  Caller 0xffffffffa01e76c2",
+            "XFS: Internal error XFS_WANT_CORRUPTED_RETURN at line 342 of file fs/xfs/xfs_alloc.c.  Caller 0xf4444444f563cb17",
             "fs-corruption unnamed unclear",
         ),
         (
-            "XFS (dm-4): Internal error xfs_iunlink_remove at line 2038 of file fs/xfs/xfs_inode.c.  Caller xfs_ifree+0x33/0x130 [xfs]
-             XFS (dm-4): Corruption detected. Unmount and run xfs_repair
-             XFS (dm-4): xfs_do_force_shutdown(0x1) called from line 1788 of file fs/xfs/xfs_inode.c.  Return address = 000000009d022bf1
-             XFS (dm-4): I/O Error Detected. Shutting down filesystem
-             XFS (dm-4): Please umount the filesystem and rectify the problem(s)",
-            "fs-corruption dm-4 unclear; fs-shutdown dm-4 unclear",
+            "XFS (dm-24): Internal error xfs_iunlink_remove at line 2361 of file fs/xfs/xfs_inode.c.  Caller xfs_ifree+0x33/0x130 [xfs]
+             XFS (dm-24): Corruption detected. Unmount and run xfs_repair
+             XFS (dm-24): xfs_do_force_shutdown(0x1) called from line 1011 of file fs/xfs/xfs_inode.c.  Return address = 05555555e2577046
+             XFS (dm-24): I/O Error Detected. Shutting down filesystem
+             XFS (dm-24): Please umount the filesystem and rectify the problem(s)",
+            "fs-corruption dm-24 unclear; fs-shutdown dm-24 unclear",
         ),
         (
             "XFS (sda1): Corruption of in-memory data (0x8) detected at xfs_trans_cancel+0x133/0x160 [xfs] (fs/xfs/xfs_trans.c:1100).  Shutting down filesystem.",
@@ -102,14 +102,14 @@ fn xfs() {
             "XFS (vda4): metadata I/O error in \"xfs_dquot_disk_read+0x14a/0x220 [xfs]\" at daddr 0x1478 len 8 error 74",
             "fs-corruption vda4 unclear",
         ),
-        ("XFS (sdv): metadata I/O error in \"xfs_buf_ioend\" at daddr 0x1 len 8 error 61", "fs-error sdv unclear"),
-        ("XFS (sdv): metadata I/O error: block 0x1 (\"xfs_trans_read_buf_map\") error 5 numblks 8", "fs-error sdv unclear"),
+        ("XFS (sdx): metadata I/O error in \"xfs_buf_ioend\" at daddr 0x1 len 8 error 61", "fs-error sdx unclear"),
+        ("XFS (sdx): metadata I/O error: block 0x1 (\"xfs_trans_read_buf_map\") error 5 numblks 8", "fs-error sdx unclear"),
         ("XFS (sda1): log I/O error -5", "fs-error sda1 unclear"),
-        ("XFS (sda1): writeback error on inode 131, offset 0, sector 98376", "fs-error sda1 unclear"),
+        ("XFS (sda1): writeback error on inode 131, offset 0, sector 91609", "fs-error sda1 unclear"),
         ("XFS (sda1): SB summary counter sanity check failed", "fs-corruption sda1 unclear"),
         (
-            "XFS (dm-2): Metadata corruption detected at xfs_inode_buf_verify+0x2b8/0x350 [xfs], xfs_inode block 0xa9b97900",
-            "fs-corruption dm-2 unclear",
+            "XFS (dm-22): Metadata corruption detected at xfs_inode_buf_verify+0x2b8/0x350 [xfs], xfs_inode block 0xae0ece55",
+            "fs-corruption dm-22 unclear",
         ),
         (
             "XFS (sda1): Mounting V5 Filesystem 2a5b\nXFS (sda1): Starting recovery (logdev: internal)\nXFS (sda1): Ending recovery (logdev: internal)",
@@ -125,15 +125,15 @@ fn btrfs() {
         ("BTRFS error (device sda1): parent transid verify failed on logical 1 mirror 1 wanted 5 found 4", "fs-corruption sda1 unclear"),
         ("btrfs: csum failed ino 257 off 0 csum 1 private 2", "fs-corruption unnamed unclear"),
         ("BTRFS error (device sda1): bdev /dev/sdb errs: wr 1, rd 0, flush 0, corrupt 0, gen 0", "fs-error sda1 unclear"),
-        ("BTRFS error (device md1): bdev /dev/md1 errs: wr 0, rd 0, flush 0, corrupt 2292, gen 0", "fs-corruption md1 unclear"),
+        ("BTRFS error (device md1): bdev /dev/md1 errs: wr 0, rd 0, flush 0, corrupt 41, gen 0", "fs-corruption md1 unclear"),
         ("BTRFS info (device sda1): bdev /dev/sdb errs: wr 1, rd 0, flush 0, corrupt 0, gen 0", "nothing"),
-        ("BTRFS error (device sda1): fixed up error at logical 375795023872 on dev /dev/sda1", "fs-corruption sda1 unclear corrected"),
+        ("BTRFS error (device sda1): fixed up error at logical 308028356105 on dev /dev/sda1", "fs-corruption sda1 unclear corrected"),
         ("BTRFS info (device sda1 state E): forced readonly", "readonly sda1 unclear"),
         ("BTRFS info (device sda1): forced readonly", "readonly sda1 unclear"),
         ("btrfs is forced readonly", "readonly unnamed unclear"),
         ("BTRFS info (device sda1): read error corrected: ino 257 off 0 (dev /dev/sdb sector 2056)", "fs-error sda1 unclear corrected"),
         ("BTRFS info (device sda1): csum failed ino 257 off 0 csum 1 expected csum 2", "fs-corruption sda1 unclear"),
-        ("BTRFS info (device sda1): fixed up error at logical 375795023872 on dev /dev/sda1", "fs-corruption sda1 unclear corrected"),
+        ("BTRFS info (device sda1): fixed up error at logical 308028356105 on dev /dev/sda1", "fs-corruption sda1 unclear corrected"),
         ("btrfs: bdev /dev/sda1 errs: wr 1, rd 0, flush 0, corrupt 0, gen 0", "fs-error sda1 unclear"),
         ("BTRFS: bdev /dev/sda1 errs: wr 0, rd 0, flush 0, corrupt 3, gen 0", "fs-corruption sda1 unclear"),
         (

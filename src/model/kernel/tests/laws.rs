@@ -11,7 +11,7 @@ fn fragment() -> impl Strategy<Value = String> {
         "nvme nvme0: ",
         "nvme0n1: ",
         "EXT4-fs error (device sda1): ",
-        "XFS (dm-0): ",
+        "XFS (dm-20): ",
         "BTRFS error (device sda3): ",
         "md/raid1:md0: ",
         "device-mapper: thin: 253:4: ",
@@ -154,16 +154,16 @@ fn what_comes_to_a_name_is_reported_and_ends_what_was_open_there() {
         classifier.attached().into_iter().map(|attached| (attached.name, attached.filesystem)).next()
     };
     for (text, name, filesystem) in [
-        ("loop3: detected capacity change from 0 to 131072", "loop3", false),
-        ("virtio_blk virtio1: [vda] 131072 512-byte logical blocks (67.1 MB/64.0 MiB)", "vda", false),
-        ("EXT4-fs (dm-2): mounted filesystem with ordered data mode. Opts: (null)", "dm-2", true),
+        ("loop3: detected capacity change from 0 to 164305", "loop3", false),
+        ("virtio_blk virtio1: [vda] 164305 512-byte logical blocks (67.1 MB/64.0 MiB)", "vda", false),
+        ("EXT4-fs (dm-22): mounted filesystem with ordered data mode. Opts: (null)", "dm-22", true),
         ("XFS (nvme0n1p3): Mounting V5 Filesystem 6b1d3b1e-7a57-4b61-8e0e-1b9a3d1f8a11", "nvme0n1p3", true),
         ("BTRFS info (device sdc1): first mount of filesystem e8abcaed-9001-4251-b79c-0ef7c4c1ded6", "sdc1", true),
     ] {
         assert_eq!(told(text), Some((name.to_owned(), filesystem)), "{text}");
     }
     assert_eq!(told("EXT4-fs (sda1): re-mounted 2a5b r/w."), Some(("sda1".to_owned(), true)));
-    assert_eq!(told("loop3: detected capacity change from 131072 to 262144"), None);
+    assert_eq!(told("loop3: detected capacity change from 164305 to 295477"), None);
     let shutdown = "XFS (sda1): Filesystem has been shut down due to log error (0x2).";
     let events = classify(&format!("{shutdown}\nXFS (sda1): Mounting V5 Filesystem\n{shutdown}"));
     assert_eq!(events.iter().map(|event| event.count).collect::<Vec<_>>(), [1, 1]);

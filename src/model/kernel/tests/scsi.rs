@@ -42,12 +42,12 @@ fn a_medium_error_in_each_spelling() {
         ),
         // a write error of the hardware's
         (
-            "sd 0:1:0:5: [sdf] tag#360 FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_OK cmd_age=3s
-             sd 0:1:0:5: [sdf] tag#360 Sense Key : Hardware Error [current] 
-             sd 0:1:0:5: [sdf] tag#360 Add. Sense: Logical unit failure
-             sd 0:1:0:5: [sdf] tag#360 CDB: Write(10) 2a 00 46 86 12 00 00 00 80 00
-             print_req_error: critical target error, dev sdf, sector 1183191552 flags 100001",
-            "medium sdf yes",
+            "sd 0:1:0:5: [sdh] tag#360 FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_OK cmd_age=3s
+             sd 0:1:0:5: [sdh] tag#360 Sense Key : Hardware Error [current] 
+             sd 0:1:0:5: [sdh] tag#360 Add. Sense: Logical unit failure
+             sd 0:1:0:5: [sdh] tag#360 CDB: Write(10) 2a 00 46 86 12 00 00 00 80 00
+             print_req_error: critical target error, dev sdh, sector 1416424885 flags 133334",
+            "medium sdh yes",
         ),
     ]);
 }
@@ -111,8 +111,8 @@ fn drives_that_go_and_drives_that_are_sent_away() {
         ),
         ("sd 0:0:0:0: [sda] Medium access timeout failure. Offlining disk!", "removed sda yes"),
         ("sd 0:0:1:0: timing out command, waited 1080s", "timeout 0:0:1:0 unclear"),
-        ("sd 9:0:0:0: [sdj] Synchronize Cache(10) failed: Result: hostbyte=DID_ERROR driverbyte=DRIVER_OK", "removed sdj unclear"),
-        ("sd 9:0:0:0: [sdj] Synchronizing SCSI cache\nsd 9:0:0:0: [sdj] Stopping disk", "nothing"),
+        ("sd 9:0:0:0: [sdl] Synchronize Cache(10) failed: Result: hostbyte=DID_ERROR driverbyte=DRIVER_OK", "removed sdl unclear"),
+        ("sd 9:0:0:0: [sdl] Synchronizing SCSI cache\nsd 9:0:0:0: [sdl] Stopping disk", "nothing"),
         ("scsi 17:0:0:0: Power-on or device reset occurred", "nothing"),
         (
             "sd 1:2:0:0: [sdc] Unit Not Ready\nsd 1:2:0:0: [sdc] Sense Key : Hardware Error [current] \nsd 1:2:0:0: [sdc] Add. Sense: Internal target failure",
@@ -140,11 +140,11 @@ fn what_plays_a_disk_is_not_blamed() {
         ),
         ("Hypervisor detected: KVM\nblk_update_request: critical medium error, dev sda, sector 8", "medium sda unclear 8"),
         (
-            "sd 3:0:0:1: [sdd] FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_SENSE
-             sd 3:0:0:1: [sdd] Sense Key : Medium Error [current]
-             sd 3:0:0:1: [sdd] Add. Sense: Unrecovered read error
-             sd 3:0:0:1: [sdd] CDB: Write(10) 2a 00 01 40 0e 50 00 00 28 00",
-            "medium sdd unclear",
+            "sd 3:0:0:1: [sdf] FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_SENSE
+             sd 3:0:0:1: [sdf] Sense Key : Medium Error [current]
+             sd 3:0:0:1: [sdf] Add. Sense: Unrecovered read error
+             sd 3:0:0:1: [sdf] CDB: Write(10) 2a 00 00 21 08 00 00 00 08 00",
+            "medium sdf unclear",
         ),
     ]);
 }
