@@ -38,7 +38,7 @@ const GAP: Duration = Duration::from_millis(20);
 /// Figures may come together for this long.
 const FIGURES_WAIT: Duration = Duration::from_millis(250);
 /// What comes in a flood is told together; with the reader's own pace and `GAP` still within a tenth of a second.
-const FLOOD_WAIT: Duration = Duration::from_millis(50);
+const FLOOD_WAIT: Duration = Duration::from_millis(40);
 /// Reports that are applied before anything else is looked at.
 const BATCH: usize = 1024;
 const BEAT: Duration = Duration::from_secs(1);
