@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use diskvitals::host::clock;
 use diskvitals::model::block::LayerState;
-use diskvitals::model::facts::{Facts, KnownVolume};
+use diskvitals::model::facts::{Change, Facts, KnownVolume};
 use diskvitals::model::finding::{Finding, Health, Judgement, Raised, Severity, Status, Subject, Verdict};
 use diskvitals::model::ids::DriveId;
 use diskvitals::model::ledger::Ledger;
@@ -24,7 +24,7 @@ use diskvitals::model::reason::Reason;
 use diskvitals::model::report::Report;
 use diskvitals::model::snapshot::{StoreStatus, Volume};
 use diskvitals::model::volume::{Condition, CsiStatus, OperationalStatus, UsageStatus};
-use diskvitals::state::judge::{Effect, Judge, Rules, SharedRules};
+use diskvitals::state::judge::{Judge, Rules, SharedRules};
 use diskvitals::state::lock;
 use diskvitals::state::owner::Owner;
 use diskvitals::state::store::{Config, DATABASE, Store};
@@ -58,11 +58,11 @@ impl Verdicts for Layers {
 }
 
 impl Judge for Layers {
-    fn apply(&self, facts: &mut Facts, report: Report, _: &Rules, _: Timestamp) -> Effect {
+    fn apply(&self, facts: &mut Facts, report: Report, _: &Rules, _: Timestamp) -> Change {
         if let Report::Layer { device, state } = report {
             facts.layers.entry(device).or_default().state = state;
         }
-        Effect::Material
+        Change::Material
     }
 
     fn settled(&self, _: &Facts) -> bool {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::model;
 use crate::model::facts::counters;
 use crate::model::facts::kernel::Progress;
-use crate::model::facts::{Facts, KnownDrive};
+use crate::model::facts::{Change, Facts, KnownDrive};
 use crate::model::finding::{Judgement, Subject};
 use crate::model::ids::DriveId;
 use crate::model::kernel::memory::Memory;
@@ -30,21 +30,8 @@ pub struct Rules {
 
 pub type SharedRules = Arc<Rules>;
 
-/// What a report changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Effect {
-    /// Only times.
-    Nothing,
-    /// Usage and progress numbers: to be judged and published, not in a hurry.
-    Figures,
-    /// More of what was told already, in a hurry but not at once: a flood is told rolled up.
-    Soon,
-    /// Something that a watcher waits for.
-    Material,
-}
-
 pub trait Judge: Verdicts + Send + 'static {
-    fn apply(&self, facts: &mut Facts, report: Report, rules: &Rules, now: Timestamp) -> Effect;
+    fn apply(&self, facts: &mut Facts, report: Report, rules: &Rules, now: Timestamp) -> Change;
 
     /// The first full picture is there.
     fn settled(&self, facts: &Facts) -> bool;

@@ -18,7 +18,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 
 use crate::host::clock;
-use crate::model::facts::Facts;
+use crate::model::facts::{Change, Facts};
 use crate::model::finding::{Finding, Severity};
 use crate::model::kernel::event::{Cursor, Resume};
 use crate::model::ledger::{Ledger, LedgerError, Transition, TransitionKind};
@@ -27,7 +27,7 @@ use crate::model::probe::ProbeTarget;
 use crate::model::report::{Report, Request, Source, SourceStatus};
 use crate::model::snapshot::{NodeState, Snapshot, StoreStatus};
 use crate::state::handle::{Command, CommandError, Handle};
-use crate::state::judge::{Effect, Judge, SharedRules};
+use crate::state::judge::{Judge, SharedRules};
 use crate::state::notify;
 use crate::state::owner::changes::Changes;
 use crate::state::owner::history::History;
@@ -228,10 +228,10 @@ impl<J: Judge> Owner<J> {
         for _ in 0..BATCH {
             let Some(report) = next else { break };
             match self.apply(report, &rules, now) {
-                Effect::Nothing => {}
-                Effect::Figures => self.publish_by(Instant::now() + FIGURES_WAIT),
-                Effect::Soon => self.publish_by(Instant::now() + FLOOD_WAIT),
-                Effect::Material => self.hurry(),
+                Change::Nothing => {}
+                Change::Figures => self.publish_by(Instant::now() + FIGURES_WAIT),
+                Change::Soon => self.publish_by(Instant::now() + FLOOD_WAIT),
+                Change::Material => self.hurry(),
             }
             next = self.reports.try_recv().ok();
         }
@@ -242,16 +242,16 @@ impl<J: Judge> Owner<J> {
         }
     }
 
-    fn apply(&mut self, report: Report, rules: &crate::state::judge::Rules, now: Timestamp) -> Effect {
+    fn apply(&mut self, report: Report, rules: &crate::state::judge::Rules, now: Timestamp) -> Change {
         let Report::Source { source, status } = report else {
             return self.judge.apply(&mut self.facts, report, rules, now);
         };
         if self.sources.get(&source).is_some_and(|(known, _)| *known == status) {
-            return Effect::Nothing;
+            return Change::Nothing;
         }
         self.sources.insert(source, (status.clone(), now));
         self.judge.apply(&mut self.facts, Report::Source { source, status }, rules, now);
-        Effect::Material
+        Change::Material
     }
 
     fn hear_store(&mut self, event: Event) {

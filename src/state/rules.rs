@@ -16,19 +16,14 @@ use crate::model::probe::ProbeTarget;
 use crate::model::reason::Reason;
 use crate::model::report::Report;
 use crate::model::snapshot::Volume;
-use crate::state::judge::{Effect, Judge, Rules};
+use crate::state::judge::{Judge, Rules};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Model;
 
 impl Judge for Model {
-    fn apply(&self, facts: &mut Facts, report: Report, rules: &Rules, now: Timestamp) -> Effect {
-        match facts.apply(report, &rules.volumes, now) {
-            Change::Nothing => Effect::Nothing,
-            Change::Figures => Effect::Figures,
-            Change::Soon => Effect::Soon,
-            Change::Material => Effect::Material,
-        }
+    fn apply(&self, facts: &mut Facts, report: Report, rules: &Rules, now: Timestamp) -> Change {
+        facts.apply(report, &rules.volumes, now)
     }
 
     fn settled(&self, facts: &Facts) -> bool {

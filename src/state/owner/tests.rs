@@ -48,14 +48,14 @@ impl Verdicts for Fake {
 }
 
 impl Judge for Fake {
-    fn apply(&self, facts: &mut Facts, report: Report, _: &Rules, _: Timestamp) -> Effect {
+    fn apply(&self, facts: &mut Facts, report: Report, _: &Rules, _: Timestamp) -> Change {
         match report {
             Report::Layer { device, state } => {
                 facts.layers.entry(device).or_default().state = state;
-                Effect::Material
+                Change::Material
             }
-            Report::DiskStats(_) => Effect::Figures,
-            _ => Effect::Nothing,
+            Report::DiskStats(_) => Change::Figures,
+            _ => Change::Nothing,
         }
     }
 
