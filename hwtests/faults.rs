@@ -283,7 +283,7 @@ async fn a_hung_mount_times_out_alone_and_survives_a_restart_of_the_daemon() {
     let finding = client.raised(ID, "ProbeTimeout", SOON).await;
     let took = hung.elapsed();
     // One interval until it is asked, the time-out, and what a busy machine adds.
-    assert!(took < Duration::from_secs(4), "after {took:?}");
+    assert!(took < Duration::from_secs(10), "after {took:?}");
     assert_finding(&finding, Severity::Bad, FindingStatus::Inaccessible);
     assert_evidence(&finding, pod.to_str().expect("text"), "pending since");
     assert!(client.volume(ID).await.condition.expect("a condition").abnormal);

@@ -8,9 +8,16 @@ use std::time::Duration;
 use lab::drives;
 use lab::scenario::Scenario;
 
+#[path = "support/csi_calls.rs"]
+#[allow(dead_code, reason = "the tests on this machine's kernel use the rest of it")]
+mod csi_calls;
+
 mod lab {
     pub mod agent;
     pub mod bench;
+    pub mod checks;
+    pub mod csi;
+    pub mod csi_client;
     pub mod daemon;
     pub mod drives;
     pub mod faults;
@@ -19,6 +26,7 @@ mod lab {
     pub mod json_socket;
     pub mod kernel_log;
     pub mod lines;
+    pub mod logical;
     pub mod mapper;
     pub mod medium;
     pub mod pseudo;
@@ -28,6 +36,7 @@ mod lab {
     pub mod restart;
     pub mod scenario;
     pub mod slow;
+    pub mod smart;
 
     /// Between two questions to something that can only be asked.
     #[expect(clippy::disallowed_methods, reason = "a sleep of milliseconds between two questions; what waits long waits for lines")]
@@ -152,6 +161,36 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::pseudo::scsi_debug,
     },
     Scenario {
+        name: "smart_data_of_every_kind_of_drive_is_read_under_the_shipped_unit",
+        breaks: &[],
+        limit: Duration::from_secs(150),
+        run: lab::smart::under_the_shipped_unit,
+    },
+    Scenario {
+        name: "smart_a_critical_warning_of_an_nvme_drive_is_found_as_it_is_announced",
+        breaks: &[drives::NVME_WARNS],
+        limit: Duration::from_secs(240),
+        run: lab::smart::critical_warnings,
+    },
+    Scenario {
+        name: "smart_a_scsi_disk_that_foresees_its_end_is_bad",
+        breaks: &[],
+        limit: Duration::from_secs(150),
+        run: lab::smart::a_disk_that_foresees_its_end,
+    },
+    Scenario {
+        name: "smart_a_drive_that_is_unplugged_while_it_is_asked_is_missing_and_no_more",
+        breaks: &[drives::NVME_TORN],
+        limit: Duration::from_secs(150),
+        run: lab::smart::unplugged_while_it_is_asked,
+    },
+    Scenario {
+        name: "smart_a_smartctl_that_hangs_floods_tears_or_dies_harms_nobody",
+        breaks: &[drives::NVME_HANGS, drives::NVME_FLOODS, drives::NVME_HALF, drives::NVME_DIES],
+        limit: Duration::from_secs(300),
+        run: lab::smart::a_smartctl_that_is_none,
+    },
+    Scenario {
         name: "a_daemon_that_is_killed_keeps_its_findings_and_counts_every_record_once",
         breaks: &[drives::SCSI_RESTART],
         limit: Duration::from_secs(180),
@@ -164,6 +203,30 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::restart::a_volume_without_its_device,
     },
     Scenario {
+        name: "check_of_a_thin_snapshot_is_right_under_load_and_leaves_none_behind",
+        breaks: &[drives::CHECKED_A, drives::CHECKED_B],
+        limit: Duration::from_secs(1200),
+        run: lab::checks::a_thin_snapshot,
+    },
+    Scenario {
+        name: "check_of_a_disk_live_and_unmounted_has_its_rights_under_the_shipped_unit",
+        breaks: &[drives::CHECKED_DISK],
+        limit: Duration::from_secs(1200),
+        run: lab::checks::under_the_shipped_unit,
+    },
+    Scenario {
+        name: "check_of_a_frozen_disk_under_the_shipped_unit_holds_nobody_whoever_is_killed",
+        breaks: &[drives::CHECKED_FROZEN],
+        limit: Duration::from_secs(1200),
+        run: lab::checks::frozen_under_the_shipped_unit,
+    },
+    Scenario {
+        name: "csi_volumes_of_a_volume_group_tell_what_their_drive_tells",
+        breaks: &[drives::NVME_POOL],
+        limit: Duration::from_secs(300),
+        run: lab::csi::a_pool_of_logical_volumes,
+    },
+    Scenario {
         name: "a_drive_that_was_slow_once_is_good_after_a_quiet_time",
         breaks: &[],
         limit: Duration::from_secs(150),
@@ -171,6 +234,32 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
+/// Run when asked for by name, and by `scripts/test full`: minutes each.
+const LONG: &[Scenario] = &[
+    Scenario {
+        name: "steps_on_logical_volumes_make_them_blank_and_leave_nothing_of_them",
+        breaks: &[drives::CHECKED_A, drives::CHECKED_B],
+        limit: Duration::from_secs(600),
+        run: lab::logical::steps_on_logical_volumes,
+    },
+    Scenario {
+        name: "check_of_a_classic_snapshot_is_right_under_load_and_leaves_none_behind",
+        breaks: &[drives::CHECKED_A, drives::CHECKED_B],
+        limit: Duration::from_secs(1200),
+        run: lab::checks::a_classic_snapshot,
+    },
+    Scenario {
+        name: "check_killed_in_the_middle_of_snapshots_leaves_no_volume_suspended",
+        breaks: &[drives::CHECKED_A, drives::CHECKED_B],
+        limit: Duration::from_secs(1200),
+        run: lab::checks::killed_in_the_middle_of_snapshots,
+    },
+];
+
 fn main() -> ExitCode {
-    lab::scenario::main(SCENARIOS)
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(("csi-client", call)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return lab::csi_client::main(call);
+    }
+    lab::scenario::main(SCENARIOS, LONG)
 }

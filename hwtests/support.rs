@@ -4,13 +4,22 @@
 // Each test program uses a part of this.
 #![allow(dead_code, unused_imports)]
 
+pub mod checkers;
 pub mod client;
+pub mod corrupt;
+pub mod csi_calls;
 pub mod daemon;
 pub mod damage;
+pub mod digest;
 pub mod fuse;
 pub mod kubelet;
+pub mod load;
 pub mod monitor;
+pub mod offline;
+pub mod populate;
+pub mod random;
 pub mod scene;
+pub mod shim;
 pub mod tools;
 pub mod wait;
 
@@ -23,4 +32,4 @@ pub use scene::{Disk, Scene};
 pub use wait::{eventually, pause};
 
 /// How long a finding may take to appear or to clear here: probes come every second, and the machine may be busy with other things.
-pub const SOON: std::time::Duration = std::time::Duration::from_secs(20);
+pub const SOON: std::time::Duration = std::time::Duration::from_secs(45);

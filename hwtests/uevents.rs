@@ -39,6 +39,7 @@ fn tells_of(event: &Event, seqnum: u64) -> bool {
     match event {
         Event::Changed { seqnum: own, .. } => *own >= seqnum,
         Event::Overrun => true,
+        Event::Nvme { .. } => false,
         Event::Lost(why) => panic!("{why}"),
     }
 }

@@ -22,6 +22,24 @@ need_packages() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || die "apt-get install ${missing[*]}"
 }
 
+# need_smartctl: drives are asked through it; without root its absence is said, and all else works.
+need_smartctl() {
+    command -v smartctl >/dev/null && return 0
+    if is_root && command -v apt-get >/dev/null; then need_packages smartmontools
+    else say "smartctl is missing: drives are not asked for their SMART data until smartmontools is installed"; fi
+}
+
+# need_checkers: the programs that check filesystems; without root what is missing is said, and all else works.
+need_checkers() {
+    local program missing=()
+    for program in e2fsck:e2fsprogs xfs_repair:xfsprogs btrfs:btrfs-progs; do
+        command -v "${program%:*}" >/dev/null || missing+=("${program#*:}")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    if is_root && command -v apt-get >/dev/null; then need_packages "${missing[@]}"
+    else say "filesystems are not checked until these are installed: ${missing[*]}"; fi
+}
+
 need_build_packages() { need_packages gcc libc6-dev pkg-config libudev-dev; command -v cargo >/dev/null || die "cargo is missing: install Rust (rustup), then run this again"; }
 
 # need_cargo_tool CRATE VERSION: builds it once.

@@ -4,12 +4,16 @@
 
 pub mod answer;
 mod form;
+pub mod fsck;
 mod input;
 mod journal;
 mod log;
+pub mod smart;
 #[cfg(test)]
 mod tests;
 
+pub use fsck::fsck;
 pub use input::Source;
 pub use log::kernel_log;
 pub use log::kernel_log_of;
+pub use smart::smart;

@@ -2,7 +2,7 @@
 //! model to wire; `status` makes every gRPC status; `client` asks.
 
 pub mod client;
-mod convert;
+pub(crate) mod convert;
 mod explain;
 mod order;
 mod resolve;

@@ -3,10 +3,14 @@
 //! Everything is built here and handed down; nothing else reads arguments or the environment. A task that ends unexpectedly ends the daemon with its
 //! error: a half-alive daemon is the worst state.
 
+mod cleanup;
+mod metrics;
 pub mod node;
 pub mod options;
 pub mod reload;
 mod run;
+pub mod volumes;
+pub mod watchdog;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,8 +26,8 @@ use crate::logging;
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
-/// Frames are shallow, and all stacks are locked in memory.
-const STACK: usize = 256 * 1024;
+/// Frames are shallow, and all stacks are locked in memory. Those of a filesystem check are the deepest: without optimisation, 256 KiB do not hold them.
+const STACK: usize = 512 * 1024;
 
 /// The whole life of the daemon.
 pub fn main(options: Options) -> ExitCode {

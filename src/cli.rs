@@ -3,11 +3,14 @@
 //! In: arguments and the daemon's answers. Out: text for people or canonical JSON. Judges nothing but the exit code; imports wire types only.
 
 pub mod args;
+mod check;
+pub mod check_image;
 mod commands;
 mod json;
 mod offline;
 mod render;
 mod screen;
+mod self_test;
 mod table;
 
 use std::io::{self, Write};

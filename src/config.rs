@@ -2,16 +2,28 @@
 //!
 //! Comes in: the file's text. Goes out: `Config`, plain values with their defaults. Binds nothing, starts nothing.
 
+pub mod listen;
+pub mod provision;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::listen::Address;
+use crate::config::provision::{Csi, Pool, StaticEntry};
 use crate::model::path::HostPath;
+use crate::model::policy::checks::CheckPolicy;
+use crate::model::policy::smart::{SmartLimits, SmartOverride, SmartPolicy};
 use crate::model::policy::{ErrorPolicy, Policy, SpacePolicy, ThinPoolPolicy, VolumeSettings, seconds};
 
 /// The file that is read when none is named; it may be missing.
 pub const DEFAULT_FILE: &str = "/etc/diskvitals/diskvitals.toml";
+/// A recorded tree is asked only through another one.
+pub const DEFAULT_SMARTCTL: &str = "/usr/sbin/smartctl";
+/// A drive that is asked more rarely is not watched, and sums of such times stay far from what can be counted.
+const LONGEST_SMART_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3600);
+const LONGEST_SMART_TIMEOUT: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -27,9 +39,15 @@ pub struct Config {
     pub space: SpacePolicy,
     pub thin_pool: ThinPoolPolicy,
     pub errors: ErrorPolicy,
+    pub smart: Smart,
+    pub checks: CheckPolicy,
     pub history: History,
     pub notify: Notify,
+    pub metrics: Metrics,
     pub csi: Csi,
+    pub pool: Pool,
+    #[serde(rename = "static", skip_serializing_if = "Vec::is_empty")]
+    pub statics: Vec<StaticEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -187,6 +205,49 @@ impl Default for KernelLog {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+pub struct Smart {
+    /// Whether drives are asked for their SMART data.
+    pub enabled: bool,
+    pub command: PathBuf,
+    #[serde(with = "seconds")]
+    pub interval: Duration,
+    #[serde(with = "seconds")]
+    pub suspect_interval: Duration,
+    #[serde(with = "seconds")]
+    pub shortest_interval: Duration,
+    #[serde(with = "seconds")]
+    pub slow_interval: Duration,
+    #[serde(with = "seconds")]
+    pub timeout: Duration,
+    pub at_once: u32,
+    /// Sets a feature on NVMe controllers: they announce health events by themselves.
+    pub nvme_events: bool,
+    pub limits: SmartLimits,
+    #[serde(rename = "override", skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<SmartOverride>,
+}
+
+impl Default for Smart {
+    fn default() -> Self {
+        Smart {
+            enabled: true,
+            command: DEFAULT_SMARTCTL.into(),
+            interval: Duration::from_secs(600),
+            suspect_interval: Duration::from_secs(120),
+            shortest_interval: Duration::from_secs(30),
+            slow_interval: Duration::from_secs(24 * 3600),
+            // Longer than smartctl's own for one command (60 s, SCSI_TIMEOUT_DEFAULT in scsicmds.h): most hangs then end by themselves.
+            timeout: Duration::from_secs(90),
+            at_once: 2,
+            nvme_events: false,
+            limits: SmartLimits::default(),
+            overrides: Vec::new(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct History {
     #[serde(with = "seconds")]
     pub keep: Duration,
@@ -216,9 +277,16 @@ impl Default for Notify {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Csi {
-    /// Who may call on the agent socket, besides uid 0.
-    pub allow_uids: Vec<u32>,
+pub struct Metrics {
+    /// Where scrapes are answered (`config::listen`); empty: nowhere. Read at the start.
+    pub listen: String,
+}
+
+impl Metrics {
+    /// None: nowhere. It was checked when the configuration was read.
+    pub fn address(&self) -> Option<Address> {
+        self.listen.parse().ok()
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -260,6 +328,12 @@ fn check(config: &Config) -> Result<(), (&'static str, String)> {
         }
         Ok(())
     };
+    let at_most = |key, value: Duration, most: Duration| {
+        if value > most {
+            return Err((key, format!("{}s is too long: at most {}s", value.as_secs(), most.as_secs())));
+        }
+        Ok(())
+    };
     at_least("drives.reconcile_interval", config.drives.reconcile_interval, 10)?;
     at_least("probes.interval", config.probes.interval, 1)?;
     at_least("probes.timeout", config.probes.timeout, 1)?;
@@ -295,12 +369,53 @@ fn check(config: &Config) -> Result<(), (&'static str, String)> {
     if !config.kernel_log.path.is_absolute() {
         return Err(("kernel_log.path", format!("`{}` is not an absolute path", config.kernel_log.path.display())));
     }
+    if !config.smart.command.is_absolute() {
+        return Err(("smart.command", format!("`{}` is not an absolute path", config.smart.command.display())));
+    }
+    if !(1..=16).contains(&config.smart.at_once) {
+        return Err(("smart.at_once", format!("{} is not between 1 and 16", config.smart.at_once)));
+    }
+    at_least("smart.interval", config.smart.interval, 1)?;
+    at_least("smart.suspect_interval", config.smart.suspect_interval, 1)?;
+    at_least("smart.shortest_interval", config.smart.shortest_interval, 1)?;
+    at_least("smart.slow_interval", config.smart.slow_interval, 1)?;
+    at_least("smart.timeout", config.smart.timeout, 1)?;
+    at_most("smart.interval", config.smart.interval, LONGEST_SMART_INTERVAL)?;
+    at_most("smart.suspect_interval", config.smart.suspect_interval, LONGEST_SMART_INTERVAL)?;
+    at_most("smart.shortest_interval", config.smart.shortest_interval, LONGEST_SMART_INTERVAL)?;
+    at_most("smart.slow_interval", config.smart.slow_interval, LONGEST_SMART_INTERVAL)?;
+    at_most("smart.timeout", config.smart.timeout, LONGEST_SMART_TIMEOUT)?;
+    let policy = config.policy().smart;
+    let limits = policy.overrides.iter().map(|set| policy.limits.with(&set.limits)).chain([policy.limits.clone()]);
+    if let Some(contradiction) = limits.into_iter().find_map(|limits| limits.contradiction()) {
+        return Err(contradiction);
+    }
+    check_checks(&config.checks)?;
+    provision::check(&config.statics, &config.csi)?;
+    if !config.metrics.listen.is_empty()
+        && let Err(error) = config.metrics.listen.parse::<Address>()
+    {
+        return Err(("metrics.listen", error.to_string()));
+    }
     if let Some(exec) = &config.notify.exec
         && !exec.is_absolute()
     {
         return Err(("notify.exec", format!("`{}` is not an absolute path", exec.display())));
     }
     Ok(())
+}
+
+fn check_checks(checks: &CheckPolicy) -> Result<(), (&'static str, String)> {
+    let tools = [
+        ("checks.tools.e2fsck", &checks.tools.e2fsck),
+        ("checks.tools.xfs_repair", &checks.tools.xfs_repair),
+        ("checks.tools.btrfs", &checks.tools.btrfs),
+        ("checks.tools.lvm", &checks.tools.lvm),
+    ];
+    if let Some((key, path)) = tools.into_iter().find_map(|(key, path)| Some((key, path.as_ref().filter(|path| !path.is_absolute())?))) {
+        return Err((key, format!("`{}` is not an absolute path", path.display())));
+    }
+    checks.contradiction().map_or(Ok(()), Err)
 }
 
 impl Config {
@@ -310,6 +425,8 @@ impl Config {
             space: self.space.clone(),
             thin_pool: self.thin_pool.clone(),
             errors: self.errors.clone(),
+            checks: self.checks.clone(),
+            smart: SmartPolicy { limits: self.smart.limits.clone(), overrides: self.smart.overrides.clone() },
             io_stalled_after: self.io.stalled_after,
             forget_missing_after: self.drives.forget_missing_after,
             offline_after: self.drives.offline_after,
@@ -357,7 +474,22 @@ mod tests {
         assert!(error("[thin_pool]\nbad_percent = 50\n").contains("thin_pool"));
         assert!(error("[notify]\nexec = \"mail\"\n").contains("absolute"));
         assert!(error("[kernel_log]\npath = \"kmsg\"\n").contains("absolute"));
+        assert!(error("[metrics]\nlisten = \"0.0.0.0:9961\"\n").contains("metrics.listen: `0.0.0.0:9961` means every address"));
+        assert!(error("[smart.limits]\npending_bad = 5\npending_suspect = 6\n").contains("smart.limits.pending_bad"));
+        assert!(error("[[smart.override]]\nmodel = \"X*\"\nlimits = { pending_suspect = 101 }\n").contains("smart.limits.pending_bad"));
         assert!(error("[space]\nraise_percent = 101\nclear_percent = 102\n").contains("more than 100"));
+    }
+
+    #[test]
+    fn a_drive_is_asked_once_a_month_at_least_and_given_an_hour_at_most() {
+        for key in ["interval", "suspect_interval", "shortest_interval", "slow_interval"] {
+            let with = |value: &str| format!("[smart]\n{key} = \"{value}\"\n");
+            assert!(parse(Path::new("x"), &with("2592000s")).is_ok(), "{key}");
+            let message = error(&with("2592001s"));
+            assert!(message.contains(&format!("smart.{key}: 2592001s is too long: at most 2592000s")), "{message}");
+        }
+        let message = error("[smart]\ntimeout = \"3601s\"\n");
+        assert!(message.contains("smart.timeout: 3601s is too long: at most 3600s"), "{message}");
     }
 
     #[test]

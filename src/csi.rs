@@ -1,33 +1,69 @@
 //! The CSI shim: a small unprivileged process beside the kubelet that speaks CSI on one socket and asks the daemon on another.
 //!
 //! In: CSI calls. Out: answers, made of what the daemon says on its agent socket. It reads no device, no mount and no host file itself. It may use
-//! [`crate::api::client`] and the wire, and nothing else of the daemon: both sides are upgraded at different times.
+//! [`crate::api::client`] and the wire, and of the rest only rules that both sides share: they are upgraded at different times.
 
-mod contact;
+mod agent;
+mod arguments;
+mod authority;
+mod connectivity;
+mod controller;
+mod driver;
+pub mod health;
 mod identity;
+mod interpose;
+pub mod interposer;
+mod limits;
+mod node;
+mod node_id;
 pub mod options;
+mod pages;
+mod parameters;
+pub mod podmon;
+mod provide;
+mod registrar;
+pub mod report;
 mod server;
+mod stats;
+mod topology;
+mod witness;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::csi::identity::IdentityService;
-use crate::csi::options::Options;
-use crate::csi::server::{ListenError, Listener, ServeError};
+use crate::csi::interpose::InterposeError;
+use crate::csi::node_id::{NodeIdError, node_id};
+use crate::csi::options::{Mode, Options, Report};
+use crate::csi::provide::ProvideError;
+use crate::csi::registrar::{RegistrarError, Registration};
+use crate::csi::report::{Api, Pace, Reporter, UnusableError, What};
 use crate::logging;
 
-/// Generated from proto/csi/v1: names and numbers of CSI 1.13.
+/// Generated from proto/csi/v1: names and numbers of CSI 1.13, and of 1.12 where 1.13 took something away.
 pub mod wire {
     #![allow(clippy::all, clippy::pedantic)]
     tonic::include_proto!("csi.v1");
+
+    /// Generated from proto/podmon/v1.
+    pub mod podmon {
+        tonic::include_proto!("podmon.v1");
+    }
+
+    /// Generated from proto/pluginregistration/v1: the kubelet's plugin registration.
+    pub mod registration {
+        tonic::include_proto!("pluginregistration");
+    }
+
+    /// The compiled definitions of all three, without comments (a FileDescriptorSet).
+    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/foreign.bin"));
 }
 
 /// Exit status, as the help says. 2, wrong usage, is clap's.
 const FAILED: u8 = 1;
+const USAGE: u8 = 2;
 
 #[derive(Debug, thiserror::Error)]
 enum RunError {
@@ -35,14 +71,29 @@ enum RunError {
     Runtime(#[source] std::io::Error),
     #[error("listening for signals")]
     Signal(#[source] std::io::Error),
-    #[error("the endpoint cannot be used")]
-    Listen(#[from] ListenError),
-    #[error("serving CSI")]
-    Serve(#[from] ServeError),
+    #[error("--mode {0:?} without its flags")]
+    Flags(Mode),
+    #[error("naming this node")]
+    NodeId(#[from] NodeIdError),
+    #[error("--report")]
+    Report(#[from] UnusableError),
+    #[error(transparent)]
+    Provide(#[from] ProvideError),
+    #[error("standing before the upstream driver")]
+    Interpose(#[from] InterposeError),
+    #[error("registering the driver")]
+    Registrar(#[from] RegistrarError),
 }
 
 /// The whole life of the shim.
 pub fn main(options: Options) -> ExitCode {
+    let options = match options.checked() {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("diskvitals-csi: {error}");
+            return ExitCode::from(USAGE);
+        }
+    };
     let logging = match logging::init(options.log_format, LevelFilter::INFO) {
         Ok(logging) => logging,
         Err(error) => {
@@ -81,22 +132,46 @@ async fn run(options: Options) -> Result<(), RunError> {
         }
         tracing::info!("stopping");
     };
-    let listener = Listener::bind(options.endpoint.path()).await?;
-    tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
-        driver = options.driver_name,
-        endpoint = %options.endpoint,
-        agent = %options.agent.display(),
-        "diskvitals-csi serves CSI's Identity"
-    );
-    let (contacted, ready) = watch::channel(false);
-    let contact = async {
-        contact::keep_trying(&options.agent, &contacted).await;
-        std::future::pending::<std::convert::Infallible>().await
+    let reporter = if options.report.is_empty() { None } else { Some(reporter(&options).await?) };
+    let reporting = async {
+        match reporter {
+            Some(reporter) => reporter.run().await,
+            None => std::future::pending().await,
+        }
     };
-    let serving = server::serve(listener, IdentityService::new(options.driver_name.clone(), ready), stop);
     tokio::select! {
-        served = serving => Ok(served?),
-        never = contact => match never {},
+        served = serve(&options, stop) => served,
+        never = reporting => match never {},
     }
+}
+
+/// Until `stop` completes.
+async fn serve(options: &Options, stop: impl Future<Output = ()>) -> Result<(), RunError> {
+    // `Options::checked` has seen to it that each mode's flags are there.
+    match (options.mode(), &options.endpoint) {
+        (None, _) => {
+            stop.await;
+            Ok(())
+        }
+        (Some(mode @ (Mode::Driver | Mode::Controller)), Some(endpoint)) => Ok(provide::run(options, mode, endpoint, stop).await?),
+        (Some(mode @ Mode::Interposer), Some(endpoint)) => {
+            let upstream = options.upstream.as_ref().ok_or(RunError::Flags(mode))?;
+            Ok(interpose::run(options, endpoint, upstream.path().to_owned(), stop).await?)
+        }
+        (Some(mode @ Mode::Registrar), Some(endpoint)) => {
+            let folder = options.registration_dir.clone().ok_or(RunError::Flags(mode))?;
+            let kubelet_path = options.kubelet_registration_path.clone().ok_or(RunError::Flags(mode))?;
+            let registration = Registration { driver: endpoint.path().to_owned(), kubelet_path, folder };
+            Ok(registrar::run(registration, stop).await?)
+        }
+        (Some(mode), None) => Err(RunError::Flags(mode)),
+    }
+}
+
+async fn reporter(options: &Options) -> Result<Reporter, RunError> {
+    let (node, pace) = (node_id(options.node_id.as_deref())?, Pace::default());
+    let api = Api::new(Api::find().await?, &node, &pace)?;
+    let told = |what| options.report.contains(&what);
+    let what = What { events: told(Report::Events), conditions: told(Report::Conditions) };
+    Ok(Reporter { agent: options.agent.clone(), node, what, pace, api })
 }

@@ -3,17 +3,31 @@
 //! Comes in: paths as the host names them. Goes out: bytes, errors, exit statuses.
 //! May not enter: judgement, wire types, state.
 
+pub mod apart;
+pub mod beneath;
+pub mod block;
 pub mod btrfs;
 pub mod clock;
 pub mod dm;
 pub mod exec;
 pub mod fanotify;
+pub mod freeze;
 pub mod helper;
+pub mod holders;
+pub mod images;
+pub mod intents;
+pub mod jail;
+pub mod loops;
 pub mod memory;
+pub mod mounting;
 pub mod namespace;
+pub mod nvme;
 pub mod process;
+pub mod random;
 pub mod readable;
+pub mod resize;
 pub mod root;
+pub mod signals;
 mod sys;
 pub mod worker;
 pub mod xfs;

@@ -3,23 +3,26 @@
 //! Data flows one way:
 //!
 //! ```text
-//! sources ──Report──> state (one owner task) ──watch<Arc<Snapshot>>──> api ──gRPC──> CLI, shim
+//! sources ──Report──> state (one owner task) ──watch<Arc<Snapshot>>──> api ──gRPC──> CLI, shim; metrics
 //!    ^                   │    assess(facts, policy, now): pure
 //!    └────── Request ────┘    store: SQLite, written for the owner only
 //! ```
 //!
 //! Modules in reading order: [`model`] (what things are, and when one is bad), [`host`] (the only door to the operating system), [`source`]
 //! (one module per external thing), [`state`] (the owner and its history), [`api`] (the wire), [`cli`] (for people), [`csi`]
-//! (for Kubernetes), [`config`], [`logging`], [`app`].
+//! (for Kubernetes), [`metrics`] (for Prometheus), [`config`], [`logging`], [`app`].
 
 pub mod analyze;
 pub mod api;
 pub mod app;
+pub mod attach;
+pub mod checker;
 pub mod cli;
 pub mod config;
 pub mod csi;
 pub mod host;
 pub mod logging;
+pub mod metrics;
 pub mod model;
 pub mod source;
 pub mod state;

@@ -45,14 +45,19 @@ pub enum LogError {
 /// Kept by `main`: changes the level, and flushes at the end.
 pub struct Logging {
     queue: SyncSender<Message>,
-    level: reload::Handle<LevelFilter, Registry>,
+    /// Of the process, and of the sink: what one of them would take is asked of both at each place that could log, and h2 has a hundred such places a call.
+    levels: [Level; 2],
     dropped: Arc<AtomicU64>,
 }
 
+type Level = reload::Handle<LevelFilter, Registry>;
+
 impl Logging {
     pub fn set_level(&self, level: LevelFilter) {
-        // It fails only when the subscriber is gone, and then there is nothing to filter.
-        let _ = self.level.modify(|current| *current = level);
+        for handle in &self.levels {
+            // It fails only when the subscriber is gone, and then there is nothing to filter.
+            let _ = handle.modify(|current| *current = level);
+        }
     }
 
     /// Events that were dropped because the sink did not keep up.
@@ -72,7 +77,7 @@ impl Logging {
 
 /// Installs the process-wide subscriber.
 pub fn init(format: LogFormat, level: LevelFilter) -> Result<Logging, LogError> {
-    let sink = sink(format)?;
+    let (sink, of_sink) = sink(format, level)?;
     let (queue, events) = sync_channel(QUEUE);
     let dropped = Arc::new(AtomicU64::new(0));
     let lost = dropped.clone();
@@ -83,28 +88,27 @@ pub fn init(format: LogFormat, level: LevelFilter) -> Result<Logging, LogError> 
         .map_err(LogError::Thread)?;
     let (filter, handle) = reload::Layer::new(level);
     tracing_subscriber::registry().with(Front { queue: queue.clone(), dropped: dropped.clone() }.with_filter(filter)).try_init()?;
-    Ok(Logging { queue, level: handle, dropped })
+    Ok(Logging { queue, levels: [handle, of_sink], dropped })
 }
 
-fn sink(format: LogFormat) -> Result<Dispatch, LogError> {
+fn sink(format: LogFormat, level: LevelFilter) -> Result<(Dispatch, Level), LogError> {
     let text = || {
         let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Dispatch::new(
-            Registry::default().with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours).with_target(false)),
-        )
+        filtered(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours).with_target(false), level)
     };
-    let journald = || {
-        tracing_journald::layer().map(|layer| Dispatch::new(Registry::default().with(layer.with_field_prefix(Some("DISKVITALS".into())))))
-    };
+    let journald = || tracing_journald::layer().map(|layer| filtered(layer.with_field_prefix(Some("DISKVITALS".into())), level));
     match format {
         LogFormat::Text => Ok(text()),
-        LogFormat::Json => Ok(Dispatch::new(
-            Registry::default().with(tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)),
-        )),
+        LogFormat::Json => Ok(filtered(tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr), level)),
         LogFormat::Journald => journald().map_err(LogError::Journald),
         LogFormat::Auto if stderr_is_journald() => Ok(journald().unwrap_or_else(|_| text())),
         LogFormat::Auto => Ok(text()),
     }
+}
+
+fn filtered(layer: impl Layer<Registry> + Send + Sync, level: LevelFilter) -> (Dispatch, Level) {
+    let (filter, handle) = reload::Layer::new(level);
+    (Dispatch::new(Registry::default().with(layer.with_filter(filter))), handle)
 }
 
 /// systemd sets JOURNAL_STREAM to device:inode of the socket it gave us (systemd.exec(5)); it is inherited by shells, hence the comparison.

@@ -3,8 +3,13 @@
 //! Comes in: values that sources report. Goes out: findings and verdicts.
 //! May not enter: clocks, I/O, channels, logging, wire types. Time is always an argument.
 
+pub mod advice;
 pub mod assess;
+pub mod attach;
 pub mod block;
+pub mod causes;
+pub mod check;
+pub mod cleanup;
 pub mod condition;
 pub mod counters;
 pub mod dev;
@@ -19,6 +24,7 @@ pub mod kernel;
 pub mod kubelet;
 pub mod ledger;
 pub mod mount;
+pub mod naming;
 pub mod observation;
 pub mod path;
 pub mod picture;
@@ -26,5 +32,9 @@ pub mod policy;
 pub mod probe;
 pub mod reason;
 pub mod report;
+pub mod smart;
 pub mod snapshot;
+pub mod stale;
+pub mod storage;
+pub mod timing;
 pub mod volume;

@@ -2,6 +2,7 @@
 //!
 //! May import `model` and `host`, nothing else.
 
+pub mod checks;
 pub mod context;
 pub mod counters;
 pub mod diskstats;
@@ -15,4 +16,5 @@ pub mod kubelet;
 pub mod layers;
 pub mod mounts;
 pub mod probe;
+pub mod smart;
 pub mod worker;

@@ -97,14 +97,22 @@ fn run(arguments: &[&str], endpoint: Option<&str>) -> Output {
 }
 
 #[tokio::test]
-async fn it_says_its_name_and_version_and_claims_nothing_more() {
+async fn it_says_its_name_its_version_and_what_it_can_do() {
     let dir = tempfile::tempdir().expect("dir");
     let shim = Process::shim(dir.path());
     let mut client = client(dir.path()).await;
     let info = client.get_plugin_info(wire::GetPluginInfoRequest {}).await.expect("an answer").into_inner();
     assert_eq!((info.name.as_str(), info.vendor_version.as_str()), ("csi.diskvitals.io", env!("CARGO_PKG_VERSION")));
     let can = client.get_plugin_capabilities(wire::GetPluginCapabilitiesRequest {}).await.expect("an answer").into_inner();
-    assert_eq!(can.capabilities, []);
+    let can: Vec<String> = can.capabilities.into_iter().map(|one| format!("{:?}", one.r#type.expect("said"))).collect();
+    assert_eq!(
+        can,
+        [
+            "Service(Service { r#type: ControllerService })",
+            "Service(Service { r#type: VolumeAccessibilityConstraints })",
+            "VolumeExpansion(VolumeExpansion { r#type: Online })"
+        ]
+    );
     let mode = std::fs::metadata(socket(dir.path())).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
     assert_eq!(shim.end(Signal::SIGTERM).code(), Some(0));
@@ -170,7 +178,8 @@ fn wrong_usage_is_status_2_and_a_clear_line() {
         (vec![], Some("dns:///csi"), "only unix sockets are served: write unix:///PATH"),
         (vec!["--endpoint", "unix://csi.sock"], None, "the path must be absolute"),
         (vec!["--endpoint", &long], None, "the path has 108 bytes, at most 107 are possible"),
-        (vec![], None, "--endpoint <ENDPOINT>"),
+        (vec![], None, "--mode driver needs --endpoint"),
+        (vec!["--report", "events", "--upstream", "unix:///b"], None, "has no use for --upstream"),
         (vec!["--driver-name=-x"], Some("unix:///nowhere/csi.sock"), "begins and ends with a letter or digit"),
     ] {
         let output = run(&arguments, endpoint);
@@ -181,9 +190,35 @@ fn wrong_usage_is_status_2_and_a_clear_line() {
 }
 
 #[test]
-fn the_help_says_what_this_version_serves() {
+fn the_help_names_each_mode_and_what_it_needs() {
     let help = run(&["--help"], None);
     let words = String::from_utf8_lossy(&help.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("serves CSI's Identity service, and nothing else"), "{words}");
-    assert!(words.contains("node and controller services follow"), "{words}");
+    for flag in [
+        "--mode",
+        "--endpoint",
+        "--agent",
+        "--driver-name",
+        "--node-id",
+        "--topology-key",
+        "--health-api",
+        "--controller-publish",
+        "--upstream",
+        "--registration-dir",
+        "--kubelet-registration-path",
+        "--podmon-endpoint",
+        "--report",
+        "--log-format",
+    ] {
+        assert!(words.contains(flag), "{flag} is missing in: {words}");
+    }
+    for (arguments, says) in [
+        (vec!["--mode", "interposer"], "--mode interposer needs --upstream"),
+        (vec!["--mode", "registrar"], "--mode registrar needs --registration-dir"),
+        (vec!["--upstream", "unix:///a/b.sock"], "--mode driver has no use for --upstream"),
+    ] {
+        let output = run(&arguments, Some("unix:///nowhere/csi.sock"));
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        assert!(words.contains(says), "{words}");
+    }
 }

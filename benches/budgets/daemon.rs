@@ -69,9 +69,14 @@ impl Host {
 impl Program {
     /// On `host_root`, with this configuration, in a fresh folder or in the one of a daemon before.
     pub fn start(&self, host_root: &Path, config: &str, dir: Option<TempDir>) -> anyhow::Result<Daemon> {
+        self.start_at(host_root, Path::new(tree::KUBELET_ROOT), config, dir)
+    }
+
+    pub fn start_at(&self, host_root: &Path, kubelet_root: &Path, config: &str, dir: Option<TempDir>) -> anyhow::Result<Daemon> {
         let dir = match dir {
             Some(dir) => dir,
-            None => tempfile::tempdir().context("making a folder for the daemon")?,
+            // In memory, as /run is: notes of what is frozen lie beside the socket.
+            None => tempfile::tempdir_in("/dev/shm").context("making a folder for the daemon")?,
         };
         let file = dir.path().join("diskvitals.toml");
         std::fs::write(&file, config).with_context(|| format!("writing {}", file.display()))?;
@@ -79,7 +84,7 @@ impl Program {
             std::fs::create_dir_all(dir.path().join(name)).with_context(|| format!("making {name}"))?;
         }
         let mut command = Command::new(&self.path);
-        command.arg("--host-root").arg(host_root).arg("--kubelet-root").arg(tree::KUBELET_ROOT).arg("--config").arg(&file);
+        command.arg("--host-root").arg(host_root).arg("--kubelet-root").arg(kubelet_root).arg("--config").arg(&file);
         command.arg("--socket").arg(dir.path().join("diskvitals.sock")).arg("--agent-socket").arg(dir.path().join("csi/agent.sock"));
         command.arg("--state-dir").arg(dir.path().join("state")).stdin(Stdio::null()).stdout(Stdio::null());
         if !self.verbose {
@@ -96,8 +101,20 @@ impl Daemon {
         self.child.id().cast_signed()
     }
 
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("diskvitals.sock")
+    }
+
+    pub fn agent_socket(&self) -> PathBuf {
+        self.dir.path().join("csi/agent.sock")
+    }
+
     pub async fn connect(&self) -> anyhow::Result<Inventory> {
-        client::connect(&self.dir.path().join("diskvitals.sock")).await
+        client::connect(&self.socket()).await
+    }
+
+    pub async fn admin(&self) -> anyhow::Result<client::Admin> {
+        client::admin(&self.socket()).await
     }
 
     /// Until `GetNode` says that the first full picture is there. Out: how long that took from the start, and the answer.

@@ -8,14 +8,29 @@
 // The measuring program starts what it measures; src/host is the daemon's door, not this one's.
 #![allow(clippy::disallowed_methods)]
 
+mod checks;
 mod classify;
 mod client;
+mod csi;
 mod daemon;
 mod events;
 mod figures;
 mod footprint;
 mod getvolume;
 mod kernel_log;
+#[allow(dead_code, reason = "the tests use the rest of it")]
+#[path = "../../hwtests/support/load.rs"]
+mod load;
+mod metrics;
+#[path = "../../hwtests/support/populate.rs"]
+mod populate;
+#[allow(dead_code, reason = "the tests use the rest of it")]
+#[path = "../../hwtests/support/random.rs"]
+mod random;
+mod smart;
+#[allow(dead_code, reason = "the tests use the rest of it")]
+#[path = "../../tests/support/smartctl.rs"]
+mod smartctl;
 mod start;
 #[path = "../../tests/support/tree.rs"]
 mod tree;
@@ -48,6 +63,9 @@ struct Arguments {
     /// Its kernel-monitor.json.
     #[arg(long, value_name = "FILE")]
     peer_rules: Option<PathBuf>,
+    /// smartctl_exporter, to measure beside.
+    #[arg(long, value_name = "PROGRAM")]
+    smart_peer: Option<PathBuf>,
     /// Only these groups.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Group>,
@@ -66,9 +84,23 @@ enum Group {
     Getvolume,
     Events,
     KernelLog,
+    Smart,
+    Checks,
+    Csi,
+    Metrics,
 }
 
-const GROUPS: [Group; 5] = [Group::Start, Group::Events, Group::Getvolume, Group::KernelLog, Group::Footprint];
+const GROUPS: [Group; 9] = [
+    Group::Start,
+    Group::Events,
+    Group::Getvolume,
+    Group::KernelLog,
+    Group::Smart,
+    Group::Metrics,
+    Group::Checks,
+    Group::Csi,
+    Group::Footprint,
+];
 
 // One thread: the load comes from one core, and the daemon can have the other for itself.
 #[tokio::main(flavor = "current_thread")]
@@ -103,6 +135,10 @@ async fn main() -> std::process::ExitCode {
                     Err(error) => Err(error),
                 }
             }
+            Group::Smart => smart::measure(&program, arguments.smart_peer.as_deref(), &mut figures).await,
+            Group::Checks => checks::measure(&program, &mut figures).await,
+            Group::Csi => csi::measure(&program, &mut figures, Duration::from_secs(arguments.load_seconds)).await,
+            Group::Metrics => metrics::measure(&program, &mut figures).await,
             Group::Footprint => footprint::measure(&program, &mut figures, Duration::from_secs(arguments.seconds)).await,
         };
         if let Err(error) = done {

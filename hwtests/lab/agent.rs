@@ -11,12 +11,14 @@ use crate::lab::json_socket::JsonSocket;
 use crate::lab::pause;
 
 /// An answer of the agent itself; it works in the guest's user space, which may starve.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(150);
 
 pub struct Agent {
     path: PathBuf,
     socket: JsonSocket,
     synced: u64,
+    /// Of the last question. The agent repeats it in the answer (QMP's `id`): one that comes too late is not taken for the next question's.
+    asked: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -30,7 +32,7 @@ pub struct Output {
 impl Agent {
     pub fn connect(path: &Path) -> Result<Agent, String> {
         let socket = JsonSocket::connect(path, PATIENCE).map_err(|error| format!("connecting to the agent's port: {error}"))?;
-        Ok(Agent { path: path.to_owned(), socket, synced: 0 })
+        Ok(Agent { path: path.to_owned(), socket, synced: 0, asked: 0 })
     }
 
     /// True when the agent answers within `within`. What is sent before it runs is kept or lost, as the port likes: each question has its number.
@@ -57,17 +59,21 @@ impl Agent {
     }
 
     fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, String> {
-        self.socket.send(&json!({ "execute": command, "arguments": arguments })).map_err(|error| format!("{command}: {error}"))?;
+        self.asked += 1;
+        let number = self.asked;
+        let question = json!({ "execute": command, "arguments": arguments, "id": number });
+        self.socket.send(&question).map_err(|error| format!("{command}: {error}"))?;
+        let deadline = Instant::now() + PATIENCE;
         loop {
-            let mut answer =
-                self.socket.receive(PATIENCE).map_err(|error| format!("the guest's agent does not answer {command}: {error}"))?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut answer = self.socket.receive(left).map_err(|error| format!("the guest's agent does not answer {command}: {error}"))?;
+            if answer["id"] != number {
+                continue;
+            }
             if let Some(error) = answer.get("error") {
                 return Err(format!("{command}: {error}"));
             }
-            // Numbers are late answers to `answers`.
-            if let Some(value) = answer.get_mut("return").filter(|value| !value.is_number()) {
-                return Ok(value.take());
-            }
+            return Ok(answer["return"].take());
         }
     }
 

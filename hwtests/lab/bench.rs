@@ -14,8 +14,13 @@ mod statements;
 
 pub use statements::{BAD, Evidence, Expected, INFO, SUSPECT};
 
-/// How long a finding may take: a probe's interval, a scan of sysfs, and software emulation.
-const SOON: Duration = Duration::from_secs(60);
+/// How long a finding may take: a probe's interval, a scan of sysfs, and software emulation, on a machine that does other things as well.
+const SOON: Duration = Duration::from_secs(150);
+/// A scenario's limit is of a machine that is idle. It ends what hangs, and is no statement about speed.
+const BUSY: u32 = 4;
+
+/// After the daemon's start, with all the drives.
+pub const FIRST_PICTURE: Duration = Duration::from_secs(240);
 
 pub struct Bench {
     pub guest: Guest,
@@ -29,12 +34,12 @@ pub struct Bench {
 impl Bench {
     pub fn new(guest: Guest) -> Bench {
         let now = Instant::now();
-        Bench { guest, broken: BTreeSet::new(), deadline: now + SOON, mark: 0 }
+        Bench { guest, broken: BTreeSet::new(), deadline: now + FIRST_PICTURE, mark: 0 }
     }
 
     /// A scenario begins: `breaks` are its drives, which must be well now.
     pub fn begin(&mut self, limit: Duration, breaks: &[Drive]) {
-        self.deadline = Instant::now() + limit;
+        self.deadline = Instant::now() + limit * BUSY;
         self.mark = self.guest.kernel_log.count();
         self.others_are_good();
         self.broken.extend(breaks.iter().map(|drive| drive.id.to_owned()));
@@ -101,16 +106,20 @@ impl Bench {
     // --- waiting
 
     /// Asks until there is an answer: at once when the daemon's watch tells of a change, else every second.
-    pub fn until<T>(&mut self, what: &str, mut condition: impl FnMut(&mut Bench) -> Option<T>) -> T {
+    pub fn until<T>(&mut self, what: &str, condition: impl FnMut(&mut Bench) -> Option<T>) -> T {
+        self.until_within(SOON, what, condition)
+    }
+
+    pub fn until_within<T>(&mut self, within: Duration, what: &str, mut condition: impl FnMut(&mut Bench) -> Option<T>) -> T {
         let began = Instant::now();
-        let deadline = self.deadline.min(began + SOON);
+        let deadline = self.deadline.min(began + within);
         loop {
             let seen = self.guest.watch.count();
             if let Some(value) = condition(self) {
                 step(began, what);
                 return value;
             }
-            assert!(Instant::now() < deadline, "not so within {SOON:?} and the scenario's time: {what}");
+            assert!(Instant::now() < deadline, "not so within {within:?} and the scenario's time: {what}");
             self.guest.watch.more_than(seen, Duration::from_secs(1));
         }
     }

@@ -14,6 +14,12 @@ const CONFIG: &str = r#"
 interval = "2s"
 [io]
 interval = "2s"
+[smart]
+command = "/usr/sbin/smartctl"
+shortest_interval = "1s"
+suspect_interval = "5s"
+timeout = "20s"
+nvme_events = true
 "#;
 
 /// A line of its own, taken in only by a build that knows it. With it, what was suspect is quiet again within a scenario's time.
@@ -42,7 +48,8 @@ impl Guest {
     /// Installs and starts it, and lets the guest tell what happens: its kernel log and the daemon's watch.
     pub fn start_daemon(&mut self) {
         install_into(&self.share());
-        self.must("udevadm settle --timeout=120");
+        // The agent may answer before the shared folder is there.
+        self.must("systemctl start lab.mount && udevadm settle --timeout=120");
         self.must("cp -a /lab/root/. /");
         self.must(&format!("cat > {CONFIG_FILE} <<'END'{CONFIG}END"));
         // cat reads one record at a time; a ring that ran over ends it, and it begins anew at what is left.

@@ -33,7 +33,7 @@ pub struct Drive {
 pub const SIZE_MIB: u64 = 320;
 
 /// Free root ports and USB ports for what returns at another place: root port 9, USB port 4, SCSI targets from 20.
-pub const NVME_PORTS: u8 = 10;
+pub const NVME_PORTS: u8 = 12;
 
 const fn nvme(node: &'static str, port: u8, serial: &'static str, id: &'static str) -> Drive {
     Drive { node, bus: Bus::Nvme(port), serial, wwn: 0, id }
@@ -48,6 +48,15 @@ pub const NVME_PULLED: Drive = nvme("nv0", 0, "NVSER0001", "QEMU_NVMe_Ctrl_NVSER
 pub const NVME_MEDIUM: Drive = nvme("nv1", 1, "NVSER0002", "QEMU_NVMe_Ctrl_NVSER0002");
 pub const NVME_SLOW: Drive = nvme("nv2", 2, "NVSER0003", "QEMU_NVMe_Ctrl_NVSER0003");
 pub const NVME_METADATA: Drive = nvme("nv3", 3, "NVSER0004", "QEMU_NVMe_Ctrl_NVSER0004");
+/// The scenarios about what a drive says of itself; only of NVMe does QEMU emulate enough.
+pub const NVME_WARNS: Drive = nvme("nv4", 4, "NVSER0005", "QEMU_NVMe_Ctrl_NVSER0005");
+pub const NVME_TORN: Drive = nvme("nv5", 5, "NVSER0006", "QEMU_NVMe_Ctrl_NVSER0006");
+pub const NVME_HANGS: Drive = nvme("nv6", 6, "NVSER0007", "QEMU_NVMe_Ctrl_NVSER0007");
+pub const NVME_FLOODS: Drive = nvme("nv7", 7, "NVSER0008", "QEMU_NVMe_Ctrl_NVSER0008");
+pub const NVME_HALF: Drive = nvme("nv8", 8, "NVSER0009", "QEMU_NVMe_Ctrl_NVSER0009");
+pub const NVME_DIES: Drive = nvme("nv10", 10, "NVSER0010", "QEMU_NVMe_Ctrl_NVSER0010");
+/// A pool of volumes for pods.
+pub const NVME_POOL: Drive = nvme("nv11", 11, "NVSER0011", "QEMU_NVMe_Ctrl_NVSER0011");
 pub const SATA_MEDIUM: Drive = disk("sa0", Bus::Sata(0), "SATA0001", 0x01, "naa.5000c50000000001");
 pub const SATA_SLOW: Drive = disk("sa1", Bus::Sata(1), "SATA0002", 0x02, "naa.5000c50000000002");
 pub const SATA_PULLED: Drive = disk("sa2", Bus::Sata(2), "SATA0003", 0x03, "naa.5000c50000000003");
@@ -60,6 +69,11 @@ pub const BENEATH_DM: Drive = disk("sc4", Bus::Scsi(4), "SCSI0005", 0x15, "naa.5
 pub const BENEATH_POOL: Drive = disk("sc5", Bus::Scsi(5), "SCSI0006", 0x16, "naa.5000c50000000016");
 pub const SCSI_RESTART: Drive = disk("sc6", Bus::Scsi(6), "SCSI0007", 0x17, "naa.5000c50000000017");
 pub const SCSI_FORGOTTEN: Drive = disk("sc8", Bus::Scsi(8), "SCSI0009", 0x19, "naa.5000c50000000019");
+/// Filesystem checks: two for a volume group, and one by itself.
+pub const CHECKED_A: Drive = disk("sc9", Bus::Scsi(9), "SCSI0010", 0x1a, "naa.5000c5000000001a");
+pub const CHECKED_B: Drive = disk("sc10", Bus::Scsi(10), "SCSI0011", 0x1b, "naa.5000c5000000001b");
+pub const CHECKED_DISK: Drive = disk("sc11", Bus::Scsi(11), "SCSI0012", 0x1c, "naa.5000c5000000001c");
+pub const CHECKED_FROZEN: Drive = disk("sc12", Bus::Scsi(12), "SCSI0013", 0x1d, "naa.5000c5000000001d");
 /// Nothing is ever done to it: the innocent one on the same adapter.
 pub const SCSI_INNOCENT: Drive = disk("sc7", Bus::Scsi(7), "SCSI0008", 0x18, "naa.5000c50000000018");
 pub const MEGARAID_MEDIUM: Drive = disk("mg0", Bus::MegaRaid(0), "MEGA0001", 0x21, "naa.5000c50000000021");
@@ -72,6 +86,13 @@ pub const ALL: &[Drive] = &[
     NVME_MEDIUM,
     NVME_SLOW,
     NVME_METADATA,
+    NVME_WARNS,
+    NVME_TORN,
+    NVME_HANGS,
+    NVME_FLOODS,
+    NVME_HALF,
+    NVME_DIES,
+    NVME_POOL,
     SATA_MEDIUM,
     SATA_SLOW,
     SATA_PULLED,
@@ -84,6 +105,10 @@ pub const ALL: &[Drive] = &[
     BENEATH_POOL,
     SCSI_RESTART,
     SCSI_FORGOTTEN,
+    CHECKED_A,
+    CHECKED_B,
+    CHECKED_DISK,
+    CHECKED_FROZEN,
     SCSI_INNOCENT,
     MEGARAID_MEDIUM,
     SAS_MEDIUM,

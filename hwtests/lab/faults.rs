@@ -54,6 +54,12 @@ impl Guest {
         self.qmp.run("block_set_io_throttle", arguments);
     }
 
+    /// An NVMe controller's critical_warning (NVM Express Base 2.0, figure 207). Bits that are new are announced, where the host has asked for it.
+    pub fn critical_warning(&mut self, drive: &Drive, bits: u8) {
+        let path = format!("/machine/peripheral/{}", drive.device_id());
+        self.qmp.run("qom-set", json!({ "path": path, "property": "smart_critical_warning", "value": bits }));
+    }
+
     pub fn unplug(&mut self, drive: &Drive) {
         self.qmp.unplug(&drive.device_id());
     }

@@ -31,7 +31,7 @@ pub fn ext4_goes_read_only(bench: &mut Bench) {
         subject: &volume,
         reason: "FilesystemErrors",
         severity: SUSPECT,
-        evidence: Evidence::Record(&["EXT4-fs error (device dm-", "EXT4-fs (", "EXT4-fs warning (device dm-"]),
+        evidence: Evidence::Record(&["EXT4-fs error (device dm-", "EXT4-fs (", "EXT4-fs warning (device dm-", "JBD2: I/O error"]),
     });
     bench.sh("umount /mnt/dm-ext4");
     bench.expect_cleared(&volume, "ReadOnly");

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::lab::bench::Bench;
-use crate::lab::drives::Drive;
+use crate::lab::bench::{Bench, FIRST_PICTURE};
+use crate::lab::drives::{self, Drive};
 use crate::lab::guest::Guest;
 
 pub struct Scenario {
@@ -20,11 +20,15 @@ pub struct Scenario {
 
 /// Arguments as of every test program: words that a scenario's name has in it, `--list`, and options for threads and output that mean nothing here.
 /// DISKVITALS_LAB_REPEAT boots and runs it all so many times; DISKVITALS_LAB_CAPTURES is a folder for what the kernel said in each scenario.
-pub fn main(scenarios: &[Scenario]) -> ExitCode {
+/// DISKVITALS_LAB_LONG adds the long ones, which are else only run when a word names them.
+pub fn main(scenarios: &[Scenario], long: &[Scenario]) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
-    let chosen: Vec<&Scenario> =
-        scenarios.iter().filter(|scenario| words.is_empty() || words.iter().any(|word| scenario.name.contains(*word))).collect();
+    let named = |scenario: &&Scenario| words.iter().any(|word| scenario.name.contains(*word));
+    let all = words.is_empty();
+    let all_long = all && std::env::var_os("DISKVITALS_LAB_LONG").is_some();
+    let short = scenarios.iter().filter(|scenario| all || named(scenario));
+    let chosen: Vec<&Scenario> = short.chain(long.iter().filter(|scenario| all_long || named(scenario))).collect();
     if arguments.iter().any(|argument| argument == "--list") {
         chosen.iter().for_each(|scenario| println!("{}: test", scenario.name));
         return ExitCode::SUCCESS;
@@ -50,6 +54,12 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
     guest.start_daemon();
     println!("diskvitalsd runs under systemd after {:.1?}", started.elapsed());
     let mut bench = Bench::new(guest);
+    // On a busy machine the first scan may take longer than the daemon waits for one.
+    bench.until_within(FIRST_PICTURE, "the first full picture", |bench| {
+        let settled = bench.guest.ask("status").is_ok_and(|node| node["settled"] == true);
+        let drives = bench.guest.ask("drives").ok()?["drives"].as_array()?.len();
+        (settled && drives >= drives::ALL.len()).then_some(())
+    });
     let mut failed = Vec::new();
     for scenario in chosen {
         let began = Instant::now();

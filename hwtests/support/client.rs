@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use diskvitals::api::wire::admin_client::AdminClient;
+use diskvitals::api::wire::checks_client::ChecksClient;
 use diskvitals::api::wire::inventory_client::InventoryClient;
 use diskvitals::api::wire::watch_event::{Change, Item};
 use diskvitals::api::wire::*;
@@ -38,6 +39,10 @@ impl Client {
 
     pub fn inventory(&self) -> InventoryClient<Channel> {
         InventoryClient::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER)
+    }
+
+    pub fn checks(&self) -> ChecksClient<Channel> {
+        ChecksClient::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER)
     }
 
     pub fn admin(&self) -> AdminClient<Channel> {

@@ -127,11 +127,26 @@ impl Daemon {
                 && node.settled
             {
                 daemon.settled_after = started.elapsed();
+                daemon.has_read_the_log().await;
                 return daemon;
             }
             daemon.must_run();
             assert!(started.elapsed() < SETTLE, "no full picture within {SETTLE:?}");
             super::pause(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// What was in the kernel's log before has been read, a moment after the first full picture: what a test breaks from now on is news, not history. Where
+    /// the log is not read, or less is logged, there is nothing to wait for.
+    async fn has_read_the_log(&self) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let told = |log: &str, words: &str| log.matches(words).count();
+        while Instant::now() < deadline {
+            let log = self.log();
+            if !log.contains(" DEBUG ") || told(&log, "history=true") >= told(&log, "the kernel log is read from") {
+                return;
+            }
+            super::pause(Duration::from_millis(5)).await;
         }
     }
 

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -72,6 +73,8 @@ struct Switch {
     changed: Condvar,
     faults: Mutex<Vec<Fault>>,
     faults_changed: Condvar,
+    /// Requests that a fault has left without an answer so far.
+    held: AtomicUsize,
 }
 
 impl Switch {
@@ -103,6 +106,7 @@ impl Switch {
                 Ok(())
             }
             Effect::Hang => {
+                self.held.fetch_add(1, Ordering::Relaxed);
                 let hung = |faults: &mut Vec<Fault>| faults.iter().any(|fault| fault.effect == Effect::Hang);
                 drop(self.faults_changed.wait_while(faults, hung).expect("the faults"));
                 self.pass()
@@ -136,6 +140,7 @@ impl Served {
             changed: Condvar::new(),
             faults: Mutex::default(),
             faults_changed: Condvar::new(),
+            held: AtomicUsize::new(0),
         });
         let filesystem = OneFile { content, switch: switch.clone() };
         let mut config = Config::default();
@@ -160,11 +165,17 @@ impl Served {
         self.switch.faults_changed.notify_all();
     }
 
+    /// How many requests `Effect::Hang` has left without an answer, now or before.
+    pub fn held(&self) -> usize {
+        self.switch.held.load(Ordering::Relaxed)
+    }
+
     /// The server is gone, the mount stays: everything answers ENOTCONN from now on. The mount must be in use (a loop device over its file, or
     /// an open descriptor), else this unmounts it as well.
     pub fn die(&self) {
         // MNT_FORCE aborts the connection (fuse_umount_begin) before it finds the mount busy.
         assert_eq!(umount2(&self.at, MntFlags::MNT_FORCE), Err(Nix::EBUSY), "the mount should have been in use");
+        self.fault(Vec::new());
         self.switch.set(Mode::Fail);
     }
 }

@@ -12,7 +12,7 @@ use tonic::Code;
 use super::{Client, pause};
 
 /// A machine that runs other things besides delays any process; a question that waits for a mount takes far longer.
-const FAST: Duration = Duration::from_millis(250);
+const FAST: Duration = Duration::from_millis(900);
 
 pub struct Monitor {
     stop: oneshot::Sender<()>,

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use diskvitals::model::path::HostPath;
-use nix::mount::{MntFlags, umount2};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
@@ -49,6 +49,9 @@ impl Scene {
         for folder in ["run", "state", "images", "mnt"] {
             std::fs::create_dir(dir.path().join(folder)).expect("a folder");
         }
+        // As /run is on every host: notes of what is frozen must die with the boot.
+        let run = dir.path().join("run");
+        mount(Some("dvhw"), &run, Some("tmpfs"), MsFlags::empty(), Some("size=16m,mode=0755")).expect("a tmpfs");
         let kubelet = Kubelet::new(dir.path().join("kubelet"));
         Scene { dir, loops: loops(), kubelet }
     }

@@ -1,7 +1,9 @@
 //! Running the system's own tools, and system calls on paths of any bytes. Synchronous: these answer at once or the test is over anyway.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 /// Output of `program`; a failure ends the test with its words.
@@ -57,9 +59,18 @@ pub fn remount(at: &Path, flags: MsFlags) {
         .unwrap_or_else(|error| panic!("remounting {}: {error}", at.display()));
 }
 
-/// Must not be busy.
+/// How long a probe, of a daemon that was just killed perhaps, may have a mount open that it is looking at.
+const GLANCE: Duration = Duration::from_secs(5);
+
+/// Must not stay busy.
 pub fn umount(at: &Path) {
-    umount2(at, MntFlags::empty()).unwrap_or_else(|error| panic!("unmounting {}: {error}", at.display()));
+    let began = Instant::now();
+    loop {
+        match umount2(at, MntFlags::empty()) {
+            Err(Errno::EBUSY) if began.elapsed() < GLANCE => std::thread::park_timeout(Duration::from_millis(5)),
+            done => return done.unwrap_or_else(|error| panic!("unmounting {}: {error}", at.display())),
+        }
+    }
 }
 
 /// Size, free blocks and inodes as the test itself sees them.

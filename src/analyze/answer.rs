@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::analyze::smart::Health;
 use crate::model::kernel::classify::Excused;
 use crate::model::kernel::event::Class;
 use crate::model::kernel::event::Event;
@@ -53,6 +54,9 @@ pub struct Told {
 pub struct Unreadable {
     pub file: String,
     pub error: String,
+    /// Where the file should have told of a drive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
 }
 
 fn is_zero(number: &u64) -> bool {

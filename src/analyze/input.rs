@@ -1,6 +1,6 @@
-//! Bytes of a file or of standard input, unpacked if packed, as lines of a bounded length.
+//! Bytes of a file or of standard input, unpacked if packed, and as lines of a bounded length.
 //!
-//! In: a path. Out: lines. Knows no log.
+//! In: a path. Out: bytes, lines. Knows no log.
 
 use std::fs::File;
 use std::io;
@@ -30,6 +30,11 @@ impl Source {
     }
 
     pub fn open(&self) -> io::Result<Lines<Box<dyn BufRead>>> {
+        Ok(Lines::new(self.reader()?))
+    }
+
+    /// Its bytes, unpacked.
+    pub fn reader(&self) -> io::Result<Box<dyn BufRead>> {
         let raw: Box<dyn Read> = match self {
             Source::StandardInput => Box::new(io::stdin()),
             Source::File(path) => Box::new(File::open(path)?),
@@ -37,9 +42,7 @@ impl Source {
         let mut raw = BufReader::with_capacity(256 * 1024, raw);
         // A pipe may give one byte at first: two are needed to know gzip.
         let packed = raw.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-        let unpacked: Box<dyn BufRead> =
-            if packed { Box::new(BufReader::with_capacity(256 * 1024, MultiGzDecoder::new(raw))) } else { Box::new(raw) };
-        Ok(Lines::new(unpacked))
+        Ok(if packed { Box::new(BufReader::with_capacity(256 * 1024, MultiGzDecoder::new(raw))) } else { Box::new(raw) })
     }
 }
 

@@ -1,5 +1,9 @@
 //! Asking the daemon: typed calls over its unix socket, each with a time-out, with errors that say what to do. Knows wire types only.
 
+mod once;
+mod storage;
+mod volumes;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +16,11 @@ use tonic::{Code, Status, Streaming};
 
 use crate::api::wire;
 use crate::api::wire::admin_client::AdminClient;
+use crate::api::wire::checks_client::ChecksClient;
 use crate::api::wire::inventory_client::InventoryClient;
+use crate::api::wire::storage_client::StorageClient;
+
+pub use crate::api::client::once::Over;
 
 /// Members may connect to the main socket.
 pub const GROUP: &str = "diskvitals";
@@ -40,7 +48,7 @@ pub enum ClientError {
     },
     #[error("diskvitalsd at {} has not answered within {} s", path.display(), timeout.as_secs_f32())]
     TimedOut { path: PathBuf, timeout: Duration },
-    #[error("diskvitalsd at {} broke the connection off: {}", path.display(), status.message())]
+    #[error("diskvitalsd at {} broke the connection off: {}", path.display(), why(status))]
     Broken { path: PathBuf, status: Box<Status> },
     /// The daemon's own words.
     #[error("{}", .0.message())]
@@ -64,11 +72,7 @@ pub struct Client {
 impl Client {
     /// `timeout` holds for each call; a watch has none once it has begun.
     pub async fn connect(path: &Path, timeout: Duration) -> Result<Client, ClientError> {
-        let stream = match tokio::time::timeout(CONNECT.min(timeout), UnixStream::connect(path)).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(source)) => return Err(not_connected(path, source)),
-            Err(_) => return Err(ClientError::NoAnswer(path.to_owned())),
-        };
+        let stream = stream(path, timeout).await?;
         Ok(Client { channel: channel(stream, path.to_owned()), path: path.to_owned(), timeout })
     }
 
@@ -80,11 +84,27 @@ impl Client {
         AdminClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
     }
 
+    fn checks_client(&self) -> ChecksClient<Channel> {
+        ChecksClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
+    }
+
+    fn storage(&self) -> StorageClient<Channel> {
+        StorageClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
+    }
+
     async fn call<T>(&self, answer: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, ClientError> {
-        match tokio::time::timeout(self.timeout, answer).await {
+        self.call_within(self.timeout, answer).await
+    }
+
+    async fn call_within<T>(
+        &self,
+        timeout: Duration,
+        answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<T, ClientError> {
+        match tokio::time::timeout(timeout, answer).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(self.error(status)),
-            Err(_) => Err(ClientError::TimedOut { path: self.path.clone(), timeout: self.timeout }),
+            Err(_) => Err(ClientError::TimedOut { path: self.path.clone(), timeout }),
         }
     }
 
@@ -164,6 +184,10 @@ impl Client {
         self.call(self.inventory().explain(wire::ExplainRequest { query: query.to_owned() })).await
     }
 
+    pub async fn smart_history(&self, drive: &str) -> Result<wire::SmartHistory, ClientError> {
+        self.call(self.inventory().get_smart_history(wire::GetSmartHistoryRequest { id: drive.to_owned() })).await
+    }
+
     pub async fn reasons(&self) -> Result<wire::ListReasonsResponse, ClientError> {
         self.call(self.inventory().list_reasons(wire::ListReasonsRequest {})).await
     }
@@ -182,6 +206,70 @@ impl Client {
         self.call(self.admin().unacknowledge_finding(wire::UnacknowledgeFindingRequest { finding_id: finding.to_owned() })).await
     }
 
+    /// Returns when it was asked for: how it goes is in the drive's `self_tests`.
+    pub async fn start_self_test(&self, drive: &str, kind: wire::SelfTestKind) -> Result<wire::StartSelfTestResponse, ClientError> {
+        let request = wire::StartSelfTestRequest { id: drive.to_owned(), kind: kind.into() };
+        self.call(self.admin().start_self_test(request)).await
+    }
+
+    pub async fn start_check(&self, request: wire::StartCheckRequest) -> Result<wire::Check, ClientError> {
+        self.call(self.checks_client().start_check(request)).await
+    }
+
+    /// With what the checkers wrote.
+    pub async fn check(&self, id: &str) -> Result<wire::Check, ClientError> {
+        self.call(self.checks_client().get_check(wire::GetCheckRequest { id: id.to_owned(), without_output: false })).await
+    }
+
+    /// How it goes.
+    pub async fn check_progress(&self, id: &str) -> Result<wire::Check, ClientError> {
+        self.call(self.checks_client().get_check(wire::GetCheckRequest { id: id.to_owned(), without_output: true })).await
+    }
+
+    pub async fn cancel_check(&self, id: &str) -> Result<wire::Check, ClientError> {
+        self.call(self.checks_client().cancel_check(wire::CancelCheckRequest { id: id.to_owned() })).await
+    }
+
+    /// All pages joined. Empty: of everything.
+    pub async fn checks(&self, target: &str) -> Result<wire::ListChecksResponse, ClientError> {
+        let mut all = wire::ListChecksResponse::default();
+        loop {
+            let page_token = std::mem::take(&mut all.next_page_token);
+            let request = wire::ListChecksRequest { page_size: PAGE, page_token, target: target.to_owned() };
+            let page = self.call(self.checks_client().list_checks(request)).await?;
+            all.checks.extend(page.checks);
+            all.next_page_token = page.next_page_token;
+            if all.next_page_token.is_empty() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// All pages joined. Empty texts: of any.
+    pub async fn attachments(&self, driver: &str, handle: &str, only_stale: bool) -> Result<wire::ListAttachmentsResponse, ClientError> {
+        let mut all = wire::ListAttachmentsResponse::default();
+        loop {
+            let request = wire::ListAttachmentsRequest {
+                driver: driver.to_owned(),
+                handle: handle.to_owned(),
+                only_stale,
+                page_size: PAGE,
+                page_token: std::mem::take(&mut all.next_page_token),
+            };
+            let page = self.call(self.inventory().list_attachments(request)).await?;
+            all.attachments.extend(page.attachments);
+            all.next_page_token = page.next_page_token;
+            if all.next_page_token.is_empty() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Without `commit` it is only said what would be done.
+    pub async fn clean_up(&self, query: &str, commit: bool, lazy: bool) -> Result<wire::ForceCleanupResponse, ClientError> {
+        self.call(self.admin().force_cleanup(wire::ForceCleanupRequest { query: query.to_owned(), commit, lazy })).await
+    }
+
     /// Empty: everything.
     pub async fn refresh(&self, query: &str) -> Result<wire::RefreshResponse, ClientError> {
         self.call(self.admin().refresh(wire::RefreshRequest { query: query.to_owned() })).await
@@ -195,6 +283,14 @@ pub async fn answers(stream: UnixStream) -> bool {
     match health.check(tonic_health::pb::HealthCheckRequest { service: String::new() }).await {
         Ok(_) => true,
         Err(status) => std::error::Error::source(&status).is_none(),
+    }
+}
+
+async fn stream(path: &Path, timeout: Duration) -> Result<UnixStream, ClientError> {
+    match tokio::time::timeout(CONNECT.min(timeout), UnixStream::connect(path)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(source)) => Err(not_connected(path, source)),
+        Err(_) => Err(ClientError::NoAnswer(path.to_owned())),
     }
 }
 
@@ -213,6 +309,15 @@ fn channel(stream: UnixStream, path: PathBuf) -> Channel {
     });
     // The name is only what HTTP/2 wants to see as authority.
     Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector)
+}
+
+/// The transport's own words say only that it failed; its causes say how.
+fn why(status: &Status) -> String {
+    let causes = std::iter::successors(std::error::Error::source(status), |cause| cause.source());
+    causes.map(ToString::to_string).fold(status.message().to_owned(), |text, cause| match text.ends_with(&cause) {
+        true => text,
+        false => format!("{text}: {cause}"),
+    })
 }
 
 fn not_connected(path: &Path, source: io::Error) -> ClientError {

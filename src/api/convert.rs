@@ -1,15 +1,20 @@
 //! Model → wire. In: pieces of a snapshot. Out: messages of diskvitals.v1. Nothing is judged here; an absent text is the empty text.
 
+pub mod attach;
+pub mod check;
+pub mod reasons;
+pub mod smart;
+
 use jiff::Timestamp;
 
 use crate::api::server::NodeFacts;
 use crate::api::{API_REVISION, wire};
+use crate::model::advice::{Action, Advice};
 use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
-use crate::model::finding::{Finding, Health, Severity, Status, Subject};
+use crate::model::finding::{Evidence, Finding, Health, Severity, Status, Subject};
 use crate::model::ids::FindingId;
 use crate::model::kernel::event::Line;
 use crate::model::kernel::memory::{Memory, Place};
-use crate::model::reason::{About, Reason};
 use crate::model::report::SourceStatus;
 use crate::model::snapshot::{Drive, Presence, Snapshot, StoreStatus, Volume, VolumeUsage};
 use crate::model::volume::{CsiStatus, ExpectedMount, MountRole, OperationalStatus, PodUse, UsageStatus, VolumeMount};
@@ -121,6 +126,7 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         maintenance: drive.maintenance,
         volume_ids: strings(&drive.volumes),
         errors: errors(drive.errors.as_deref()),
+        smart: drive.smart.as_deref().map(smart::of_drive),
     }
 }
 
@@ -163,6 +169,7 @@ fn location(location: &Location) -> wire::Location {
         slot: text(&location.slot),
         ata_port: location.ata_port.unwrap_or_default(),
         controllers: location.controllers.clone(),
+        behind: text(&location.behind),
     }
 }
 
@@ -328,16 +335,19 @@ pub fn subject(subject: &Subject) -> wire::Subject {
     wire::Subject { kind: kind.into(), id }
 }
 
+pub fn severity(severity: Severity) -> wire::Severity {
+    match severity {
+        Severity::Info => wire::Severity::Info,
+        Severity::Suspect => wire::Severity::Suspect,
+        Severity::Bad => wire::Severity::Bad,
+    }
+}
+
 pub fn finding(finding: &Finding) -> wire::Finding {
     wire::Finding {
         id: finding.id.to_string(),
         subject: Some(subject(&finding.subject)),
-        severity: match finding.severity {
-            Severity::Info => wire::Severity::Info,
-            Severity::Suspect => wire::Severity::Suspect,
-            Severity::Bad => wire::Severity::Bad,
-        }
-        .into(),
+        severity: severity(finding.severity).into(),
         status: match finding.status {
             Status::Information => wire::FindingStatus::Information,
             Status::Degraded => wire::FindingStatus::Degraded,
@@ -350,15 +360,7 @@ pub fn finding(finding: &Finding) -> wire::Finding {
         since: Some(time(finding.since)),
         last_seen: Some(time(finding.last_seen)),
         count: finding.count,
-        evidence: finding
-            .evidence
-            .iter()
-            .map(|evidence| wire::Evidence {
-                source: evidence.source.clone(),
-                time: Some(time(evidence.time)),
-                text: evidence.text.clone(),
-            })
-            .collect(),
+        evidence: finding.evidence.iter().map(self::evidence).collect(),
         clears_when: finding.clears_when.clone(),
         acknowledged: finding.acknowledged.as_ref().map(|ack| wire::Acknowledgement {
             by: ack.by.clone(),
@@ -389,21 +391,31 @@ pub fn item(snapshot: &Snapshot, of: &Item) -> wire::watch_event::Item {
     match of {
         Item::Drive(it) => wire::watch_event::Item::Drive(drive(snapshot, it)),
         Item::Volume(it) => wire::watch_event::Item::Volume(volume(snapshot, it)),
+        Item::Check(it) => wire::watch_event::Item::Check(check::check(it)),
         Item::Finding(it) => wire::watch_event::Item::Finding(finding(it)),
     }
 }
 
-pub fn reasons() -> wire::ListReasonsResponse {
-    let reason = |reason: &Reason| wire::ReasonText {
-        name: reason.name().to_owned(),
-        about: match reason.about() {
-            About::Drive => "drive",
-            About::Volume => "volume",
-            About::Both => "drive, volume",
-        }
-        .to_owned(),
-        meaning: reason.meaning().to_owned(),
-        action: reason.action().to_owned(),
+pub fn advice(advice: &Advice) -> wire::Advice {
+    use wire::advice::Action as Wire;
+    let action = match advice.action {
+        Action::Nothing => Wire::Nothing,
+        Action::Watch => Wire::Watch,
+        Action::Cool => Wire::Cool,
+        Action::LookAtPath => Wire::LookAtPath,
+        Action::ReseatCable => Wire::ReseatCable,
+        Action::PlanReplacement => Wire::PlanReplacement,
+        Action::BringBack => Wire::BringBack,
+        Action::ReplaceNow => Wire::ReplaceNow,
     };
-    wire::ListReasonsResponse { reasons: Reason::ALL.iter().map(reason).collect() }
+    wire::Advice {
+        drive_id: advice.drive.to_string(),
+        health: health(advice.health),
+        action: action.into(),
+        sentence: advice.sentence.clone(),
+    }
+}
+
+fn evidence(evidence: &Evidence) -> wire::Evidence {
+    wire::Evidence { source: evidence.source.clone(), time: Some(time(evidence.time)), text: evidence.text.clone() }
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::api::order::rank;
 use crate::api::resolve::{Named, drives_below, volumes_above};
 use crate::api::{convert, wire};
+use crate::model::advice::{Advice, advise};
 use crate::model::block::{BlockDevice, Layer};
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::ids::{DriveId, VolumeId};
@@ -17,6 +18,8 @@ use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
 const MAX_WHOLE: usize = 256;
 /// Findings in one answer.
 const MAX_FINDINGS: usize = 256;
+/// Checks in one answer: each with up to `OUTPUT_KEPT` bytes a run.
+const MAX_CHECKS: usize = 16;
 /// Cleared findings of the subject.
 const MAX_CLEARED: usize = 20;
 
@@ -42,7 +45,28 @@ pub fn explain(snapshot: &Snapshot, named: &Named) -> wire::Explanation {
             .map(|it| convert::volume(snapshot, it))
             .collect(),
         findings,
+        advice: advice(snapshot, &around),
+        checks: checks(snapshot, &around),
     }
+}
+
+/// The newest of each volume, and of each device that was checked under its own name.
+fn checks(snapshot: &Snapshot, around: &Around) -> Vec<wire::Check> {
+    let of_volumes = around.volumes.iter().filter_map(|id| convert::check::newest(snapshot, |check| snapshot.is_check_of(check, id)));
+    let on_device = |name: &String| convert::check::newest(snapshot, |check| check.target.volume.is_none() && check.target.device == *name);
+    let mut found: Vec<_> = of_volumes.chain(around.devices.iter().filter_map(on_device)).collect();
+    found.sort_by(|a, b| (b.asked, &b.id).cmp(&(a.asked, &a.id)));
+    found.dedup_by(|a, b| a.id == b.id);
+    found.truncate(MAX_CHECKS);
+    found.into_iter().map(convert::check::whole).collect()
+}
+
+fn advice(snapshot: &Snapshot, around: &Around) -> Vec<wire::Advice> {
+    let drives = around.drives.iter().filter_map(|id| snapshot.drives.get(id));
+    let mut all: Vec<Advice> = drives.filter_map(|drive| advise(snapshot, drive)).collect();
+    all.sort_by(|a, b| b.action.cmp(&a.action).then_with(|| a.drive.cmp(&b.drive)));
+    all.truncate(MAX_WHOLE);
+    all.iter().map(convert::advice).collect()
 }
 
 /// What the answer is about.

@@ -1,15 +1,21 @@
-//! The gRPC server: Inventory and Admin on the main socket, Inventory alone on the agent's, reflection and grpc.health.v1.
+//! The gRPC server: Inventory, Checks and Admin on the main socket; Inventory, Storage and Volumes on the agent's; reflection and grpc.health.v1.
 //!
-//! In: the state's handle, what is known of the node, sockets that are bound. Out: answers from the newest snapshot. Nothing here waits for a
-//! device, a mount, or a slow client: each connection has its own task and its own bounds.
+//! In: the state's handle, the engine of this node's own volumes, what is known of the node, sockets that are bound. Out: answers from the newest
+//! snapshot, and what the engine says. No reading waits for a device, a mount, or a slow client: each connection has its own task and its own bounds.
 
 mod admin;
 mod answers;
+mod attachments;
+mod checks;
+pub mod cleanup;
+mod connectivity;
 mod incoming;
 mod inventory;
 mod listen;
 mod paging;
 mod share;
+mod storage;
+mod volumes;
 mod watch;
 
 use std::future::Future;
@@ -25,16 +31,24 @@ use tonic_health::server::HealthReporter;
 
 use crate::api::server::admin::AdminService;
 use crate::api::server::answers::Counted;
+use crate::api::server::checks::ChecksService;
+use crate::api::server::cleanup::{Cleaner, Cleanup};
 use crate::api::server::incoming::Incoming;
 use crate::api::server::inventory::InventoryService;
 use crate::api::server::share::Shares;
+use crate::api::server::storage::StorageService;
+use crate::api::server::volumes::VolumesService;
 use crate::api::status;
 use crate::api::wire::DESCRIPTORS;
 use crate::api::wire::admin_server::AdminServer;
+use crate::api::wire::checks_server::ChecksServer;
 use crate::api::wire::inventory_server::InventoryServer;
+use crate::api::wire::storage_server::StorageServer;
+use crate::api::wire::volumes_server::VolumesServer;
+use crate::attach::engine::Engine;
 use crate::state::handle::Handle;
 
-pub use crate::api::server::listen::{ListenError, Listener, WhoMayConnect};
+pub use crate::api::server::listen::{BoundPath, ListenError, Listener, WhoMayConnect};
 
 /// What does not change while the daemon runs.
 #[derive(Clone, Debug)]
@@ -67,6 +81,9 @@ pub struct Limits {
     pub preface: Duration,
     /// For one answer, from its headers on. Watch answers at once and then streams.
     pub request: Duration,
+    /// The same on the agent's socket, where a sample of I/O is asked for, and volumes are made and mounted: longer than the engine's patience, so that its
+    /// own answer comes first.
+    pub agent_request: Duration,
     pub keepalive_interval: Duration,
     pub keepalive_timeout: Duration,
     /// A watcher that takes no event for so long while there are some is let go.
@@ -89,6 +106,7 @@ impl Default for Limits {
             watchers_per_uid: 64,
             preface: Duration::from_secs(5),
             request: Duration::from_secs(10),
+            agent_request: Duration::from_secs(90),
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
             stalled_watcher: Duration::from_secs(60),
@@ -117,15 +135,28 @@ pub struct Server {
     /// Who may call on the agent's socket beside uid 0; changes with the configuration.
     allow_uids: signal::Receiver<Vec<u32>>,
     limits: Limits,
+    /// Who unmounts what is left over.
+    cleaner: Option<Cleaner>,
+    /// Who provides this node's own volumes, and as which CSI driver.
+    volumes: Option<(Engine, String)>,
 }
 
 impl Server {
     pub fn new(handle: Handle, node: NodeFacts, allow_uids: signal::Receiver<Vec<u32>>) -> Server {
-        Server { handle, node: Arc::new(node), allow_uids, limits: Limits::default() }
+        Server { handle, node: Arc::new(node), allow_uids, limits: Limits::default(), cleaner: None, volumes: None }
     }
 
     pub fn with_limits(self, limits: Limits) -> Server {
         Server { limits, ..self }
+    }
+
+    /// Without, ForceCleanup is refused.
+    pub fn with_cleanup(self, hands: Arc<dyn Cleanup>) -> Server {
+        Server { cleaner: Some(Cleaner::new(hands)), ..self }
+    }
+
+    pub fn with_volumes(self, engine: Engine, driver: String) -> Server {
+        Server { volumes: Some((engine, driver)), ..self }
     }
 
     /// Serves until `stop` completes, then drains for `Limits::drain` and unlinks the sockets where they are still ours.
@@ -164,7 +195,9 @@ impl Server {
         stopped: &signal::Receiver<bool>,
         cut: &signal::Receiver<bool>,
     ) -> Result<(), ServeError> {
-        let admin = AdminServer::new(AdminService::new(self.handle.clone())).max_decoding_message_size(self.limits.message);
+        let admin =
+            AdminServer::new(AdminService::new(self.handle.clone(), self.cleaner.clone())).max_decoding_message_size(self.limits.message);
+        let checks = ChecksServer::new(ChecksService::new(self.handle.clone())).max_decoding_message_size(self.limits.message);
         let v1 = tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS);
         let v1 =
             v1.register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET).build_v1().map_err(ServeError::Reflection)?;
@@ -174,10 +207,11 @@ impl Server {
             .build_v1alpha()
             .map_err(ServeError::Reflection)?;
         let router = self
-            .transport()
+            .transport(self.limits.request)
             .layer(self.counted())
             .add_service(self.inventory(stopped))
             .add_service(admin)
+            .add_service(checks)
             .add_service(tonic_health::pb::health_server::HealthServer::new(tonic_health::server::HealthService::from_health_reporter(
                 health.clone(),
             )))
@@ -188,7 +222,7 @@ impl Server {
         served.map_err(|source| ServeError::Transport { socket: socket.name(), source })
     }
 
-    /// The agent's socket: reading only, for uid 0 and the configured uids, each call checked.
+    /// The agent's socket: what the CSI shim needs, this node's own volumes among it; for uid 0 and the configured uids, each call checked.
     async fn serve_agent(
         &self,
         listener: Listener,
@@ -203,7 +237,15 @@ impl Server {
         });
         let health =
             tonic_health::pb::health_server::HealthServer::new(tonic_health::server::HealthService::from_health_reporter(health.clone()));
-        let router = self.transport().layer(gate).layer(self.counted()).add_service(self.inventory(stopped)).add_service(health);
+        let storage = StorageServer::new(StorageService::new(self.handle.clone())).max_decoding_message_size(self.limits.message);
+        let volumes = self.volumes.clone().map(|(engine, driver)| {
+            let service = VolumesService::new(engine, driver, self.handle.clone());
+            VolumesServer::new(service).max_decoding_message_size(self.limits.message)
+        });
+        let transport = self.transport(self.limits.agent_request);
+        let router =
+            transport.layer(gate).layer(self.counted()).add_service(self.inventory(stopped)).add_service(storage).add_service(health);
+        let router = router.add_optional_service(volumes);
         let (incoming, socket) = self.incoming(listener, cut);
         let served = router.serve_with_incoming_shutdown(incoming, until(stopped.clone())).await;
         served.map_err(|source| ServeError::Transport { socket: socket.name(), source })
@@ -215,9 +257,9 @@ impl Server {
         InventoryServer::new(service).max_decoding_message_size(self.limits.message).max_encoding_message_size(usize::MAX)
     }
 
-    fn transport(&self) -> tonic::transport::Server {
+    fn transport(&self, request: Duration) -> tonic::transport::Server {
         tonic::transport::Server::builder()
-            .timeout(self.limits.request)
+            .timeout(request)
             .max_concurrent_streams(self.limits.streams_per_connection)
             .http2_keepalive_interval(Some(self.limits.keepalive_interval))
             .http2_keepalive_timeout(Some(self.limits.keepalive_timeout))
@@ -248,7 +290,9 @@ impl Server {
 }
 
 async fn say(health: &HealthReporter, status: ServingStatus) {
-    for service in ["", <InventoryServer<InventoryService> as NamedService>::NAME, <AdminServer<AdminService> as NamedService>::NAME] {
+    let inventory = <InventoryServer<InventoryService> as NamedService>::NAME;
+    let (admin, checks) = (<AdminServer<AdminService> as NamedService>::NAME, <ChecksServer<ChecksService> as NamedService>::NAME);
+    for service in ["", inventory, admin, checks] {
         health.set_service_status(service, status).await;
     }
 }
@@ -267,7 +311,7 @@ fn caller(extensions: &tonic::Extensions) -> Option<u32> {
     extensions.get::<UdsConnectInfo>().and_then(uid)
 }
 
-/// Reading on the agent's socket is for uid 0 and for the uids of the configuration.
+/// The agent's socket is for uid 0 and for the uids of the configuration.
 fn may_call_agent(uid: Option<u32>, allowed: &[u32]) -> bool {
     uid.is_some_and(|uid| uid == 0 || allowed.contains(&uid))
 }

@@ -3,6 +3,9 @@
 use tonic::{Code, Status};
 
 use crate::api::resolve::ResolveError;
+use crate::attach::fault::Fault;
+use crate::model::causes::with_causes;
+use crate::model::facts::checks::Refusal;
 use crate::state::handle::CommandError;
 
 /// Longest text a request may carry where an id or a query is expected, in bytes.
@@ -55,6 +58,16 @@ pub fn stopping() -> Status {
     Status::unavailable("the daemon is shutting down")
 }
 
+/// What was asked for is well-formed and cannot be done to this thing.
+pub fn failed_precondition(what: impl Into<String>) -> Status {
+    Status::failed_precondition(what)
+}
+
+/// It cannot be told now; later it can.
+pub fn unavailable(what: impl Into<String>) -> Status {
+    Status::unavailable(what)
+}
+
 pub fn not_found(what: impl Into<String>) -> Status {
     Status::not_found(what)
 }
@@ -73,8 +86,30 @@ pub fn refused(error: CommandError) -> Status {
         CommandError::NotAcknowledged(_) => Status::failed_precondition(error.to_string()),
         // Not stored is not done: the caller may try again when the store is back.
         CommandError::NotStored(_) => Status::unavailable(error.to_string()),
+        CommandError::NoSuchCheck(_) => Status::not_found(error.to_string()),
+        CommandError::CheckRefused(Refusal::TooMany(_)) => Status::resource_exhausted(error.to_string()),
+        CommandError::CheckRefused(Refusal::Gone(_)) => Status::not_found(error.to_string()),
+        CommandError::CheckRefused(_) => Status::failed_precondition(error.to_string()),
+        CommandError::NoCounters => unavailable(error.to_string()),
         CommandError::Stopping => stopping(),
     }
+}
+
+/// What came of a wish for a volume of this node's own.
+pub fn fault(fault: Fault) -> Status {
+    let code = match &fault {
+        Fault::Invalid { .. } => Code::InvalidArgument,
+        Fault::NotFound(_) => Code::NotFound,
+        Fault::Exists(_) => Code::AlreadyExists,
+        Fault::Precondition(_) | Fault::Held(_) => Code::FailedPrecondition,
+        Fault::OutOfRange(_) => Code::OutOfRange,
+        Fault::Exhausted(_) => Code::ResourceExhausted,
+        Fault::Aborted(_) => Code::Aborted,
+        Fault::Unavailable(_) | Fault::Stuck(_) => Code::Unavailable,
+        Fault::Deadline(_) => Code::DeadlineExceeded,
+        Fault::Failed { .. } => Code::Internal,
+    };
+    Status::new(code, with_causes(&fault))
 }
 
 #[cfg(test)]
@@ -86,6 +121,14 @@ mod tests {
         let shown = echo(&"ä".repeat(1_000_000));
         assert_eq!(shown.chars().count(), ECHO + 1);
         assert_eq!(echo("a\nb"), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn what_went_while_it_was_asked_for_is_not_found() {
+        let id = crate::model::ids::VolumeId::known("fs:u");
+        assert_eq!(refused(CommandError::CheckRefused(Refusal::Gone(id))).code(), Code::NotFound);
+        let uncheckable = Refusal::NotCheckable("it is vfat".into());
+        assert_eq!(refused(CommandError::CheckRefused(uncheckable)).code(), Code::FailedPrecondition);
     }
 
     #[test]

@@ -10,9 +10,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::api::server::{ListenError, Listener, ServeError, Server, WhoMayConnect};
-use crate::app::options::Options;
+use crate::app::cleanup::Hands;
+use crate::app::options::{Options, Patience};
 use crate::app::reload::FileWatch;
-use crate::app::{chain, level, node};
+use crate::app::watchdog::Watchdog;
+use crate::app::{chain, level, metrics, node, volumes};
+use crate::attach::engine::{Engine, EngineError, Settings as VolumesSettings};
+use crate::attach::steps::WorkerSteps;
 use crate::config::{self, Config, ConfigError};
 use crate::host::helper::Program;
 use crate::host::memory;
@@ -21,10 +25,13 @@ use crate::host::worker::{Spawn, Workers};
 use crate::logging::Logging;
 use crate::model::ledger::Bounds;
 use crate::model::path::HostPath;
+use crate::model::policy::smart::SmartOverride;
 use crate::model::report::Request;
-use crate::source::context::{Context, JobWorkers, KernelLogSettings, SourceError, SourceSettings};
-use crate::source::worker::{Place, arguments};
-use crate::source::{counters, diskstats, fs_errors, hardware, kmsg, kubelet, mounts, probe};
+use crate::source::context::{
+    CheckSettings, Context, DeviceType, JobWorkers, KernelLogSettings, SmartSettings, SourceError, SourceSettings,
+};
+use crate::source::worker::{Place, arguments, freezer_arguments};
+use crate::source::{checks, counters, diskstats, fs_errors, hardware, kmsg, kubelet, mounts, probe, smart};
 use crate::state::judge::{Rules, SharedRules};
 use crate::state::lock::{self, Lock, LockError};
 use crate::state::owner::{Doors, Heartbeat, Owner};
@@ -57,12 +64,22 @@ pub enum RunError {
     Store(#[source] std::io::Error),
     #[error("the socket cannot be used")]
     Listen(#[from] ListenError),
+    #[error("metrics cannot be served on {address}: give another address, or the unit its network (docs/metrics.md)")]
+    Metrics {
+        address: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("starting the watchdog's thread")]
+    Watchdog(#[source] std::io::Error),
     #[error("listening for signals")]
     Signal(#[source] std::io::Error),
     #[error("serving clients")]
     Serve(#[from] ServeError),
     #[error("a source has ended")]
     Source(#[from] SourceError),
+    #[error("the engine of this node's own volumes has ended")]
+    Volumes(#[from] EngineError),
     #[error("the task `{0}` has ended before its time")]
     TaskEnded(&'static str),
     #[error("a task has failed")]
@@ -75,6 +92,7 @@ struct Dials {
     sources: watch::Sender<Arc<SourceSettings>>,
     notify: watch::Sender<notify::Settings>,
     allow_uids: watch::Sender<Vec<u32>>,
+    volumes: watch::Sender<Arc<VolumesSettings>>,
 }
 
 pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<(), RunError> {
@@ -88,6 +106,7 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     let lock = lock_state(&options.state_dir).await?;
     let main_socket = Listener::bind(&options.socket, WhoMayConnect::Group).await?;
     let agent_socket = Listener::bind(&options.agent_socket, WhoMayConnect::Anyone).await?;
+    let scrapes = metrics::bind(&options, &config).await?;
     let mut signals = Signals::new().map_err(RunError::Signal)?;
 
     let dials = Dials::new(&config, &options);
@@ -114,6 +133,11 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
         fs_errors: Program { program: program.clone(), args: arguments(Place::FsErrors, &root) },
         settings: dials.sources.subscribe(),
         targets: doors.targets.clone(),
+        smart_targets: doors.smart_targets.clone(),
+        checks: doors.checks.clone(),
+        checker: Program { program: program.clone(), args: arguments(Place::Check, &root) },
+        freezer: Program { program: program.clone(), args: freezer_arguments(&root, never_frozen(&options, &config)) },
+        freeze_intents: options.socket.parent().unwrap_or(Path::new("/")).join("freeze"),
         resume: doors.resume.clone(),
     };
 
@@ -122,6 +146,7 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     let owner_stop = stopping.clone();
     let mut published = doors.handle.snapshots();
     let mut owner_task = tokio::spawn(owner.run(stopped(owner_stop)));
+    let watchdog = watchdog(options.watchdog, &doors.heartbeat)?;
     spawn_sources(&mut tasks, &context);
     let notices = doors.transitions.subscribe();
     let notify_settings = dials.notify.subscribe();
@@ -129,7 +154,16 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
         notify::run(notify_settings, notices).await;
         Err(RunError::TaskEnded("notify"))
     });
-    let server = Server::new(doors.handle.clone(), facts, dials.allow_uids.subscribe());
+    let scraping = scrapes.map(|scrapes| tokio::spawn(scrapes.serve(&facts, doors.handle.snapshots(), stopped(stopping.clone()))));
+    let mut server = Server::new(doors.handle.clone(), facts, dials.allow_uids.subscribe());
+    let steps = WorkerSteps::new(&root, program.clone());
+    // In a recorded tree there is nothing that could be made or mounted.
+    if !root.is_recorded() {
+        let (engine, actor) = Engine::new(steps.clone(), dials.volumes.subscribe(), doors.reports.clone());
+        tasks.spawn(async { actor.run().await.map_err(RunError::from) });
+        server = server.with_cleanup(Arc::new(Hands { steps: steps.clone(), engine: engine.clone() }));
+        server = server.with_volumes(engine, config.csi.driver_name.clone());
+    }
     let serving_stop = stopping.clone();
     let mut serving = tokio::spawn(async move {
         // What is asked before history is read waits for it (a second at most, then the owner goes on without): an answer of nothing would
@@ -148,10 +182,13 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     };
     // Whoever supervises it may not listen any more.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    // The loop ends now; how long the end may take is told below.
+    drop(watchdog);
     stop.send_replace(true);
     tasks.abort_all();
     own.close();
     in_host_mounts.close();
+    steps.close();
     let drained = tokio::time::timeout(LAST_CALL, async {
         // Their results no longer matter: the end is decided.
         let _ = tokio::join!(
@@ -164,6 +201,11 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
                 if !owner_task.is_finished() {
                     drop((&mut owner_task).await)
                 }
+            },
+            async {
+                if let Some(scraping) = scraping {
+                    drop(scraping.await)
+                }
             }
         );
     });
@@ -172,6 +214,16 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     }
     tracing::info!(stuck_workers = *own.stuck().borrow() + *in_host_mounts.stuck().borrow(), "diskvitalsd stopped");
     ended
+}
+
+/// Not where systemd does it, which sees as much and more.
+fn watchdog(patience: Patience, heartbeat: &Heartbeat) -> Result<Option<Watchdog>, RunError> {
+    match patience {
+        Patience::For(long) if sd_notify::watchdog_enabled().is_none() => {
+            Watchdog::start(heartbeat.clone(), long).map(Some).map_err(RunError::Watchdog)
+        }
+        Patience::For(_) | Patience::Endless => Ok(None),
+    }
 }
 
 /// Absolute, since workers have another working directory.
@@ -188,6 +240,14 @@ fn own_program() -> Result<PathBuf, RunError> {
     Ok(PathBuf::from("/proc/self/exe"))
 }
 
+/// What the way back from a freeze needs of ours, beside the program itself.
+fn never_frozen<'a>(options: &'a Options, config: &'a Config) -> impl Iterator<Item = &'a Path> {
+    let tools = &config.checks.tools;
+    let tools = [&tools.e2fsck, &tools.xfs_repair, &tools.btrfs, &tools.lvm].into_iter().flatten().map(PathBuf::as_path);
+    let sockets = [options.socket.parent(), options.agent_socket.parent()].into_iter().flatten();
+    [options.state_dir.as_path(), options.kubelet_root.as_path()].into_iter().chain(sockets).chain(tools)
+}
+
 /// Another live daemon: refuse. A disk that does not answer, a predecessor that is dying, no right to write: history stays in memory and the
 /// store's thread goes on trying.
 async fn lock_state(dir: &Path) -> Result<Option<Lock>, RunError> {
@@ -202,16 +262,23 @@ async fn lock_state(dir: &Path) -> Result<Option<Lock>, RunError> {
 }
 
 fn spawn_sources(tasks: &mut JoinSet<Result<Infallible, RunError>>, context: &Context) {
-    let context = || context.clone();
-    let (a, b, c, d, e, f, g, h) = (context(), context(), context(), context(), context(), context(), context(), context());
-    tasks.spawn(async { hardware::run(a).await.map_err(RunError::from) });
-    tasks.spawn(async { mounts::run(b).await.map_err(RunError::from) });
-    tasks.spawn(async { kubelet::run(c).await.map_err(RunError::from) });
-    tasks.spawn(async { probe::run(d).await.map_err(RunError::from) });
-    tasks.spawn(async { diskstats::run(e).await.map_err(RunError::from) });
-    tasks.spawn(async { counters::run(f).await.map_err(RunError::from) });
-    tasks.spawn(async { fs_errors::run(g).await.map_err(RunError::from) });
-    tasks.spawn(async { kmsg::run(h).await.map_err(RunError::from) });
+    spawn(tasks, hardware::run(context.clone()));
+    spawn(tasks, mounts::run(context.clone()));
+    spawn(tasks, kubelet::run(context.clone()));
+    spawn(tasks, probe::run(context.clone()));
+    spawn(tasks, diskstats::run(context.clone()));
+    spawn(tasks, counters::run(context.clone()));
+    spawn(tasks, fs_errors::run(context.clone()));
+    spawn(tasks, kmsg::run(context.clone()));
+    spawn(tasks, smart::run(context.clone()));
+    spawn(tasks, checks::run(context.clone()));
+}
+
+fn spawn(
+    tasks: &mut JoinSet<Result<Infallible, RunError>>,
+    source: impl Future<Output = Result<Infallible, SourceError>> + Send + 'static,
+) {
+    tasks.spawn(async { source.await.map_err(RunError::from) });
 }
 
 async fn stopped(mut stopping: watch::Receiver<bool>) {
@@ -274,6 +341,7 @@ impl Dials {
             sources: watch::Sender::new(source_settings(config, options)),
             notify: watch::Sender::new(notify_settings(config)),
             allow_uids: watch::Sender::new(config.csi.allow_uids.clone()),
+            volumes: watch::Sender::new(Arc::new(volumes::settings(config, options))),
         }
     }
 
@@ -282,6 +350,7 @@ impl Dials {
         self.sources.send_replace(source_settings(config, options));
         self.notify.send_replace(notify_settings(config));
         self.allow_uids.send_replace(config.csi.allow_uids.clone());
+        volumes::reload(&self.volumes, config, options);
     }
 }
 
@@ -310,7 +379,32 @@ fn source_settings(config: &Config, options: &Options) -> Arc<SourceSettings> {
             path: HostPath::from(config.kernel_log.path.as_path()),
             admit: config.drives.admit.clone(),
         },
+        smart: smart_settings(&config.smart),
+        checks: CheckSettings {
+            at_once: config.checks.at_once as usize,
+            max_io_pressure: config.checks.max_io_pressure,
+            tools: config.checks.tools.clone(),
+        },
     })
+}
+
+fn smart_settings(smart: &config::Smart) -> SmartSettings {
+    let typed = |given: &SmartOverride| {
+        let SmartOverride { model, serial, device_type, .. } = given.clone();
+        device_type.map(|device_type| DeviceType { model, serial, device_type })
+    };
+    SmartSettings {
+        enabled: smart.enabled,
+        command: smart.command.clone(),
+        interval: smart.interval,
+        suspect_interval: smart.suspect_interval,
+        shortest_interval: smart.shortest_interval,
+        slow_interval: smart.slow_interval,
+        timeout: smart.timeout,
+        at_once: smart.at_once as usize,
+        nvme_events: smart.nvme_events,
+        device_types: smart.overrides.iter().filter_map(typed).collect(),
+    }
 }
 
 fn notify_settings(config: &Config) -> notify::Settings {
@@ -349,4 +443,12 @@ async fn tell_systemd(handle: handle::Handle, heartbeat: Heartbeat) -> Result<In
 /// Without systemd there is no socket, and that is fine; with it, a lost message is repeated soon or means a restart.
 fn tell(state: &[sd_notify::NotifyState<'_>]) {
     let _ = sd_notify::notify(state);
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sources_and_the_configuration_mean_the_same_smartctl() {
+        assert_eq!(crate::config::DEFAULT_SMARTCTL, crate::source::context::USUAL_SMARTCTL);
+    }
 }

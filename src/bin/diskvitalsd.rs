@@ -1,4 +1,4 @@
-//! The daemon: arguments, then either a worker's loop or the daemon itself.
+//! The daemon: arguments, then either a worker's loop (what is looked at, what is done) or the daemon itself.
 
 use std::process::ExitCode;
 
@@ -8,8 +8,10 @@ use diskvitals::app::options::Options;
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
-    if args.nth(1).is_some_and(|mode| mode == "worker") {
-        return diskvitals::source::worker::main(args);
+    match args.nth(1) {
+        Some(mode) if mode == "worker" => return diskvitals::source::worker::main(args),
+        Some(mode) if mode == "step" => return diskvitals::attach::worker::main(args),
+        _ => {}
     }
     app::main(Options::parse())
 }

@@ -1,11 +1,17 @@
 //! What can be said on the command line. Help texts, completions and man pages come from here.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Parser, Subcommand, ValueEnum};
 
 use crate::api::client::DEFAULT_SOCKET;
+use crate::api::wire;
+use crate::model::check::Filesystem;
+use crate::model::check::Mode;
+use crate::model::reason::Reason;
 
 const LONG: &str = "Asks diskvitalsd, the daemon of this node, how its drives, filesystems and volumes are, why, and since when.
 
@@ -37,6 +43,92 @@ pub enum Output {
     Json,
 }
 
+/// How much of itself a drive tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TestKind {
+    /// A sample: minutes
+    Short,
+    /// The whole medium: hours
+    Long,
+}
+
+impl TestKind {
+    pub fn wire(self) -> wire::SelfTestKind {
+        match self {
+            TestKind::Short => wire::SelfTestKind::Short,
+            TestKind::Long => wire::SelfTestKind::Long,
+        }
+    }
+}
+
+const CHECK: &str = "Checks a filesystem without writing to it: ext2 to ext4, XFS and btrfs.
+
+What is not mounted, or mounted read-only, is told by one run of its checker. What is in use moves under the checker: a live XFS cannot be told at all \
+unless it is clean, a live ext4 can only be suspected. With --freeze, where the policy ([checks] freeze) allows it, writers are held for the length of a run \
+(5 s at most by default), and what two such runs show is so. Interrupting this command cancels the check, and thaws.
+
+Exit status: 0 clean, 1 suspected or corrupted, 2 wrong usage, 3 inconclusive or failed, or it could not be \
+begun or followed, 130 interrupted.";
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct CheckArgs {
+    /// A volume, mount point or device in any form
+    #[arg(value_name = "VOLUME|MOUNTPOINT|DEVICE", required_unless_present_any = ["image", "cancel"])]
+    pub target: Option<String>,
+    /// A file that holds a filesystem; no daemon is needed, and the file is never changed
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "freeze", "snapshot", "no_wait", "runs", "force", "cancel", "filesystem"])]
+    pub image: Option<PathBuf>,
+    /// The daemon's configuration, whose [checks] limits and tools apply to the image instead of the defaults
+    #[arg(long, value_name = "FILE", requires = "image")]
+    pub config: Option<PathBuf>,
+    /// Live runs, of which all must show the same: 3 to 20
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(3..=20))]
+    pub runs: Option<u32>,
+    /// Hold the writers for runs that must be told from what moves
+    #[arg(long)]
+    pub freeze: bool,
+    /// Check a snapshot of the logical volume (LVM)
+    #[arg(long)]
+    pub snapshot: bool,
+    /// Also on a drive that is failing or stalled
+    #[arg(long)]
+    pub force: bool,
+    /// What is on the device, where the node does not know
+    #[arg(long, value_enum)]
+    pub filesystem: Option<FilesystemKind>,
+    /// Return as soon as it is queued
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Cancel this check
+    #[arg(long, value_name = "CHECK", conflicts_with_all = ["target", "freeze", "snapshot", "no_wait", "runs", "force", "filesystem"])]
+    pub cancel: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FilesystemKind {
+    /// ext2 and ext3 too
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl FilesystemKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            FilesystemKind::Ext4 => "ext4",
+            FilesystemKind::Xfs => "xfs",
+            FilesystemKind::Btrfs => "btrfs",
+        }
+    }
+}
+
+const SELF_TEST: &str = "Has a drive test itself and waits for the end.
+
+The drive works on meanwhile, somewhat slower. The test goes on in the drive when this program is interrupted; how it ended is in \
+`diskvitals drive ID`.
+
+Exit status: 0 passed (with --no-wait: begun), 1 failed, refused or ended without a result, 2 wrong usage, 130 interrupted.";
+
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// One screen: the node, and what is wrong, worst first
@@ -54,11 +146,31 @@ pub enum Command {
     Drive {
         #[arg(value_name = "ID")]
         id: String,
+        /// How the values that decide over its health have moved: a line each
+        #[arg(long, conflicts_with = "attributes")]
+        history: bool,
+        /// Its SMART attributes as its maker counts them (ATA)
+        #[arg(long)]
+        attributes: bool,
+    },
+    /// Have a drive test itself and wait for the end (root)
+    #[command(long_about = SELF_TEST)]
+    SelfTest {
+        #[arg(value_name = "DRIVE")]
+        drive: String,
+        #[arg(value_enum)]
+        kind: TestKind,
+        /// Return as soon as the drive has begun
+        #[arg(long)]
+        no_wait: bool,
     },
     /// All volumes, or one in full
     Volumes {
         #[arg(value_name = "ID", hide = true)]
         id: Option<String>,
+        /// Where CSI volumes are still staged or published although nobody uses them there
+        #[arg(long, conflicts_with = "id")]
+        stale: bool,
     },
     /// One volume in full
     Volume {
@@ -91,13 +203,38 @@ pub enum Command {
         #[arg(value_name = "FINDING")]
         finding: String,
     },
+    /// Check the filesystem of a volume, mount point, device or image (root, except for images of one's own)
+    #[command(long_about = CHECK)]
+    Check(CheckArgs),
+    /// All checks, newest first; those of one volume or device; or one check in full
+    Checks {
+        #[arg(value_name = "CHECK|ID")]
+        what: Option<String>,
+    },
     /// Look again now: at everything, or at one thing (root)
     Refresh {
         #[arg(value_name = "ID")]
         id: Option<String>,
     },
-    /// The table of reasons: what each means and what to do
-    Reasons,
+    /// Take away what is left mounted of a CSI volume whose pods are gone (root); without --yes only say what would be done
+    #[command(long_about = CLEANUP)]
+    Cleanup {
+        /// The volume in any form, or the path of one place where it is left
+        #[arg(value_name = "VOLUME")]
+        volume: String,
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        /// Unmount lazily, where a device that does not answer lets no other way
+        #[arg(long)]
+        lazy: bool,
+    },
+    /// The table of reasons, or one of them: what it means, also for the data, what to do, and when it is over
+    Reasons {
+        /// As findings, metrics and Kubernetes name it
+        #[arg(value_name = "REASON", value_parser = ReasonNames, hide_possible_values = true)]
+        reason: Option<String>,
+    },
     /// Read files without a daemon: a support bundle, a dead machine's log
     Analyze {
         #[command(subcommand)]
@@ -117,12 +254,81 @@ pub enum Command {
     Version,
 }
 
+const CLEANUP: &str = "Takes away what is left mounted of a CSI volume whose pods are gone: containers' folders, pods' mounts, the staging mount, and the empty \
+folders beneath them below the kubelet's folder; of a volume that this node provides also its loop device.
+
+Without --yes nothing is done: the steps are printed. It is refused while a pod has a record of the volume or a folder of logs, while a process holds a \
+mount, and where either cannot be told. `diskvitals volumes --stale` lists what is left over.
+
+With --lazy mounts are taken out of the tree at once, and what they used is freed when it answers again (umount -l): the way for a device that hangs.
+
+Exit status: 0 done, or printed; 1 refused, or a step failed; 2 wrong usage.";
+
 const KERNEL_LOG: &str = "What a kernel log says of drives and filesystems: one line of JSON a file with -o json.
 
 Reads whatever form the log has: dmesg with any of its options, journalctl (short, short-iso, short-precise, cat, json, export), syslog, \
 /dev/kmsg as it is; gzip too. A file may hold several boots. What programs wrote is passed over. The rules are those of the daemon.
 
 Exit status: 0 all files were read, whatever they say; 1 one could not be read; 2 wrong usage.";
+
+const SMART: &str = "What smartctl's JSON says of a drive: one line of JSON a file with -o json.
+
+Reads what smartctl -j (--json) of version 7.0 or newer wrote, best with -x: smartctl -j -x /dev/sda > sda.json; gzip too. The rules and their \
+limits are those of the daemon; a single answer has no history, so that only levels are judged and no growth.
+
+The health is unknown where the drive slept, has no SMART or could not be asked; then it says why.
+
+Exit status: 0 all files were read, whatever they say; 1 one could not be read or is not smartctl's JSON of a drive; 2 wrong usage.";
+
+const FSCK: &str = "What the recorded output of a filesystem's checker says: one line of JSON for all files with -o json.
+
+Each file is what one run of `e2fsck -fn`, `xfs_repair -n` or `btrfs check --readonly` wrote, standard output and standard error together; gzip \
+too. All files are runs on the same filesystem, held in the same way (--mode). Ballots and verdict are the daemon's: the exit status alone proves \
+nothing, live runs are votes, and frozen runs are taken to be at least 60 s apart, since files do not tell when they were made.
+
+Without --exit-status it is inferred from what was found; give it where it is known: a checker that fails often leaves no words.
+
+Exit status: 0 all files were read, whatever they say; 1 one could not be read; 2 wrong usage.";
+
+/// How the filesystem was while the checker read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CheckMode {
+    /// Not mounted, or an image
+    Unmounted,
+    /// Mounted, and nobody could write
+    ReadOnly,
+    /// Mounted and writable
+    Live,
+    /// Mounted, with all writers held (fsfreeze)
+    Frozen,
+}
+
+impl CheckMode {
+    pub fn model(self) -> Mode {
+        match self {
+            CheckMode::Unmounted => Mode::Unmounted,
+            CheckMode::ReadOnly => Mode::ReadOnly,
+            CheckMode::Live => Mode::Live,
+            CheckMode::Frozen => Mode::Frozen,
+        }
+    }
+}
+
+/// For completion: a daemon that is newer may know others, so that none is refused here.
+#[derive(Clone)]
+struct ReasonNames;
+
+impl TypedValueParser for ReasonNames {
+    type Value = String;
+
+    fn parse_ref(&self, command: &clap::Command, argument: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(Reason::ALL.iter().map(|reason| PossibleValue::new(reason.name()))))
+    }
+}
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum Analyze {
@@ -133,6 +339,36 @@ pub enum Analyze {
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
     },
+    /// What smartctl's JSON says of a drive
+    #[command(long_about = SMART)]
+    Smart {
+        /// Files; `-` or none: standard input
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// The daemon's configuration, whose [smart] limits apply instead of the defaults
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// What the recorded output of a filesystem's checker says
+    #[command(long_about = FSCK)]
+    Fsck {
+        /// xfs, ext4 (ext2, ext3) or btrfs
+        #[arg(long, value_parser = filesystem)]
+        filesystem: Filesystem,
+        /// How it was held while the checker read it
+        #[arg(long, value_enum)]
+        mode: CheckMode,
+        /// How the checker ended: once for each file in their order, or once for all; above 128 a signal, as a shell tells it
+        #[arg(long = "exit-status", value_name = "N", allow_negative_numbers = true)]
+        exit_status: Vec<i32>,
+        /// Files, one for each run; `-` or none: standard input
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+}
+
+fn filesystem(name: &str) -> Result<Filesystem, String> {
+    Filesystem::of(name).ok_or_else(|| "give xfs, ext4 or btrfs".to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -1,7 +1,7 @@
 //! One function a command: ask, then render. What is printed goes to standard output in one piece, except for `watch`.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use jiff::tz::TimeZone;
@@ -10,11 +10,16 @@ use prost_reflect::prost::Message;
 use crate::analyze;
 use crate::analyze::Source;
 use crate::analyze::answer::Unreadable;
+use crate::analyze::smart::Health;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
-use crate::cli::args::{Analyze, Args, Command, Output};
+use crate::cli::args::TestKind;
+use crate::cli::args::{Analyze, Args, CheckArgs, Command, Output};
+use crate::cli::check_image::ImageError;
 use crate::cli::screen::Screen;
-use crate::cli::{json, offline, render};
+use crate::cli::self_test::{self, Progress, SelfTest};
+use crate::cli::{check, complain, json, offline, render};
+use crate::model::reason::NotAReason;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -28,14 +33,54 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    #[error("waiting for an interrupt")]
+    Signal(#[source] io::Error),
+    #[error(transparent)]
+    Image(ImageError),
+    #[error(transparent)]
+    Config(crate::config::ConfigError),
     #[error("making JSON of the answer")]
     Json(#[source] json::JsonError),
     #[error("diskvitalsd at {} has ended the watch: {why}", socket.display())]
     WatchEnded { socket: PathBuf, why: String },
 }
 
+/// What only reads is asked once more where the connection breaks: the daemon may have been started anew just then. Nothing has been shown before its answers
+/// are complete.
 pub async fn run(args: Args) -> Result<ExitCode, Error> {
-    let out = Out { screen: screen(&args), json: args.output == Output::Json };
+    match once(&args).await {
+        Err(Error::Client(ClientError::Broken { .. })) if only_reads(&args.command) => once(&args).await,
+        ended => ended,
+    }
+}
+
+fn only_reads(command: &Command) -> bool {
+    match command {
+        Command::Status { .. }
+        | Command::Drives { .. }
+        | Command::Drive { .. }
+        | Command::Volumes { .. }
+        | Command::Volume { .. }
+        | Command::Findings { .. }
+        | Command::Explain { .. }
+        | Command::Checks { .. }
+        | Command::Reasons { .. }
+        | Command::Version => true,
+        Command::SelfTest { .. }
+        | Command::Cleanup { .. }
+        | Command::Watch
+        | Command::Ack { .. }
+        | Command::Unack { .. }
+        | Command::Check(_)
+        | Command::Refresh { .. }
+        | Command::Analyze { .. }
+        | Command::Completions { .. }
+        | Command::Man { .. } => false,
+    }
+}
+
+async fn once(args: &Args) -> Result<ExitCode, Error> {
+    let out = Out { screen: screen(args), json: args.output == Output::Json };
     let connect = || async { Client::connect(&args.socket, args.timeout).await.map_err(Error::Client) };
     match &args.command {
         Command::Status { exit_code } => return status(&out, &connect().await?, *exit_code).await,
@@ -43,15 +88,29 @@ pub async fn run(args: Args) -> Result<ExitCode, Error> {
             let answer = connect().await?.drives().await.map_err(Error::Client)?;
             out.show("ListDrivesResponse", &answer, || render::drives::table(&answer.drives, &out.screen))?;
         }
-        Command::Drives { id: Some(id) } | Command::Drive { id } => {
+        Command::Drives { id: Some(id) } | Command::Drive { id, history: false, attributes: false } => {
             let answer = connect().await?.drive(id).await.map_err(Error::Client)?;
             out.show("Drive", &answer, || render::drives::one(&answer, &out.screen))?;
         }
-        Command::Volumes { id: None } => {
+        Command::Drive { id, history: true, .. } => {
+            let answer = connect().await?.smart_history(id).await.map_err(Error::Client)?;
+            out.show("SmartHistory", &answer, || render::smart::history::text(&answer, &out.screen))?;
+        }
+        Command::Drive { id, attributes: true, .. } => {
+            let answer = connect().await?.drive(id).await.map_err(Error::Client)?;
+            out.show("Drive", &answer, || render::smart::attributes(&answer, &out.screen))?;
+        }
+        Command::SelfTest { drive, kind, no_wait } => return self_test(&out, &connect().await?, drive, *kind, *no_wait).await,
+        Command::Volumes { stale: true, .. } => {
+            let answer = connect().await?.attachments("", "", true).await.map_err(Error::Client)?;
+            out.show("ListAttachmentsResponse", &answer, || render::attachments::table(&answer.attachments, &out.screen))?;
+        }
+        Command::Cleanup { volume, yes, lazy } => return clean_up(&out, &connect().await?, volume, *yes, *lazy).await,
+        Command::Volumes { id: None, .. } => {
             let answer = connect().await?.volumes().await.map_err(Error::Client)?;
             out.show("ListVolumesResponse", &answer, || render::volumes::table(&answer.volumes, &out.screen))?;
         }
-        Command::Volumes { id: Some(id) } | Command::Volume { id } => {
+        Command::Volumes { id: Some(id), .. } | Command::Volume { id } => {
             let answer = connect().await?.volume(id).await.map_err(Error::Client)?;
             out.show("Volume", &answer, || render::volumes::one(&answer, &out.screen))?;
         }
@@ -63,7 +122,7 @@ pub async fn run(args: Args) -> Result<ExitCode, Error> {
             let answer = connect().await?.explain(id).await.map_err(Error::Client)?;
             out.show("Explanation", &answer, || render::explain::tree(&answer, &out.screen))?;
         }
-        Command::Watch => watch(&out, &connect().await?, &args).await?,
+        Command::Watch => watch(&out, &connect().await?, args).await?,
         Command::Ack { finding, note } => {
             let answer = connect().await?.acknowledge(finding, note).await.map_err(Error::Client)?;
             out.show("Finding", &answer, || render::findings::one(&answer, &out.screen))?;
@@ -72,22 +131,25 @@ pub async fn run(args: Args) -> Result<ExitCode, Error> {
             let answer = connect().await?.unacknowledge(finding).await.map_err(Error::Client)?;
             out.show("Finding", &answer, || render::findings::one(&answer, &out.screen))?;
         }
+        Command::Check(check) => {
+            return self::check(&out, connect, check).await.or_else(|error| match error {
+                Error::Output(error) => Err(Error::Output(error)),
+                error => {
+                    complain(&super::chain(&error));
+                    Ok(ExitCode::from(check::PREVENTED))
+                }
+            });
+        }
+        Command::Checks { what } => check::list(&out, &connect().await?, what.as_deref()).await?,
         Command::Refresh { id } => {
             let answer = connect().await?.refresh(id.as_deref().unwrap_or_default()).await.map_err(Error::Client)?;
             out.show("RefreshResponse", &answer, || format!("asked to look again: {}\n", answer.asked.join(", ")))?;
         }
-        Command::Reasons => {
-            // The daemon's own table where there is one: it may be newer than this program.
-            let answer = match Client::connect(&args.socket, args.timeout).await {
-                Ok(client) => client.reasons().await.map_err(Error::Client)?,
-                Err(_) => offline::reasons(),
-            };
-            out.show("ListReasonsResponse", &answer, || render::findings::reasons(&answer.reasons, &out.screen))?;
-        }
-        Command::Analyze { what: Analyze::KernelLog { files } } => return kernel_log(&out, files),
+        Command::Reasons { reason } => return reasons(&out, args, reason.as_deref()).await,
+        Command::Analyze { what } => return analyze(&out, what),
         Command::Completions { shell } => write(&offline::completions(*shell))?,
         Command::Man { dir } => offline::man(dir).map_err(|source| Error::Man { dir: dir.clone(), source })?,
-        Command::Version => version(&out, &args).await?,
+        Command::Version => version(&out, args).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -100,6 +162,24 @@ async fn status(out: &Out, client: &Client, exit_code: bool) -> Result<ExitCode,
     let picture = render::status::Picture { node: &node, drives: &drives, volumes: &volumes, findings: &findings };
     out.show("Node", &node, || render::status::screen(&picture, &out.screen))?;
     Ok(if exit_code { ExitCode::from(render::status::verdict(&picture).exit_code()) } else { ExitCode::SUCCESS })
+}
+
+async fn reasons(out: &Out, args: &Args, wanted: Option<&str>) -> Result<ExitCode, Error> {
+    // The daemon's own table where there is one: it may be newer than this program.
+    let answer = match Client::connect(&args.socket, args.timeout).await {
+        Ok(client) => client.reasons().await.map_err(Error::Client)?,
+        Err(_) => crate::api::convert::reasons::all(),
+    };
+    let Some(wanted) = wanted else {
+        out.show("ListReasonsResponse", &answer, || render::reasons::all(&answer.reasons, &out.screen))?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let Some(reason) = answer.reasons.iter().find(|reason| reason.name.eq_ignore_ascii_case(wanted)) else {
+        complain(&NotAReason(wanted.to_owned()).to_string());
+        return Ok(ExitCode::from(2));
+    };
+    out.show("ReasonText", reason, || render::reasons::one(reason, &out.screen))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn watch(out: &Out, client: &Client, args: &Args) -> Result<(), Error> {
@@ -121,18 +201,105 @@ async fn watch(out: &Out, client: &Client, args: &Args) -> Result<(), Error> {
     }
 }
 
+async fn check<F>(out: &Out, connect: impl FnOnce() -> F, args: &CheckArgs) -> Result<ExitCode, Error>
+where
+    F: Future<Output = Result<Client, Error>>,
+{
+    match (&args.target, &args.cancel) {
+        (Some(target), _) => check::run(out, &connect().await?, args, target).await,
+        (None, Some(id)) => {
+            let answer = connect().await?.cancel_check(id).await.map_err(Error::Client)?;
+            out.show("Check", &answer, || format!("check {} is being cancelled\n", answer.id))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        // clap asks for one of the three.
+        (None, None) => check::image(out, args.image.as_deref().unwrap_or(Path::new("-")), args.config.as_deref()).await,
+    }
+}
+
+async fn clean_up(out: &Out, client: &Client, volume: &str, yes: bool, lazy: bool) -> Result<ExitCode, Error> {
+    let answer = client.clean_up(volume, yes, lazy).await.map_err(Error::Client)?;
+    out.show("ForceCleanupResponse", &answer, || render::attachments::cleanup(&answer, volume, yes, &out.screen))?;
+    let all_done = answer.steps.iter().all(|step| step.state() == wire::cleanup_step::State::Done);
+    Ok(if yes && !all_done { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Starts one and follows it to its end; the drive goes on when nobody does.
+async fn self_test(out: &Out, client: &Client, drive: &str, kind: TestKind, no_wait: bool) -> Result<ExitCode, Error> {
+    let before = client.drive(drive).await.map_err(Error::Client)?;
+    let mut test = SelfTest::new(&before, kind);
+    let started = client.start_self_test(drive, kind.wire()).await.map_err(Error::Client)?;
+    let mut told = None;
+    loop {
+        let now = client.drive(&started.drive_id).await.map_err(Error::Client)?;
+        let progress = test.look(&now, tokio::time::Instant::now().duration_since(test.begun));
+        if !out.json && told.as_ref() != Some(&progress) {
+            let first = !told.as_ref().is_some_and(Progress::is_taken);
+            write(render::smart::self_test::line(&progress, first, kind, &now).as_bytes())?;
+        }
+        let over = progress.is_over() || no_wait && progress.is_taken();
+        if over && out.json {
+            out.show("SelfTests", &now.smart.and_then(|smart| smart.self_tests).unwrap_or_default(), String::new)?;
+        }
+        if over {
+            return Ok(if progress.is_bad() { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+        }
+        told = Some(progress);
+        tokio::select! {
+            () = tokio::time::sleep(self_test::LOOK_EVERY) => {}
+            signal = tokio::signal::ctrl_c() => {
+                signal.map_err(Error::Signal)?;
+                complain(&format!("the drive goes on with the test; `diskvitals drive {drive}` tells how it ends"));
+                return Ok(ExitCode::from(130));
+            }
+        }
+        if test.is_due() {
+            client.refresh(&started.drive_id).await.map_err(Error::Client)?;
+        }
+    }
+}
+
+fn analyze(out: &Out, what: &Analyze) -> Result<ExitCode, Error> {
+    match what {
+        Analyze::KernelLog { files } => each(out, files, None, analyze::kernel_log, render::kernel_log::text),
+        Analyze::Smart { files, config } => {
+            let policy = offline::policy(config.as_deref()).map_err(Error::Config)?.smart;
+            each(out, files, Some(Health::Unknown), |source| analyze::smart(source, &policy), render::smart::file::text)
+        }
+        Analyze::Fsck { filesystem, mode, exit_status, files } => {
+            let answer = match analyze::fsck(*filesystem, mode.model(), exit_status, &sources(files)) {
+                Ok(answer) => answer,
+                Err(error) => {
+                    complain(&error.to_string());
+                    return Ok(ExitCode::from(2));
+                }
+            };
+            if out.json {
+                line(&answer)?;
+            } else {
+                write(render::fsck::text(&answer, &out.screen).as_bytes())?;
+            }
+            Ok(if answer.unreadable.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+    }
+}
+
 /// One answer a file, in their order, each printed when it is there.
-fn kernel_log(out: &Out, files: &[PathBuf]) -> Result<ExitCode, Error> {
-    let named = |path: &PathBuf| if path.as_os_str() == "-" { Source::StandardInput } else { Source::File(path.clone()) };
-    let sources = if files.is_empty() { vec![Source::StandardInput] } else { files.iter().map(named).collect() };
+fn each<T: serde::Serialize, E: std::fmt::Display>(
+    out: &Out,
+    files: &[PathBuf],
+    health: Option<Health>,
+    read: impl Fn(&Source) -> Result<T, E>,
+    text: impl Fn(&T, &Screen) -> String,
+) -> Result<ExitCode, Error> {
     let mut code = ExitCode::SUCCESS;
-    for source in sources {
-        match analyze::kernel_log(&source) {
+    for source in sources(files) {
+        match read(&source) {
             Ok(answer) if out.json => line(&answer)?,
-            Ok(answer) => write(render::kernel_log::text(&answer, &out.screen).as_bytes())?,
+            Ok(answer) => write(text(&answer, &out.screen).as_bytes())?,
             Err(error) => {
                 code = ExitCode::FAILURE;
-                let answer = Unreadable { file: source.name(), error: error.to_string() };
+                let answer = Unreadable { file: source.name(), error: error.to_string(), health };
                 if out.json {
                     line(&answer)?;
                 } else {
@@ -142,6 +309,12 @@ fn kernel_log(out: &Out, files: &[PathBuf]) -> Result<ExitCode, Error> {
         }
     }
     Ok(code)
+}
+
+/// `-` or none: standard input.
+fn sources(files: &[PathBuf]) -> Vec<Source> {
+    let named = |path: &PathBuf| if path.as_os_str() == "-" { Source::StandardInput } else { Source::File(path.clone()) };
+    if files.is_empty() { vec![Source::StandardInput] } else { files.iter().map(named).collect() }
 }
 
 /// One value a line.
@@ -168,13 +341,13 @@ async fn version(out: &Out, args: &Args) -> Result<(), Error> {
     write(text.as_bytes())
 }
 
-struct Out {
-    screen: Screen,
-    json: bool,
+pub struct Out {
+    pub screen: Screen,
+    pub json: bool,
 }
 
 impl Out {
-    fn show(&self, message: &str, answer: &impl Message, text: impl FnOnce() -> String) -> Result<(), Error> {
+    pub fn show(&self, message: &str, answer: &impl Message, text: impl FnOnce() -> String) -> Result<(), Error> {
         if self.json {
             let mut text = json::pretty(message, answer).map_err(Error::Json)?;
             text.push('\n');
@@ -185,7 +358,7 @@ impl Out {
     }
 }
 
-fn write(bytes: &[u8]) -> Result<(), Error> {
+pub fn write(bytes: &[u8]) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(Error::Output)
 }

@@ -1,28 +1,14 @@
-//! What needs no daemon: the table of reasons, completions, man pages.
+//! What needs no daemon: completions, man pages, the limits that a configuration sets.
 
 use std::io;
 use std::path::Path;
 
 use clap::CommandFactory;
 
-use crate::api::wire;
 use crate::cli::args::Args;
-use crate::model::reason::{About, Reason};
-
-pub fn reasons() -> wire::ListReasonsResponse {
-    let text = |reason: &Reason| wire::ReasonText {
-        name: reason.name().to_owned(),
-        about: match reason.about() {
-            About::Drive => "drive",
-            About::Volume => "volume",
-            About::Both => "drive, volume",
-        }
-        .to_owned(),
-        meaning: reason.meaning().to_owned(),
-        action: reason.action().to_owned(),
-    };
-    wire::ListReasonsResponse { reasons: Reason::ALL.iter().map(text).collect() }
-}
+use crate::config;
+use crate::config::ConfigError;
+use crate::model::policy::Policy;
 
 pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
     let mut text = Vec::new();
@@ -34,4 +20,9 @@ pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
 pub fn man(dir: &Path) -> io::Result<()> {
     std::fs::create_dir_all(dir)?;
     clap_mangen::generate_to(Args::command(), dir)
+}
+
+/// Of the daemon's configuration; the defaults where none is named.
+pub fn policy(file: Option<&Path>) -> Result<Policy, ConfigError> {
+    file.map_or_else(|| Ok(Policy::default()), |file| Ok(config::load(Some(file))?.policy()))
 }

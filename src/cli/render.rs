@@ -1,10 +1,15 @@
 //! Answers as text for people. Each function is pure: wire messages and a `Screen` in, text out.
 
+pub mod attachments;
+pub mod checks;
 pub mod drives;
 pub mod errors;
 pub mod explain;
 pub mod findings;
+pub mod fsck;
 pub mod kernel_log;
+pub mod reasons;
+pub mod smart;
 pub mod status;
 pub mod volumes;
 pub mod watch;

@@ -110,7 +110,11 @@ pub fn severity(finding: &wire::Finding) -> (&'static str, Tone) {
     if finding.acknowledged.is_some() {
         return ("acked", Tone::Faint);
     }
-    match finding.severity() {
+    severity_word(finding.severity())
+}
+
+pub fn severity_word(severity: wire::Severity) -> (&'static str, Tone) {
+    match severity {
         wire::Severity::Bad => ("BAD", Tone::Critical),
         wire::Severity::Suspect => ("SUSPECT", Tone::Warning),
         wire::Severity::Info => ("info", Tone::Plain),

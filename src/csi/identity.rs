@@ -1,10 +1,13 @@
-//! CSI's Identity: name and version, no capabilities yet, and whether the daemon has ever been reached. Answers from memory.
+//! CSI's Identity: name, version, what the driver can do as a whole, and whether the daemon has ever been reached. Answers from memory.
 
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use crate::csi::wire;
 use crate::csi::wire::identity_server::Identity;
+use crate::csi::wire::plugin_capability::service::Type as Service;
+use crate::csi::wire::plugin_capability::volume_expansion::Type as Expansion;
+use crate::csi::wire::plugin_capability::{self, Type};
 
 pub struct IdentityService {
     driver_name: String,
@@ -28,12 +31,16 @@ impl Identity for IdentityService {
         }))
     }
 
-    /// None: there is no controller service, and volumes are not ours to place or to grow.
+    /// A controller service; volumes that can be reached from one node only, and that grow while they are in use.
     async fn get_plugin_capabilities(
         &self,
         _: Request<wire::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<wire::GetPluginCapabilitiesResponse>, Status> {
-        Ok(Response::new(wire::GetPluginCapabilitiesResponse::default()))
+        let service = |service: Service| Type::Service(plugin_capability::Service { r#type: service.into() });
+        let grows = Type::VolumeExpansion(plugin_capability::VolumeExpansion { r#type: Expansion::Online.into() });
+        let all = [service(Service::ControllerService), service(Service::VolumeAccessibilityConstraints), grows];
+        let capabilities = all.into_iter().map(|one| wire::PluginCapability { r#type: Some(one) }).collect();
+        Ok(Response::new(wire::GetPluginCapabilitiesResponse { capabilities }))
     }
 
     async fn probe(&self, _: Request<wire::ProbeRequest>) -> Result<Response<wire::ProbeResponse>, Status> {

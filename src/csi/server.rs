@@ -1,6 +1,6 @@
-//! The shim's own socket: bound where only a dead process's socket may be in the way, served, drained, removed.
+//! The sockets that the shim serves: bound where only a dead process's socket may be in the way, served, drained, removed.
 //!
-//! In: a path, a service, the wish to stop. Rules in unix(7).
+//! In: a path, services, the wish to stop. Knows nothing of what is served. Rules in unix(7).
 
 use std::future::Future;
 use std::io;
@@ -16,19 +16,21 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::time::Sleep;
 use tokio_stream::Stream;
+use tonic::service::Routes;
 
-use crate::csi::identity::IdentityService;
-use crate::csi::wire::identity_server::IdentityServer;
+use crate::csi::authority::LenientAuthority;
 
-/// Owner and group: the kubelet and the sidecars are root or share the pod's group.
-const MODE: u32 = 0o660;
+/// A socket's mode, owner and group: the kubelet and the sidecars are root or share the pod's group.
+pub const FOR_GROUP: u32 = 0o660;
+/// A socket's mode, its owner only: as node-driver-registrar makes it (umask 0077).
+pub const FOR_OWNER: u32 = 0o600;
 /// How long calls may take to finish at the end. The rest of the promised five seconds is for the end itself.
 const DRAIN: Duration = Duration::from_secs(4);
-/// For one answer.
-const REQUEST: Duration = Duration::from_secs(10);
+/// For one answer, unless the service has reasons of its own.
+pub const REQUEST: Duration = Duration::from_secs(10);
 const STREAMS_PER_CONNECTION: u32 = 64;
-/// Largest request, in bytes.
-const MESSAGE: usize = 4 << 20;
+/// Largest request, in bytes; each service is told.
+pub const MESSAGE: usize = 16 << 20;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after accept(2) failed, for want of descriptors or memory: trying at once would only burn time.
@@ -36,9 +38,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    #[error("another process listens on {}: stop it first, or give another --endpoint", .0.display())]
+    #[error("another process listens on {}: stop it first, or give another path", .0.display())]
     InUse(PathBuf),
-    #[error("{} exists and is no socket: remove it, or give another --endpoint", .0.display())]
+    #[error("{} exists and is no socket: remove it, or give another path", .0.display())]
     NotASocket(PathBuf),
     #[error("{operation} {}", path.display())]
     Io {
@@ -62,16 +64,33 @@ pub struct ServeError {
 
 /// Removes the socket at its end, unless a successor has put its own in the place.
 #[derive(Debug)]
-struct BoundPath {
+struct BoundPath(Place);
+
+/// Where a socket is, and which one.
+#[derive(Clone, Debug)]
+pub struct Place {
     path: PathBuf,
     identity: (u64, u64),
 }
 
+impl Place {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Our socket has still its name, so that somebody can find it.
+    pub fn is_ours(&self) -> bool {
+        std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
+    }
+}
+
 impl Drop for BoundPath {
     fn drop(&mut self) {
-        let ours = std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
-        if ours && let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(socket = %self.path.display(), %error, "the socket could not be removed; the next start replaces it");
+        let Place { path, .. } = &self.0;
+        if self.0.is_ours()
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::warn!(socket = %path.display(), %error, "the socket could not be removed; the next start replaces it");
         }
     }
 }
@@ -84,19 +103,28 @@ pub struct Listener {
 
 impl Listener {
     /// Must be called within a tokio runtime. The folder must be there: it is the kubelet's.
-    pub async fn bind(path: &Path) -> Result<Listener, ListenError> {
+    pub async fn bind(path: &Path, mode: u32) -> Result<Listener, ListenError> {
         clear_the_way(path).await?;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None).map_err(at("making a socket for", path))?;
         let address = UnixAddr::new(path).map_err(at("naming", path))?;
         bind(fd.as_raw_fd(), &address).map_err(at("binding", path))?;
         // Before listen(2): nobody can connect while the mode is still the umask's.
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE)).map_err(at("setting the mode of", path))?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(at("setting the mode of", path))?;
         let found = std::fs::symlink_metadata(path).map_err(at("looking at", path))?;
-        let bound = BoundPath { path: path.to_owned(), identity: (found.dev(), found.ino()) };
+        let bound = BoundPath(Place { path: path.to_owned(), identity: (found.dev(), found.ino()) });
         listen(&fd, Backlog::MAXCONN).map_err(at("listening on", path))?;
         let socket = UnixListener::from_std(fd.into()).map_err(at("registering", path))?;
         Ok(Listener { socket, path: bound })
+    }
+
+    pub fn place(&self) -> Place {
+        self.path.0.clone()
+    }
+
+    /// The connections as they come, for whoever serves them otherwise than [`serve`]. The socket is removed when the second is dropped.
+    pub fn connections(self) -> (impl Stream<Item = io::Result<LenientAuthority<UnixStream>>>, impl Sized) {
+        (Incoming::new(self.socket, self.path.0.path()), self.path)
     }
 }
 
@@ -122,21 +150,27 @@ async fn clear_the_way(path: &Path) -> Result<(), ListenError> {
     }
 }
 
-/// Serves until `stop` completes, then lets calls finish for [`DRAIN`] and removes the socket where it is still ours.
-pub async fn serve(listener: Listener, identity: IdentityService, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+/// Completes when it is to stop, for each of several sockets of one process.
+pub async fn until(mut stopped: watch::Receiver<bool>) {
+    // An error: the sender has gone, which is the end as well.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// Serves until `stop` completes, then lets calls finish for [`DRAIN`] and removes the socket where it is still ours. `request` is for one answer.
+pub async fn serve(listener: Listener, services: Routes, request: Duration, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
     let Listener { socket, path } = listener;
     let (stopping, mut stopped) = watch::channel(false);
     let router = tonic::transport::Server::builder()
-        .timeout(REQUEST)
+        .timeout(request)
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .add_service(IdentityServer::new(identity).max_decoding_message_size(MESSAGE));
-    let mut serving = std::pin::pin!(router.serve_with_incoming_shutdown(Incoming::new(socket, &path.path), async move {
+        .add_routes(services);
+    let mut serving = std::pin::pin!(router.serve_with_incoming_shutdown(Incoming::new(socket, path.0.path()), async move {
         // An error: the sender has gone, which is the end as well.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     }));
-    let failed = |source| ServeError { socket: path.path.clone(), source };
+    let failed = |source| ServeError { socket: path.0.path().to_owned(), source };
     tokio::select! {
         served = &mut serving => return served.map_err(failed),
         () = stop => {}
@@ -146,7 +180,7 @@ pub async fn serve(listener: Listener, identity: IdentityService, stop: impl Fut
     tokio::time::timeout(DRAIN, serving).await.unwrap_or(Ok(())).map_err(failed)
 }
 
-/// Connections as they come in; a failing accept(2) is logged once and tried again after a pause.
+/// Connections as they come in, each such that the kubelet's way to dial does no harm; a failing accept(2) is logged once and tried again after a pause.
 struct Incoming {
     listener: UnixListener,
     socket: PathBuf,
@@ -161,7 +195,7 @@ impl Incoming {
 }
 
 impl Stream for Incoming {
-    type Item = io::Result<UnixStream>;
+    type Item = io::Result<LenientAuthority<UnixStream>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
@@ -173,7 +207,7 @@ impl Stream for Incoming {
             match ready!(this.listener.poll_accept(cx)) {
                 Ok((stream, _)) => {
                     this.failing = false;
-                    return Poll::Ready(Some(Ok(stream)));
+                    return Poll::Ready(Some(Ok(LenientAuthority::new(stream))));
                 }
                 Err(error) => {
                     if !this.failing {

@@ -1,6 +1,9 @@
-//! Device-mapper's ioctl interface (linux/dm-ioctl.h): the status of one device's table, without flushing anything.
+//! Device-mapper's ioctl interface (linux/dm-ioctl.h): the status of one device's table, without flushing anything; having a kind of target loaded;
+//! resuming what was left suspended (`held`).
 //!
 //! In: a device number. Out: lines as `dmsetup status` prints them: `START LENGTH TYPE STATUS`.
+
+pub mod held;
 
 use std::fs::File;
 use std::io;
@@ -25,6 +28,9 @@ const DATA_START: usize = 16;
 const TARGET_COUNT: usize = 20;
 const FLAGS: usize = 28;
 const DEV: usize = 40;
+const NAME: usize = 48;
+/// DM_NAME_LEN, with its end.
+const NAME_LENGTH: usize = 128;
 /// sizeof(struct dm_target_spec): u64 start, u64 length, i32 status, u32 next, char type[16].
 const SPEC: usize = 40;
 
@@ -35,6 +41,18 @@ pub enum DmError {
     #[error("asking device-mapper for the status of {dev}")]
     Ask {
         dev: DevNo,
+        #[source]
+        source: io::Error,
+    },
+    #[error("resuming {dev}")]
+    Resume {
+        dev: DevNo,
+        #[source]
+        source: io::Error,
+    },
+    #[error("asking device-mapper for the version of its target {target}")]
+    Version {
+        target: String,
         #[source]
         source: io::Error,
     },
@@ -51,6 +69,24 @@ pub fn table_status(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError>
 /// The table itself: `START LENGTH TYPE ARGUMENTS` a target. A crypt target's key is in it where it is not in the kernel's keyring: not for logs.
 pub fn table(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
     ask(root, dev, NO_FLUSH | STATUS_TABLE)
+}
+
+/// Has the kernel load the module of a kind of target, if it is not there: asked for its version, it does so itself (dm_get_target_type(),
+/// drivers/md/dm-target.c), which nobody needs CAP_SYS_MODULE for.
+pub fn load_target(root: &HostRoot, target: &str) -> Result<(), DmError> {
+    let control = File::options().read(true).write(true).open(root.at(CONTROL)).map_err(DmError::Open)?;
+    let failed = |source| DmError::Version { target: target.to_owned(), source };
+    let mut buffer = request(DevNo::default(), FIRST_BUFFER, 0);
+    let name = buffer.get_mut(NAME..NAME + target.len()).filter(|name| name.len() < NAME_LENGTH);
+    name.ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?.copy_from_slice(target.as_bytes());
+    sys::dm_target_version(control.as_fd(), &mut buffer).map_err(failed)
+}
+
+/// Whoever writes to it goes on, with the table that was loaded last; a filesystem that was frozen for it is thawed. Nothing happens to one that is not
+/// suspended and has no table waiting (do_resume(), drivers/md/dm-ioctl.c).
+pub fn resume(root: &HostRoot, dev: DevNo) -> Result<(), DmError> {
+    let control = File::options().read(true).write(true).open(root.at(CONTROL)).map_err(DmError::Open)?;
+    sys::dm_dev_suspend(control.as_fd(), &mut request(dev, DM_HEADER, 0)).map_err(|source| DmError::Resume { dev, source })
 }
 
 fn ask(root: &HostRoot, dev: DevNo, flags: u32) -> Result<Vec<String>, DmError> {

@@ -1,9 +1,12 @@
 //! Starting programs: absolute path, no shell, a small fixed environment, a process group of its own, a time-out, bounded output.
 //!
-//! Comes in: what to run. Goes out: the raw wait status and what it wrote. Never waits for a process that cannot be killed.
+//! Comes in: what to run. Goes out: the raw wait status and what it wrote. Never waits for a process that cannot be killed: what is left of it is
+//! handed back (`Remains`), and can be awaited by whoever must not start another one before.
 
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,9 +15,17 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::host::process::waiting_in;
 
 /// After the program's end its output is awaited this long: something that it left behind may hold the pipes for ever.
 const LATE_OUTPUT: Duration = Duration::from_millis(200);
+/// A process that was killed has gone by then, or is held by the kernel.
+const DYING: Duration = Duration::from_secs(1);
+/// For a thread that only starts a process.
+const STACK: usize = 128 * 1024;
 
 #[derive(Clone, Debug)]
 pub struct Exec {
@@ -56,6 +67,35 @@ pub enum ExecError {
     },
     #[error("{} has not ended after {timeout:?} and was killed", program.display())]
     TimedOut { program: PathBuf, timeout: Duration },
+    #[error("{} has not ended after {timeout:?}, and cannot be killed", program.display())]
+    Unkillable { program: PathBuf, timeout: Duration, remains: Remains },
+}
+
+/// What is left of a program that has been killed and does not go: a thread of it is in uninterruptible sleep. Nobody is held up by it.
+#[derive(Debug)]
+pub struct Remains {
+    /// The process' state and what it waits in, where /proc tells (`D (disk sleep) in blk_execute_rq`).
+    pub waiting_in: Option<String>,
+    gone: oneshot::Receiver<()>,
+}
+
+impl Remains {
+    /// They are there until `end` is over, which a task of its own awaits.
+    pub fn until(waiting_in: Option<String>, end: impl Future<Output = ()> + Send + 'static) -> Remains {
+        let (tell, gone) = oneshot::channel();
+        tokio::spawn(async move {
+            end.await;
+            // Nobody may wait for it any more.
+            let _ = tell.send(());
+        });
+        Remains { waiting_in, gone }
+    }
+
+    /// Until it has really gone: days, if need be.
+    pub async fn gone(self) {
+        // An error: the runtime ends, and everything with it.
+        let _ = self.gone.await;
+    }
 }
 
 /// Runs it to its end. When the future is dropped, the process group is killed.
@@ -64,8 +104,17 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
     if !program.is_absolute() {
         return Err(ExecError::NotAbsolute(program.clone()));
     }
-    let mut child = start(exec).map_err(|source| ExecError::Start { program: program.clone(), source })?;
-    let mut group = Group::of(&child);
+    let unkillable = |remains| ExecError::Unkillable { program: program.clone(), timeout: exec.timeout, remains };
+    let failed = |source| ExecError::Start { program: program.clone(), source };
+    let deadline = Instant::now() + exec.timeout;
+    let mut starting = start(exec).map_err(failed)?;
+    let Started { mut child, mut group } = match tokio::time::timeout_at(deadline, &mut starting).await {
+        Ok(Ok(started)) => started.map_err(failed)?,
+        // The thread has ended without a word.
+        Ok(Err(_)) => return Err(failed(io::ErrorKind::BrokenPipe.into())),
+        // The disk that the program lies on does not answer.
+        Err(_) => return Err(unkillable(Remains::until(None, unstarted(starting)))),
+    };
     let stdin = child.stdin.take();
     let (mut stdout, mut stderr) = (Kept::new(exec.max_output), Kept::new(exec.max_output));
     let (out, err) = (child.stdout.take(), child.stderr.take());
@@ -84,7 +133,7 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
                 }
             }
         };
-        let ended = tokio::time::timeout(exec.timeout, end).await;
+        let ended = tokio::time::timeout_at(deadline, end).await;
         if ended.is_ok() {
             // Its number may be somebody else's from now on. What the program left running on purpose stays.
             group.release();
@@ -96,8 +145,19 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
         ended
     };
     match ended {
-        // Dropping the child leaves a process in D state to tokio's reaper, which waits for nothing.
-        Err(_) => Err(ExecError::TimedOut { program: program.clone(), timeout: exec.timeout }),
+        Err(_) => {
+            let pid = child.id();
+            // It is killed here, not later: what is left is awaited below.
+            drop(group);
+            let end = async move {
+                // How it ended says nothing: it was killed.
+                let _ = child.wait().await;
+            };
+            match bury(pid, end).await {
+                None => Err(ExecError::TimedOut { program: program.clone(), timeout: exec.timeout }),
+                Some(remains) => Err(unkillable(remains)),
+            }
+        }
         Ok(Err(source)) => Err(ExecError::Wait { program: program.clone(), source }),
         Ok(Ok(status)) => {
             let truncated = stdout.truncated || stderr.truncated;
@@ -111,8 +171,72 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
     }
 }
 
-fn start(exec: &Exec) -> io::Result<Child> {
-    command(&exec.program, &exec.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+struct Started {
+    child: Child,
+    group: Group,
+}
+
+/// Becomes another program; whatever this process holds goes with it. SIGPIPE stays ignored, as it is here: it is not killed by the end of whoever reads what
+/// it says. Out: why it did not.
+pub fn instead(program: &Path, args: &[OsString]) -> io::Error {
+    if !program.is_absolute() {
+        return io::Error::new(io::ErrorKind::InvalidInput, "the path is not absolute");
+    }
+    let word = |word: &OsStr| CString::new(word.as_bytes());
+    let words: Result<Vec<CString>, _> =
+        std::iter::once(program.as_os_str()).chain(args.iter().map(OsString::as_os_str)).map(word).collect();
+    let words = match words {
+        Ok(words) => words,
+        Err(error) => return io::Error::new(io::ErrorKind::InvalidInput, error),
+    };
+    let Some(program) = words.first() else { return io::ErrorKind::InvalidInput.into() };
+    match nix::unistd::execv(program, &words) {
+        Ok(never) => match never {},
+        Err(errno) => errno.into(),
+    }
+}
+
+fn start(exec: &Exec) -> io::Result<oneshot::Receiver<io::Result<Started>>> {
+    let mut command = command(&exec.program, &exec.args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // One that nobody waits for any more is killed as it is dropped.
+    in_thread(command, |child| Started { group: Group::of(&child), child })
+}
+
+/// Starts it in a thread of its own: whoever starts a process waits until its program is read from disk (vfork(2)), which on a dead disk never ends. Such a
+/// thread ends with the disk's answer, or with the daemon. What is started after nobody waits any more is dropped.
+pub(super) fn in_thread<T: Send + 'static>(
+    mut command: tokio::process::Command,
+    started: impl FnOnce(Child) -> T + Send + 'static,
+) -> io::Result<oneshot::Receiver<io::Result<T>>> {
+    let (tell, told) = oneshot::channel();
+    let runtime = tokio::runtime::Handle::current();
+    let run = move || {
+        let _inside = runtime.enter();
+        // Nobody waits for it any more.
+        let _ = tell.send(command.spawn().map(started));
+    };
+    // Detached: it ends by itself.
+    std::thread::Builder::new().name("exec".to_owned()).stack_size(STACK).spawn(run)?;
+    Ok(told)
+}
+
+/// A start that comes too late: the process is killed as soon as there is one.
+async fn unstarted(starting: oneshot::Receiver<io::Result<Started>>) {
+    if let Ok(Ok(Started { mut child, group })) = starting.await {
+        drop(group);
+        // How it ended says nothing: it was killed.
+        let _ = child.wait().await;
+    }
+}
+
+/// Waits a moment for the end of what was killed. Out: what is left of it, if it does not go.
+async fn bury(pid: Option<u32>, end: impl Future<Output = ()> + Send + 'static) -> Option<Remains> {
+    let mut end = Box::pin(end);
+    match tokio::time::timeout(DYING, &mut end).await {
+        Ok(()) => None,
+        Err(_) => Some(Remains::until(waiting_in(pid), end)),
+    }
 }
 
 // Descriptors of ours are CLOEXEC (the standard library opens nothing else), so the child has its three only.
@@ -254,6 +378,29 @@ mod tests {
             }
             panic!("{pid} still runs");
         }
+    }
+
+    #[tokio::test]
+    async fn a_program_that_ignores_being_asked_to_end_is_killed_all_the_same() {
+        let exec = Exec { timeout: Duration::from_millis(200), ..shell("trap '' TERM INT HUP; while :; do sleep 1000; done") };
+        assert!(matches!(run(&exec).await, Err(ExecError::TimedOut { .. })));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_killed_is_handed_back_and_goes_when_it_goes() {
+        let (release, held) = oneshot::channel::<()>();
+        let end = async move {
+            held.await.ok();
+        };
+        let mut gone = Box::pin(bury(Some(std::process::id()), end).await.expect("it is still there").gone());
+        assert!(tokio::time::timeout(Duration::from_secs(86400), &mut gone).await.is_err());
+        release.send(()).unwrap();
+        gone.await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_goes_a_moment_after_it_was_killed_leaves_nothing() {
+        assert!(bury(None, tokio::time::sleep(Duration::from_millis(100))).await.is_none());
     }
 
     #[tokio::test]

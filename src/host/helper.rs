@@ -13,9 +13,11 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use crate::host::exec::in_thread;
+
 /// A helper says little at a time.
 const LONGEST_LINE: u64 = 1 << 20;
-/// It listens all the time; one that does not is of no use.
+/// It is started in milliseconds, and listens all the time; one that does not is of no use.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
@@ -26,8 +28,8 @@ pub struct Program {
 
 /// Dropping it closes its pipes, which ends it; it is reaped whenever it has ended.
 pub struct Helper {
-    // Held for the reaping.
-    _child: Child,
+    /// Held for the reaping, too.
+    child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     /// What was read of a line.
@@ -38,6 +40,8 @@ pub struct Helper {
 pub enum HelperError {
     #[error("starting a helper process")]
     Start(#[source] std::io::Error),
+    #[error("a helper process has not been started in {} s: the disk that its program lies on does not answer", PATIENCE.as_secs())]
+    Unstarted,
     #[error("a helper process was started without its pipes")]
     NoPipes,
     #[error("talking to a helper process")]
@@ -53,18 +57,17 @@ pub enum HelperError {
 }
 
 impl Helper {
+    /// What is started after nobody waits any more finds its input closed, and ends.
     #[allow(clippy::disallowed_methods)] // This is the door: our own binary, no shell, bounded lines.
-    pub fn start(program: &Program) -> Result<Helper, HelperError> {
-        let mut child = Command::new(&program.program)
-            .args(&program.args)
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(false)
-            .spawn()
-            .map_err(HelperError::Start)?;
+    pub async fn start(program: &Program) -> Result<Helper, HelperError> {
+        let mut command = Command::new(&program.program);
+        command.args(&program.args).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(false);
+        let started = in_thread(command, |child| child).map_err(HelperError::Start)?;
+        let started = tokio::time::timeout(PATIENCE, started).await.map_err(|_| HelperError::Unstarted)?;
+        // The thread has ended without a word.
+        let mut child = started.map_err(|_| HelperError::Start(std::io::ErrorKind::BrokenPipe.into()))?.map_err(HelperError::Start)?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else { return Err(HelperError::NoPipes) };
-        Ok(Helper { _child: child, stdin, stdout: BufReader::new(stdout), line: Vec::new() })
+        Ok(Helper { child, stdin, stdout: BufReader::new(stdout), line: Vec::new() })
     }
 
     /// What it says next. Cancel-safe: what was read of a line is kept.
@@ -79,10 +82,29 @@ impl Helper {
         said
     }
 
+    /// SIGKILL, for one that does not do what it is there for. That it has ended is heard.
+    pub fn kill(&mut self) {
+        // An error: it is gone already.
+        let _ = self.child.start_kill();
+    }
+
     pub async fn tell(&mut self, what: &impl Serialize) -> Result<(), HelperError> {
         let mut line = serde_json::to_vec(what).map_err(HelperError::Encode)?;
         line.push(b'\n');
         let written = tokio::time::timeout(PATIENCE, self.stdin.write_all(&line)).await;
         written.map_err(|_| HelperError::Deaf)?.map_err(HelperError::Pipe)
+    }
+
+    /// Closes its input, which ends it. Until it has really gone, and what it waits for with it.
+    pub async fn ended(self) {
+        let Helper { mut child, stdin, stdout, .. } = self;
+        drop((stdin, stdout));
+        // How it ended says nothing.
+        child.wait().await.ok();
+    }
+
+    /// Its process, until it has been reaped.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
     }
 }

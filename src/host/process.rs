@@ -1,5 +1,14 @@
 //! Other processes: whether one still lives, or is on its way out and only held by something that cannot be interrupted.
 
+use std::io;
+
+use crate::host::sys;
+
+/// The lowest priority of the processor and of I/O, for this process.
+pub fn be_modest() -> io::Result<()> {
+    sys::be_modest()
+}
+
 /// How a process is, as its /proc/PID says (proc_pid_stat(5), proc_pid_status(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
@@ -14,6 +23,17 @@ pub fn life(pid: u32) -> Life {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return Life::Gone };
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     judge(&stat, &status)
+}
+
+/// `D (disk sleep) in request_wait_answer`, from /proc/PID (proc_pid_status(5), proc_pid_wchan(5)); reading either does not wait for the process.
+pub fn waiting_in(pid: Option<u32>) -> Option<String> {
+    let pid = pid?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().to_owned();
+    match std::fs::read_to_string(format!("/proc/{pid}/wchan")) {
+        Ok(place) if !matches!(place.trim(), "" | "0") => Some(format!("{state} in {}", place.trim())),
+        _ => Some(state),
+    }
 }
 
 /// PF_EXITING, include/linux/sched.h.

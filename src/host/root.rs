@@ -1,6 +1,7 @@
 //! Where the host's /proc, /sys, /dev, /run, /etc and /var are found: `/`, a DaemonSet's mount, or a recorded tree.
 
 use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::model::path::HostPath;
@@ -37,6 +38,13 @@ impl HostRoot {
 
     pub fn at_host_path(&self, path: &HostPath) -> PathBuf {
         self.at(path.as_path())
+    }
+
+    /// Whether `path`, a device node, is the same device here and at the host's root. Nodes are looked at, never opened.
+    pub fn same_device(&self, path: impl AsRef<Path>) -> bool {
+        let number = |path: &Path| std::fs::metadata(path).ok().map(|data| (data.file_type().is_block_device(), data.rdev()));
+        let (ours, theirs) = (number(path.as_ref()), number(&self.at(path.as_ref())));
+        ours.is_some() && ours == theirs
     }
 
     pub fn read(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {

@@ -1,5 +1,6 @@
 //! The unsafe corner: system calls for which nix has no safe wrapper. Each states why it is sound.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -9,11 +10,44 @@ use tokio::io::unix::AsyncFd;
 mod raw {
     // DM_TABLE_STATUS of linux/dm-ioctl.h: _IOWR(0xfd, 12, struct dm_ioctl). The size in the number is that of the header only.
     nix::ioctl_readwrite!(dm_table_status, 0xfd, 12, [u8; super::DM_HEADER]);
+    // DM_DEV_SUSPEND, which without its flag is the resume.
+    nix::ioctl_readwrite!(dm_dev_suspend, 0xfd, 6, [u8; super::DM_HEADER]);
+    // DM_GET_TARGET_VERSION, since 5.2.
+    nix::ioctl_readwrite!(dm_target_version, 0xfd, 17, [u8; super::DM_HEADER]);
     // XFS_IOC_FSGEOMETRY: _IOR('X', 126, struct xfs_fsop_geom), since 5.2.
     nix::ioctl_read!(xfs_fsgeometry, b'X', 126, [u8; super::XFS_GEOMETRY]);
     // BTRFS_IOC_FS_INFO and BTRFS_IOC_DEV_INFO of linux/btrfs.h.
     nix::ioctl_read!(btrfs_fs_info, 0x94, 31, [u8; super::BTRFS_FS_INFO]);
     nix::ioctl_readwrite!(btrfs_dev_info, 0x94, 30, [u8; super::BTRFS_DEV_INFO]);
+    // NVME_IOCTL_ADMIN_CMD of linux/nvme_ioctl.h: _IOWR('N', 0x41, struct nvme_admin_cmd).
+    nix::ioctl_readwrite!(nvme_admin, b'N', 0x41, super::NvmeAdmin);
+    // XFS_IOC_AG_GEOMETRY: _IOWR('X', 61, struct xfs_ag_geometry), since 5.2. XFS_IOC_BULKSTAT: _IOR('X', 127, struct xfs_bulkstat_req), since 5.3;
+    // the size in its number is that of the header only.
+    nix::ioctl_readwrite!(xfs_ag_geometry, b'X', 61, [u8; super::XFS_AG_GEOMETRY]);
+    nix::ioctl_read!(xfs_bulkstat, b'X', 127, [u8; super::XFS_BULK_HEADER]);
+    // linux/loop.h.
+    nix::ioctl_none_bad!(loop_clr_fd, 0x4C01);
+    nix::ioctl_read_bad!(loop_get_status64, 0x4C05, super::LoopInfo);
+    nix::ioctl_write_ptr_bad!(loop_configure, 0x4C0A, super::LoopConfig);
+    nix::ioctl_none_bad!(loop_ctl_get_free, 0x4C82);
+    nix::ioctl_write_ptr_bad!(loop_set_status64, 0x4C04, super::LoopInfo);
+    nix::ioctl_none_bad!(loop_set_capacity, 0x4C07);
+    // BLKGETSIZE64, BLKDISCARD, BLKZEROOUT of linux/fs.h; the ranges are { start, length } in bytes.
+    nix::ioctl_read!(device_size, 0x12, 114, u64);
+    nix::ioctl_write_ptr_bad!(discard, 0x1277, [u64; 2]);
+    nix::ioctl_write_ptr_bad!(zero_out, 0x127F, [u64; 2]);
+    // FS_IOC_SETFLAGS: its number says long, the kernel reads an int (fs/ioctl.c).
+    nix::ioctl_write_ptr!(set_file_flags, b'f', 2, nix::libc::c_long);
+    // EXT4_IOC_RESIZE_FS of linux/ext4.h; XFS_IOC_FSGROWFSDATA of fs/xfs/libxfs/xfs_fs.h; BTRFS_IOC_RESIZE of linux/btrfs.h.
+    nix::ioctl_write_ptr!(ext4_resize, b'f', 16, u64);
+    nix::ioctl_write_ptr!(xfs_grow_data, b'X', 110, super::XfsGrow);
+    nix::ioctl_write_ptr!(btrfs_resize, 0x94, 3, [u8; super::BTRFS_VOL_ARGS]);
+    // BLKSSZGET, BLKFLSBUF of linux/fs.h.
+    nix::ioctl_read_bad!(block_size, 0x1268, nix::libc::c_int);
+    nix::ioctl_none_bad!(forget_cached, 0x1261);
+    // FIFREEZE and FITHAW of linux/fs.h: _IOWR('X', 119, int) and 120. The argument is not looked at (fs/ioctl.c).
+    nix::ioctl_readwrite!(fs_freeze, b'X', 119, nix::libc::c_int);
+    nix::ioctl_readwrite!(fs_thaw, b'X', 120, nix::libc::c_int);
 }
 
 /// sizeof(struct dm_ioctl).
@@ -26,14 +60,35 @@ pub const BTRFS_DEV_INFO: usize = 4096;
 
 /// DM_TABLE_STATUS. `buffer` starts with a struct dm_ioctl; its data_size is set here to the buffer's length, so the kernel stays inside.
 pub fn dm_table_status(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
+    set_dm_size(buffer)?;
+    // SAFETY: the kernel reads and writes `data_size` bytes at most from the pointer (copy_params(), drivers/md/dm-ioctl.c), which is the
+    // length of `buffer`, borrowed mutably for the call; bytes need no alignment for copy_from_user and copy_to_user.
+    unsafe { raw::dm_table_status(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
+    Ok(())
+}
+
+/// DM_DEV_SUSPEND: by the flags in the struct dm_ioctl at the start of `buffer`, suspend or resume.
+pub fn dm_dev_suspend(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
+    set_dm_size(buffer)?;
+    // SAFETY: as of dm_table_status.
+    unsafe { raw::dm_dev_suspend(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
+    Ok(())
+}
+
+/// DM_GET_TARGET_VERSION, of the target that is named in the struct dm_ioctl at the start of `buffer`.
+pub fn dm_target_version(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
+    set_dm_size(buffer)?;
+    // SAFETY: as of dm_table_status.
+    unsafe { raw::dm_target_version(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
+    Ok(())
+}
+
+fn set_dm_size(buffer: &mut [u8]) -> io::Result<()> {
     let size = u32::try_from(buffer.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     if buffer.len() < DM_HEADER {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     buffer[12..16].copy_from_slice(&size.to_ne_bytes());
-    // SAFETY: the kernel reads and writes `data_size` bytes at most from the pointer (copy_params(), drivers/md/dm-ioctl.c), which is the
-    // length of `buffer`, borrowed mutably for the call; bytes need no alignment for copy_from_user and copy_to_user.
-    unsafe { raw::dm_table_status(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
     Ok(())
 }
 
@@ -61,6 +116,419 @@ pub fn btrfs_dev_info(directory: BorrowedFd<'_>, id: u64) -> io::Result<[u8; BTR
     // SAFETY: as for `xfs_geometry`; what is read is the id and a UUID of zeros, which means any.
     unsafe { raw::btrfs_dev_info(directory.as_raw_fd(), &raw mut info) }?;
     Ok(info)
+}
+
+/// sizeof(struct xfs_ag_geometry); of struct xfs_bulk_ireq and struct xfs_bulkstat, of which one request and any number of answers make a
+/// struct xfs_bulkstat_req (fs/xfs/libxfs/xfs_fs.h).
+pub const XFS_AG_GEOMETRY: usize = 128;
+pub const XFS_BULK_HEADER: usize = 64;
+pub const XFS_BULKSTAT: usize = 192;
+
+/// XFS_IOC_AG_GEOMETRY of the allocation group `number`. EINVAL beyond the last.
+pub fn xfs_ag_geometry(directory: BorrowedFd<'_>, number: u32) -> io::Result<[u8; XFS_AG_GEOMETRY]> {
+    let mut geometry = [0; XFS_AG_GEOMETRY];
+    geometry[..4].copy_from_slice(&number.to_ne_bytes());
+    // SAFETY: as for `xfs_geometry`: the size in the request's number is the array's; flags and padding of zeros are what is asked for.
+    unsafe { raw::xfs_ag_geometry(directory.as_raw_fd(), &raw mut geometry) }?;
+    Ok(geometry)
+}
+
+/// XFS_IOC_BULKSTAT. `buffer` starts with a struct xfs_bulk_ireq; its icount is set here to what fits behind it, so the kernel stays inside.
+pub fn xfs_bulkstat(directory: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
+    let room = buffer.len().checked_sub(XFS_BULK_HEADER).ok_or(io::ErrorKind::InvalidInput)? / XFS_BULKSTAT;
+    let room = u32::try_from(room).map_err(|_| io::ErrorKind::InvalidInput)?;
+    buffer[12..16].copy_from_slice(&room.to_ne_bytes());
+    // SAFETY: the kernel writes the header and `icount` answers at most behind it (xfs_ioc_bulkstat(), fs/xfs/xfs_ioctl.c), which is the length of
+    // `buffer`, borrowed mutably for the call; bytes need no alignment for copy_from_user and copy_to_user.
+    unsafe { raw::xfs_bulkstat(directory.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
+    Ok(())
+}
+
+/// struct loop_info64.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct LoopInfo {
+    pub device: u64,
+    pub inode: u64,
+    pub rdevice: u64,
+    pub offset: u64,
+    pub size_limit: u64,
+    pub number: u32,
+    pub encrypt_type: u32,
+    pub encrypt_key_size: u32,
+    pub flags: u32,
+    pub file_name: [u8; 64],
+    pub crypt_name: [u8; 64],
+    pub encrypt_key: [u8; 32],
+    pub init: [u64; 2],
+}
+
+/// struct loop_config.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct LoopConfig {
+    pub fd: u32,
+    pub block_size: u32,
+    pub info: LoopInfo,
+    pub reserved: [u64; 8],
+}
+
+impl LoopInfo {
+    pub const EMPTY: LoopInfo = LoopInfo {
+        device: 0,
+        inode: 0,
+        rdevice: 0,
+        offset: 0,
+        size_limit: 0,
+        number: 0,
+        encrypt_type: 0,
+        encrypt_key_size: 0,
+        flags: 0,
+        file_name: [0; 64],
+        crypt_name: [0; 64],
+        encrypt_key: [0; 32],
+        init: [0; 2],
+    };
+}
+
+/// LOOP_CTL_GET_FREE: the number of a loop device that nobody uses, made where there is none.
+pub fn loop_get_free(control: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: takes no argument, returns a number.
+    let number = unsafe { raw::loop_ctl_get_free(control.as_raw_fd()) }?;
+    u32::try_from(number).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// LOOP_CONFIGURE. EBUSY where somebody else was quicker.
+pub fn loop_configure(device: BorrowedFd<'_>, backing: BorrowedFd<'_>, block_size: u32, info: LoopInfo) -> io::Result<()> {
+    let fd = u32::try_from(backing.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let config = LoopConfig { fd, block_size, info, reserved: [0; 8] };
+    // SAFETY: the struct has the kernel's layout (C, no padding: 304 bytes) and is only read, during the call; the kernel takes its own
+    // reference to the file behind the descriptor, which is borrowed.
+    unsafe { raw::loop_configure(device.as_raw_fd(), &raw const config) }?;
+    Ok(())
+}
+
+/// LOOP_GET_STATUS64. ENXIO where nothing is attached.
+pub fn loop_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo> {
+    let mut info = LoopInfo::EMPTY;
+    // SAFETY: the struct has the kernel's layout (C, no padding: 232 bytes), any bytes are valid in it, and it is borrowed mutably for the call.
+    unsafe { raw::loop_get_status64(device.as_raw_fd(), &raw mut info) }?;
+    Ok(info)
+}
+
+/// LOOP_CLR_FD: at once, or with the last user.
+pub fn loop_clear(device: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes no argument.
+    unsafe { raw::loop_clr_fd(device.as_raw_fd()) }?;
+    Ok(())
+}
+
+/// LOOP_SET_STATUS64: here, only its flags change (LO_FLAGS_AUTOCLEAR).
+pub fn loop_set_status(device: BorrowedFd<'_>, info: &LoopInfo) -> io::Result<()> {
+    // SAFETY: the struct has the kernel's layout and is only read, during the call.
+    unsafe { raw::loop_set_status64(device.as_raw_fd(), &raw const *info) }?;
+    Ok(())
+}
+
+/// LOOP_SET_CAPACITY: the device takes the size that its file has by now.
+pub fn loop_set_capacity(device: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes no argument.
+    unsafe { raw::loop_set_capacity(device.as_raw_fd()) }?;
+    Ok(())
+}
+
+/// BLKGETSIZE64: of a block device, in bytes.
+pub fn device_size(device: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut size = 0;
+    // SAFETY: the kernel writes one u64, to one that is borrowed mutably for the call.
+    unsafe { raw::device_size(device.as_raw_fd(), &raw mut size) }?;
+    Ok(size)
+}
+
+/// BLKZEROOUT: this range of a block device reads as zeros afterwards, whatever the device can do.
+pub fn zero_out(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
+    let range = [start, length];
+    // SAFETY: two u64 that are only read, during the call.
+    unsafe { raw::zero_out(device.as_raw_fd(), &raw const range) }?;
+    Ok(())
+}
+
+/// BLKDISCARD: what the range reads as afterwards is the device's choice.
+pub fn discard(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
+    let range = [start, length];
+    // SAFETY: as for `zero_out`.
+    unsafe { raw::discard(device.as_raw_fd(), &raw const range) }?;
+    Ok(())
+}
+
+/// FS_IOC_SETFLAGS of a file (ioctl_iflags(2)).
+pub fn set_file_flags(file: BorrowedFd<'_>, flags: i32) -> io::Result<()> {
+    let flags = nix::libc::c_long::from(flags);
+    // SAFETY: a long that is only read, during the call.
+    unsafe { raw::set_file_flags(file.as_raw_fd(), &raw const flags) }?;
+    Ok(())
+}
+
+/// EXT4_IOC_RESIZE_FS of the mounted filesystem, to so many of its blocks. Asks for CAP_SYS_RESOURCE (ext4_resize_begin()).
+pub fn ext4_resize(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
+    // SAFETY: a u64 that is only read, during the call.
+    unsafe { raw::ext4_resize(directory.as_raw_fd(), &raw const blocks) }?;
+    Ok(())
+}
+
+/// struct xfs_growfs_data: filesystem blocks, and the percentage of them that inodes may take.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct XfsGrow {
+    pub blocks: u64,
+    pub inode_percent: u32,
+    pub padding: u32,
+}
+
+/// XFS_IOC_FSGROWFSDATA of the mounted filesystem.
+pub fn xfs_grow_data(directory: BorrowedFd<'_>, grow: XfsGrow) -> io::Result<()> {
+    // SAFETY: the struct has the kernel's layout (16 bytes, its padding spelt out) and is only read, during the call.
+    unsafe { raw::xfs_grow_data(directory.as_raw_fd(), &raw const grow) }?;
+    Ok(())
+}
+
+/// sizeof(struct btrfs_ioctl_vol_args): an s64, and a name of 4088 bytes.
+pub const BTRFS_VOL_ARGS: usize = 4096;
+
+/// BTRFS_IOC_RESIZE of the mounted filesystem; `words` as btrfs-filesystem(8) has them: `DEVID:max`.
+pub fn btrfs_resize(directory: BorrowedFd<'_>, words: &str) -> io::Result<()> {
+    let mut arguments = [0; BTRFS_VOL_ARGS];
+    // One byte stays zero: the kernel reads a C string.
+    let name = arguments.get_mut(8..8 + words.len()).filter(|_| words.len() < BTRFS_VOL_ARGS - 8);
+    name.ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(words.as_bytes());
+    // SAFETY: the array has the struct's size and is only read, during the call; bytes need no alignment for copy_from_user.
+    unsafe { raw::btrfs_resize(directory.as_raw_fd(), &raw const arguments) }?;
+    Ok(())
+}
+
+/// BLKSSZGET: the logical block size, in bytes.
+pub fn logical_block_size(device: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut size = 0;
+    // SAFETY: the kernel writes one int, to one that is borrowed mutably for the call.
+    unsafe { raw::block_size(device.as_raw_fd(), &raw mut size) }?;
+    u32::try_from(size).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// BLKFLSBUF: what the page cache holds of the device is dropped.
+pub fn forget_cached(device: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes no argument.
+    unsafe { raw::forget_cached(device.as_raw_fd()) }?;
+    Ok(())
+}
+
+/// The lowest priority for I/O (IOPRIO_CLASS_IDLE, ioprio_set(2)) and a low one for the processor, for this process and what it starts.
+pub fn be_modest() -> io::Result<()> {
+    const WHO_PROCESS: nix::libc::c_int = 1;
+    const IDLE: nix::libc::c_int = 3 << 13;
+    // SAFETY: integers only; 0 is the caller.
+    let (idle, nice) = unsafe {
+        let idle = nix::libc::syscall(nix::libc::SYS_ioprio_set, WHO_PROCESS, 0, IDLE);
+        (idle, nix::libc::setpriority(nix::libc::PRIO_PROCESS, 0, 10))
+    };
+    if idle < 0 || nice < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Writing beyond RLIMIT_FSIZE is then an error (EFBIG) and no signal, also for the program that is executed next.
+pub fn ignore_file_size_signal() -> io::Result<()> {
+    // SAFETY: SIG_IGN is no function of ours; nothing else changes signals in this process.
+    unsafe { nix::sys::signal::signal(nix::sys::signal::Signal::SIGXFSZ, nix::sys::signal::SigHandler::SigIgn) }?;
+    Ok(())
+}
+
+/// struct mount_attr.
+#[repr(C)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
+/// MOUNT_ATTR_RDONLY (linux/mount.h).
+const READ_ONLY: u64 = 1;
+
+/// Makes all mounts of this mount namespace read-only, not the filesystems (mount_setattr(2), AT_RECURSIVE; since 5.12).
+pub fn all_mounts_read_only() -> io::Result<()> {
+    let attr = MountAttr { set: READ_ONLY, clear: 0, propagation: 0, user_namespace: 0 };
+    // SAFETY: the path is a C string, the struct has the kernel's layout, and its size is told.
+    let done = unsafe {
+        let call = nix::libc::SYS_mount_setattr;
+        nix::libc::syscall(call, -1, c"/".as_ptr(), nix::libc::AT_RECURSIVE, &raw const attr, size_of::<MountAttr>())
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// mount_setattr(2) of one mount: sets these MOUNT_ATTR_ flags and leaves the others.
+pub fn set_mount_flags(mount: BorrowedFd<'_>, set: u64) -> io::Result<()> {
+    let attr = MountAttr { set, clear: 0, propagation: 0, user_namespace: 0 };
+    // SAFETY: as for `all_mounts_read_only`; the empty path means the descriptor itself.
+    let done = unsafe {
+        let (call, flags) = (nix::libc::SYS_mount_setattr, nix::libc::AT_EMPTY_PATH);
+        nix::libc::syscall(call, mount.as_raw_fd(), c"".as_ptr(), flags, &raw const attr, size_of::<MountAttr>())
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A descriptor that a system call has just made for us, or its error.
+fn made(result: nix::libc::c_long) -> io::Result<OwnedFd> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let fd = i32::try_from(result).map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: the callers hand over what fsopen, fsmount and open_tree return: a new descriptor that nobody else knows.
+    Ok(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) })
+}
+
+/// fsopen(2), since 5.2.
+pub fn fsopen(fs_type: &CStr) -> io::Result<OwnedFd> {
+    const CLOEXEC: u32 = 1;
+    // SAFETY: a C string and a number.
+    made(unsafe { nix::libc::syscall(nix::libc::SYS_fsopen, fs_type.as_ptr(), CLOEXEC) })
+}
+
+/// What fsconfig(2) is to do.
+#[derive(Clone, Copy, Debug)]
+pub enum Configure<'a> {
+    Flag(&'a CStr),
+    Value(&'a CStr, &'a CStr),
+    Create,
+}
+
+/// fsconfig(2).
+pub fn fsconfig(context: BorrowedFd<'_>, what: Configure<'_>) -> io::Result<()> {
+    let null = std::ptr::null();
+    let (command, key, value): (u32, *const nix::libc::c_char, *const nix::libc::c_char) = match what {
+        Configure::Flag(key) => (0, key.as_ptr(), null),
+        Configure::Value(key, value) => (1, key.as_ptr(), value.as_ptr()),
+        Configure::Create => (6, null, null),
+    };
+    // SAFETY: C strings that live for the call, or null where the command takes none.
+    let done = unsafe { nix::libc::syscall(nix::libc::SYS_fsconfig, context.as_raw_fd(), command, key, value, 0) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// fsmount(2): a mount that is nowhere yet, with these MOUNT_ATTR_ flags.
+pub fn fsmount(context: BorrowedFd<'_>, flags: u64) -> io::Result<OwnedFd> {
+    const CLOEXEC: u32 = 1;
+    // SAFETY: a descriptor and two numbers.
+    made(unsafe { nix::libc::syscall(nix::libc::SYS_fsmount, context.as_raw_fd(), CLOEXEC, flags) })
+}
+
+/// open_tree(2): a copy of the mount at `place`, beginning there, that is nowhere yet.
+pub fn clone_mount(place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    const CLONE: i32 = 1;
+    let flags = CLONE | nix::libc::O_CLOEXEC | nix::libc::AT_EMPTY_PATH;
+    // SAFETY: a descriptor, an empty C string and a number.
+    made(unsafe { nix::libc::syscall(nix::libc::SYS_open_tree, place.as_raw_fd(), c"".as_ptr(), flags) })
+}
+
+/// move_mount(2): a mount that is nowhere yet goes onto `target`.
+pub fn move_mount(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
+    const FROM_EMPTY_PATH: u32 = 0x04;
+    const TO_EMPTY_PATH: u32 = 0x40;
+    // SAFETY: two descriptors, two empty C strings and a number.
+    let done = unsafe {
+        let (call, flags) = (nix::libc::SYS_move_mount, FROM_EMPTY_PATH | TO_EMPTY_PATH);
+        nix::libc::syscall(call, mount.as_raw_fd(), c"".as_ptr(), target.as_raw_fd(), c"".as_ptr(), flags)
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Landlock (landlock(7), since 5.13): this process and what it starts may change no file, and make none, anywhere; `writable` excepted. It must have
+/// no_new_privs.
+pub fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    const VERSION: u32 = 1;
+    const PATH_BENEATH: u32 = 1;
+    const WRITE_FILE: u64 = 1 << 1;
+    // REMOVE_DIR to MAKE_SYM; REFER of version 2, TRUNCATE of version 3.
+    const REMOVE_AND_MAKE: u64 = 0x1ff0;
+    const REFER: u64 = 1 << 13;
+    const TRUNCATE: u64 = 1 << 14;
+    /// struct landlock_path_beneath_attr.
+    #[repr(C, packed)]
+    struct Beneath {
+        allowed: u64,
+        parent: i32,
+    }
+    let told = |result: i64| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
+    // SAFETY: asked for its version, the call reads no memory.
+    let version = told(unsafe { nix::libc::syscall(nix::libc::SYS_landlock_create_ruleset, std::ptr::null::<u64>(), 0_usize, VERSION) })?;
+    let newer = [(2, REFER), (3, TRUNCATE)].iter().filter(|(since, _)| version >= *since).fold(0, |all, (_, right)| all | right);
+    let handled: u64 = WRITE_FILE | REMOVE_AND_MAKE | newer;
+    // SAFETY: the first member of struct landlock_ruleset_attr, and its size; a shorter struct is what older programs give.
+    let rules = told(unsafe { nix::libc::syscall(nix::libc::SYS_landlock_create_ruleset, &raw const handled, size_of::<u64>(), 0_u32) })?;
+    let rules = i32::try_from(rules).map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: a descriptor that the kernel has just made for us.
+    let rules = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(rules) };
+    if let Some(writable) = writable {
+        let beneath = Beneath { allowed: handled & (WRITE_FILE | TRUNCATE), parent: writable.as_raw_fd() };
+        // SAFETY: the struct has the kernel's layout (packed), and is only read, during the call.
+        let call = nix::libc::SYS_landlock_add_rule;
+        told(unsafe { nix::libc::syscall(call, rules.as_raw_fd(), PATH_BENEATH, &raw const beneath, 0_u32) })?;
+    }
+    // SAFETY: a descriptor and a number.
+    told(unsafe { nix::libc::syscall(nix::libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0_u32) })?;
+    Ok(())
+}
+
+/// struct nvme_admin_cmd (include/uapi/linux/nvme_ioctl.h): an admin command without data, and its result.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NvmeAdmin {
+    opcode: u8,
+    flags: u8,
+    reserved: u16,
+    nsid: u32,
+    cdw2: u32,
+    cdw3: u32,
+    metadata: u64,
+    address: u64,
+    metadata_length: u32,
+    data_length: u32,
+    cdw10: u32,
+    cdw11: u32,
+    cdw12: u32,
+    cdw13: u32,
+    cdw14: u32,
+    cdw15: u32,
+    timeout_ms: u32,
+    /// The completion's first double word.
+    pub result: u32,
+}
+
+impl NvmeAdmin {
+    pub fn new(opcode: u8, cdw10: u32, cdw11: u32, timeout_ms: u32) -> NvmeAdmin {
+        NvmeAdmin { opcode, cdw10, cdw11, timeout_ms, ..NvmeAdmin::default() }
+    }
+}
+
+/// Sends a command that transfers no data. Out: the controller's status, 0 being success.
+pub fn nvme_admin(controller: BorrowedFd<'_>, command: &mut NvmeAdmin) -> io::Result<u16> {
+    // SAFETY: the struct has the kernel's layout (C, no padding: 72 bytes), is borrowed mutably for the call, and its address and lengths are
+    // private and zero, so that the kernel reaches nothing beyond it.
+    let status = unsafe { raw::nvme_admin(controller.as_raw_fd(), command) }?;
+    Ok(u16::try_from(status).unwrap_or(u16::MAX))
+}
+
+/// FIFREEZE of the filesystem that `file` is on. Waits in the kernel until writers wait and all is written; no signal ends that.
+pub fn fs_freeze(file: BorrowedFd<'_>) -> io::Result<()> {
+    let mut unused = 0;
+    // SAFETY: the kernel does not touch the argument; it points to an int that lives for the call all the same.
+    unsafe { raw::fs_freeze(file.as_raw_fd(), &raw mut unused) }?;
+    Ok(())
+}
+
+/// FITHAW, whoever froze it. EINVAL where it is not frozen.
+pub fn fs_thaw(file: BorrowedFd<'_>) -> io::Result<()> {
+    let mut unused = 0;
+    // SAFETY: as for `fs_freeze`.
+    unsafe { raw::fs_thaw(file.as_raw_fd(), &raw mut unused) }?;
+    Ok(())
 }
 
 /// What statfs(2) says of a filesystem's identity, as fanotify repeats it.

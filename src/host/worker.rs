@@ -16,9 +16,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot, watch};
 
 use crate::host::clock::now;
+use crate::host::process::waiting_in;
 
 /// The longest answer; an inventory of thousands of devices stays far below.
 const MAX_ANSWER: u64 = 64 << 20;
@@ -79,12 +80,13 @@ struct Pool {
     closed: bool,
 }
 
-#[derive(Clone)]
+#[derive(Default)]
 struct InFlight {
     /// When the question was sent; None while it waits for a worker.
     sent: Option<Timestamp>,
-    /// Closed when the target is free again. One a target: thousands may wait, each for its own.
-    freed: watch::Receiver<()>,
+    /// Closed when the target is free again. One a target: thousands may wait, each for its own. Made for the first that waits: most questions
+    /// are alone.
+    freed: Option<watch::Sender<()>>,
 }
 
 struct Worker {
@@ -125,6 +127,33 @@ pub struct Hello {
     pub limitations: Vec<String>,
 }
 
+/// The worker's side: greets, then answers a line with a line until its standard input ends, which is how it learns that nobody waits for it any more.
+/// `misunderstood` makes an answer of what is no question.
+pub fn serve<J: DeserializeOwned, A: Serialize>(
+    hello: &Hello,
+    mut perform: impl FnMut(J) -> A,
+    misunderstood: impl Fn(String) -> A,
+) -> std::io::Result<()> {
+    let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    say(&mut output, hello)?;
+    for line in std::io::BufRead::lines(input) {
+        let answer = match serde_json::from_str(&line?) {
+            Ok(job) => perform(job),
+            Err(error) => misunderstood(format!("a worker was asked what it does not understand: {error}")),
+        };
+        say(&mut output, &answer)?;
+    }
+    Ok(())
+}
+
+/// One line of JSON.
+pub fn say(output: &mut impl std::io::Write, what: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    output.write_all(&line)?;
+    output.flush()
+}
+
 impl<J: Serialize, A: DeserializeOwned + Send + 'static> Workers<J, A> {
     pub fn start(spawn: Spawn) -> Workers<J, A> {
         let inner = Inner {
@@ -142,7 +171,7 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> Workers<J, A> {
     /// a further one waits for it, and is answered `Stuck` when the first has taken longer than `timeout`.
     pub async fn ask(&self, target: &str, job: J, timeout: Duration) -> Outcome<A> {
         let claim = loop {
-            let InFlight { sent, mut freed } = match Claim::take(&self.inner, target) {
+            let (sent, mut freed) = match Claim::take(&self.inner, target) {
                 Ok(claim) => break claim,
                 Err(in_flight) => in_flight,
             };
@@ -158,7 +187,9 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> Workers<J, A> {
             // Freed or over: either way the next round tells.
             let _ = tokio::time::timeout(left, freed.changed()).await;
         };
-        match self.ask_claimed(claim, job, timeout).await {
+        let Ok(turn) = self.inner.turns.acquire().await else { return Outcome::Failed(WorkerError::Closed.to_string()) };
+        // Boxed: thousands may wait for their turn, and what follows is large.
+        match Box::pin(self.ask_claimed(claim, turn, job, timeout)).await {
             Ok(outcome) => outcome,
             Err(error) => Outcome::Failed(error.to_string()),
         }
@@ -181,8 +212,7 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> Workers<J, A> {
         pool.idle.clear();
     }
 
-    async fn ask_claimed(&self, claim: Claim, job: J, timeout: Duration) -> Result<Outcome<A>, WorkerError> {
-        let turn = self.inner.turns.acquire().await.map_err(|_| WorkerError::Closed)?;
+    async fn ask_claimed(&self, claim: Claim, turn: SemaphorePermit<'_>, job: J, timeout: Duration) -> Result<Outcome<A>, WorkerError> {
         let overdue = *self.inner.overdue.borrow();
         if overdue as usize >= self.inner.spawn.max_stuck {
             return Ok(Outcome::Failed(format!("not asked: {overdue} questions are overdue, and no more than that may be")));
@@ -322,20 +352,18 @@ impl Worker {
 struct Claim {
     inner: Arc<Inner>,
     target: String,
-    /// Goes after the target was taken out, which wakes those who wait for it.
-    _freed: watch::Sender<()>,
 }
 
 impl Claim {
-    /// The error: the question that is in flight.
-    fn take(inner: &Arc<Inner>, target: &str) -> Result<Claim, InFlight> {
+    /// The error: when the question that is in flight was sent, and what tells that the target is free.
+    fn take(inner: &Arc<Inner>, target: &str) -> Result<Claim, (Option<Timestamp>, watch::Receiver<()>)> {
         let mut pool = inner.pool();
-        if let Some(in_flight) = pool.targets.get(target) {
-            return Err(in_flight.clone());
+        if let Some(in_flight) = pool.targets.get_mut(target) {
+            let freed = in_flight.freed.get_or_insert_default();
+            return Err((in_flight.sent, freed.subscribe()));
         }
-        let (sender, freed) = watch::channel(());
-        pool.targets.insert(target.to_owned(), InFlight { sent: None, freed });
-        Ok(Claim { inner: inner.clone(), target: target.to_owned(), _freed: sender })
+        pool.targets.insert(target.to_owned(), InFlight::default());
+        Ok(Claim { inner: inner.clone(), target: target.to_owned() })
     }
 
     fn sent(&self) -> Timestamp {
@@ -349,7 +377,9 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.inner.pool().targets.remove(&self.target);
+        let in_flight = self.inner.pool().targets.remove(&self.target);
+        // Only now are those woken who wait for it.
+        drop(in_flight);
     }
 }
 
@@ -372,15 +402,4 @@ impl Drop for Overdue {
 fn elapsed(since: Timestamp) -> Duration {
     // A clock that was set back makes it zero: then we wait a little longer.
     Duration::try_from(now().duration_since(since)).unwrap_or_default()
-}
-
-/// `D (disk sleep) in request_wait_answer`, from /proc/PID (proc_pid_status(5), proc_pid_wchan(5)); reading either does not wait for the process.
-fn waiting_in(pid: Option<u32>) -> Option<String> {
-    let pid = pid?;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let state = status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().to_owned();
-    match std::fs::read_to_string(format!("/proc/{pid}/wchan")) {
-        Ok(place) if !matches!(place.trim(), "" | "0") => Some(format!("{state} in {}", place.trim())),
-        _ => Some(state),
-    }
 }

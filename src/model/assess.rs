@@ -6,6 +6,7 @@
 //! A rule answers with a verdict, or with nothing where its source does not apply or has not answered yet: then an active finding stays.
 //! `Clear` and `Unknown` are passed on for active findings only.
 
+mod checks;
 mod drive;
 mod errors;
 mod filesystem;
@@ -13,6 +14,7 @@ mod health;
 mod layers;
 mod mounted;
 mod read_only;
+mod smart;
 mod space;
 mod stalls;
 mod text;
@@ -27,6 +29,7 @@ use crate::model::ids::DriveId;
 use crate::model::policy::Policy;
 use crate::model::reason::Reason;
 
+pub use checks::signals;
 pub use health::{health, health_unknown};
 pub use text::{MAX_MESSAGE, cut};
 
@@ -62,7 +65,8 @@ impl Active for BTreeMap<(Subject, Reason), Severity> {
 
 /// Judges everything. Order: drives, volumes, devices, what is no more; each by id.
 pub fn assess(facts: &Facts, active: &dyn Active, policy: &Policy, now: Timestamp) -> Vec<Judgement> {
-    let mut bench = Bench { facts, active, policy, now, judgements: Vec::new(), seen: BTreeSet::new() };
+    let troubled = active.all().into_iter().map(|(subject, _)| subject).collect();
+    let mut bench = Bench { facts, active, troubled, policy, now, judgements: Vec::new(), seen: BTreeSet::new() };
     bench.drives();
     let failing = bench.failing_drives();
     for (id, known) in &facts.volumes {
@@ -72,6 +76,21 @@ pub fn assess(facts: &Facts, active: &dyn Active, policy: &Policy, now: Timestam
     bench.spoken_of();
     bench.what_is_no_more();
     bench.judgements
+}
+
+/// Two words on one thing: the worse one stands, with the other's evidence behind its own. What cannot be told keeps what was raised from being cleared.
+fn worse(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
+    match (one, other) {
+        (Some(Verdict::Raised(one)), Some(Verdict::Raised(other))) => {
+            let (mut worst, more) = if (one.severity, one.status) >= (other.severity, other.status) { (one, other) } else { (other, one) };
+            worst.evidence.extend(more.evidence);
+            worst.since = worst.since.into_iter().chain(more.since).min();
+            Some(Verdict::Raised(worst))
+        }
+        (Some(raised @ Verdict::Raised(_)), _) | (_, Some(raised @ Verdict::Raised(_))) => Some(raised),
+        (Some(unknown @ Verdict::Unknown { .. }), _) | (_, Some(unknown @ Verdict::Unknown { .. })) => Some(unknown),
+        (one, other) => one.or(other),
+    }
 }
 
 /// What is wrong with a drive, as far as its volumes inherit it.
@@ -86,6 +105,8 @@ struct Failing {
 struct Bench<'a> {
     facts: &'a Facts,
     active: &'a dyn Active,
+    /// Subjects of active findings. Few, while each of hundreds of volumes is asked for by a dozen rules.
+    troubled: BTreeSet<Subject>,
     policy: &'a Policy,
     now: Timestamp,
     judgements: Vec<Judgement>,
@@ -94,9 +115,17 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    fn severity(&self, subject: &Subject, reason: Reason) -> Option<Severity> {
+        if self.troubled.contains(subject) { self.active.severity(subject, reason) } else { None }
+    }
+
     fn say(&mut self, subject: &Subject, reason: Reason, verdict: Option<Verdict>) {
         let Some(verdict) = verdict else { return };
-        let tells = matches!(verdict, Verdict::Raised(_)) || self.active.severity(subject, reason).is_some();
+        // The table tells people how bad it can be: every test that judges anything holds it to that.
+        if let Verdict::Raised(raised) = &verdict {
+            debug_assert!(reason.levels().contains(&raised.severity), "{reason} is {:?}, which its row does not say", raised.severity);
+        }
+        let tells = matches!(verdict, Verdict::Raised(_)) || self.severity(subject, reason).is_some();
         if tells {
             self.judgements.push(Judgement { subject: subject.clone(), reason, verdict });
         }
@@ -108,7 +137,15 @@ impl Bench<'_> {
             self.seen.insert(subject.clone());
             self.say(&subject, Reason::DriveMissing, drive::missing(self.facts, known, self.policy, self.now));
             self.say(&subject, Reason::DriveOffline, drive::offline(self.facts, known, self.policy, self.now));
-            for (reason, verdict) in errors::drive(self.facts, known, self.policy, self.now) {
+            let mut verdicts = BTreeMap::from(errors::drive(self.facts, known, self.policy, self.now));
+            for (reason, verdict) in smart::drive(self.facts, known) {
+                let joined = smart::join(verdicts.remove(&reason).flatten(), verdict);
+                verdicts.insert(reason, joined);
+            }
+            if let Some(told) = self.facts.smart.get(id) {
+                smart::excuse_for_the_link(&mut verdicts, told);
+            }
+            for (reason, verdict) in verdicts {
                 self.say(&subject, reason, verdict);
             }
         }
@@ -117,7 +154,8 @@ impl Bench<'_> {
     /// Raised now, or active and not seen to be over.
     fn failing_drives(&self) -> BTreeMap<DriveId, Failing> {
         let mut failing: BTreeMap<DriveId, Failing> = BTreeMap::new();
-        let mut cleared = BTreeSet::new();
+        // What has been decided now stands, whatever was active before: a drive that was missed and is replaced is only information.
+        let mut decided = BTreeSet::new();
         let mut add = |id: &DriveId, reason: Reason, severity: Severity, status: Status, message: &str| {
             if severity == Severity::Info {
                 return;
@@ -134,16 +172,15 @@ impl Bench<'_> {
             let Subject::Drive(id) = &judgement.subject else { continue };
             match &judgement.verdict {
                 Verdict::Raised(raised) => add(id, judgement.reason, raised.severity, raised.status, &raised.message),
-                Verdict::Clear => {
-                    cleared.insert((id.clone(), judgement.reason));
-                }
-                Verdict::Unknown { .. } => {}
+                Verdict::Clear => {}
+                Verdict::Unknown { .. } => continue,
             }
+            decided.insert((id.clone(), judgement.reason));
         }
         for (subject, reason) in self.active.all() {
             let Subject::Drive(id) = &subject else { continue };
             let Some(severity) = self.active.severity(&subject, reason) else { continue };
-            if !cleared.contains(&(id.clone(), reason)) {
+            if !decided.contains(&(id.clone(), reason)) {
                 let gone = matches!(reason, Reason::DriveMissing | Reason::DriveOffline);
                 let status = if gone { Status::Inaccessible } else { Status::Degraded };
                 add(id, reason, severity, status, reason.meaning());
@@ -155,7 +192,7 @@ impl Bench<'_> {
     fn volume(&mut self, subject: &Subject, known: &KnownVolume, failing: &BTreeMap<DriveId, Failing>) {
         self.seen.insert(subject.clone());
         let (facts, policy, now) = (self.facts, self.policy, self.now);
-        let active = |reason: Reason| self.active.severity(subject, reason);
+        let active = |reason: Reason| self.severity(subject, reason);
         let verdicts = [
             (Reason::DeviceMissing, mounted::device_missing(facts, known, now)),
             (Reason::StagingNotMounted, mounted::staging_not_mounted(facts, known, policy, now)),
@@ -164,6 +201,7 @@ impl Bench<'_> {
             (Reason::ReadOnly, read_only::read_only(facts, known, active(Reason::ReadOnly).is_some())),
             (Reason::FilesystemErrors, filesystem::errors(facts, known, policy, now)),
             (Reason::FilesystemCorrupted, filesystem::corrupted(facts, known, policy, now)),
+            (Reason::FilesystemSuspect, checks::suspect(facts, known)),
             (Reason::FilesystemShutdown, filesystem::shutdown(facts, known)),
             (Reason::IoErrors, filesystem::io_errors(facts, known, policy, now)),
             (Reason::OutOfSpace, space::out_of_space(facts, known, policy, active(Reason::OutOfSpace))),
@@ -189,7 +227,7 @@ impl Bench<'_> {
             self.say(&subject, Reason::ProbeTimeout, stalls::layer_probe(name, layer));
             let carries = carrying.contains(name.as_str());
             let alone = |verdict: Option<Verdict>| if carries { Some(Verdict::Clear) } else { verdict };
-            let thin = self.active.severity(&subject, Reason::ThinPoolFull);
+            let thin = self.severity(&subject, Reason::ThinPoolFull);
             let judged = [
                 (Reason::RaidDegraded, alone(layers::raid(self.facts, std::slice::from_ref(name)))),
                 (Reason::ThinPoolFull, alone(layers::thin(self.facts, std::slice::from_ref(name), self.policy, thin))),
@@ -210,9 +248,37 @@ impl Bench<'_> {
             }
             self.seen.insert(subject.clone());
             for (reason, verdict) in filesystem::device(self.facts, name, self.policy, self.now) {
+                let verdict = if reason == Reason::FilesystemCorrupted { worse(verdict, self.said_by_checks(name)) } else { verdict };
                 self.say(subject, reason, verdict);
             }
         }
+        self.checked();
+    }
+
+    /// Devices that were checked, and of which the log has not spoken.
+    fn checked(&mut self) {
+        let names: BTreeSet<String> = self.facts.checks.values().map(|check| check.target.device.clone()).collect();
+        for name in names {
+            let subject = Subject::Device(name.clone());
+            let there = self.facts.inventory().is_some_and(|inventory| inventory.devices.contains_key(&name));
+            if self.facts.kernel.errors.contains_key(&subject) || !there {
+                continue;
+            }
+            self.seen.insert(subject.clone());
+            self.say(&subject, Reason::FilesystemCorrupted, self.said_by_checks(&name));
+        }
+    }
+
+    /// What was shown of the filesystem on a device, mounted or not, is its volume's matter as long as it carries one.
+    fn said_by_checks(&self, name: &str) -> Option<Verdict> {
+        let uuid = self.facts.inventory().and_then(|inventory| inventory.devices.get(name)?.fs_uuid.as_ref());
+        let of = |known: &KnownVolume| {
+            let facts = &known.facts;
+            // A btrfs is mounted by one of its devices, and may have been checked by another.
+            facts.device.as_deref() == Some(name)
+                || (uuid.is_some() && facts.fs_uuid.as_ref() == uuid && facts.devices.iter().any(|one| one == name))
+        };
+        if self.facts.volumes.values().any(of) { Some(Verdict::Clear) } else { checks::device(self.facts, name) }
     }
 
     /// What is gone from the facts was taken out by a good answer; but an answer that is still awaited, or a failed one, takes nothing out.

@@ -1,6 +1,6 @@
 //! The graph between drives and filesystems: every block device of the node, what it stands on, and what is known of the layers that can degrade.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,9 @@ pub struct Inventory {
     pub devices: BTreeMap<String, BlockDevice>,
     /// Mounted btrfs filesystems, from /sys/fs/btrfs.
     pub btrfs: Vec<BtrfsFs>,
+    /// Kernel names of devices that a filesystem check of ours has made for its own use. They are not among `devices`.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub of_checks: BTreeSet<String>,
     /// Things that could not be read or made no sense, each naming its file. They raise no finding.
     pub warnings: Vec<String>,
 }

@@ -14,24 +14,31 @@ fn has(findings: &[&Finding], reasons: &[Reason]) -> bool {
     findings.iter().any(|finding| finding.is_active() && finding.severity > Severity::Info && reasons.contains(&finding.reason))
 }
 
-/// NONE: not a CSI volume. REMOVED: its drive took it along. FAILED: what the kubelet's records promise is not mounted, by a finding
-/// (before that it may be on its way). PUBLISHED: a pod has it. STAGED: staged only. CREATED: known, neither staged nor published.
+/// NONE: not a CSI volume. REMOVED: its drive took it along. FAILED: what the records promise is not mounted, by a finding (before that it may be on
+/// its way), or this node provides it and cannot. PUBLISHED: a pod has it. STAGED: staged only. CREATED: known, neither staged nor published.
 pub fn csi_status(known: &KnownVolume, findings: &[&Finding]) -> CsiStatus {
     let facts = &known.facts;
     let mounted = |role: MountRole| facts.mounts.iter().any(|mount| mount.role == role);
+    // A folder and a raw device are staged without a mount.
+    let staged_by_us = facts.provided.as_ref().is_some_and(|volume| volume.staged.is_some());
     if facts.driver.is_none() {
         CsiStatus::None
     } else if known.retained {
         CsiStatus::Removed
-    } else if has(findings, &[Reason::NotMounted, Reason::StagingNotMounted]) {
+    } else if has(findings, &[Reason::NotMounted, Reason::StagingNotMounted]) || trouble(facts).is_some() {
         CsiStatus::Failed
     } else if mounted(MountRole::Pod) {
         CsiStatus::Published
-    } else if mounted(MountRole::Staging) || (facts.block && facts.device.is_some()) {
+    } else if mounted(MountRole::Staging) || staged_by_us || (facts.block && facts.device.is_some()) {
         CsiStatus::Staged
     } else {
         CsiStatus::Created
     }
+}
+
+/// Why this node cannot serve a volume that it provides.
+fn trouble(facts: &VolumeFacts) -> Option<&str> {
+    facts.provided.as_ref()?.trouble.as_deref()
 }
 
 /// MISSING: the device or the drive it stands on is gone, or nothing of it is mounted that should be. INOPERATIVE: there, and does not serve.
@@ -102,11 +109,15 @@ pub fn condition(
             OperationalStatus::Missing => Some("the volume's device is missing".to_owned()),
             _ => None,
         });
-        causes.extend(
-            (statuses.csi == CsiStatus::Failed).then(|| "the volume is not staged or published as the kubelet's records say".to_owned()),
-        );
+        let unmounted = statuses.csi == CsiStatus::Failed && trouble(facts).is_none();
+        causes.extend(unmounted.then(|| "the volume is not staged or published as the kubelet's records say".to_owned()));
         causes.extend((statuses.usage == UsageStatus::Failed).then(|| "the volume is in use and does not serve".to_owned()));
         causes.extend(matches!(health, Health::Suspect | Health::Bad).then(|| "the volume is not healthy".to_owned()));
+    }
+    if let Some(trouble) = trouble(facts) {
+        // No finding says it. Lost data alone is worse.
+        let worse = adverse.iter().take_while(|finding| finding.status == Status::DataLoss).count();
+        causes.insert(worse.min(causes.len()), format!("the volume cannot be used: {trouble}"));
     }
     if causes.is_empty() {
         return Condition { abnormal: false, message: normal(facts, statuses) };

@@ -120,6 +120,10 @@ pub struct Location {
     /// NVMe controllers that lead to it (`nvme0`): the kernel's log names them.
     #[serde(default)]
     pub controllers: Vec<String>,
+    /// The RAID controller that hides it from the kernel (`megaraid host0`); its drive has no devices, and `slot` is the controller's name of its place
+    /// (`megaraid,3`). None for a drive that the kernel shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<String>,
     /// udev's ID_PATH.
     pub path: Option<String>,
     /// Enclosure's id (its logical id or name) and the slot's name or number, from the SES driver's links.

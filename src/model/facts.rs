@@ -1,10 +1,13 @@
 //! All that is known, as the reports said it, with the little memory that judgement needs (since when, what was seen before). Pure.
 
 mod apply;
+pub mod attachments;
+pub mod checks;
 pub mod counters;
 mod drives;
 pub mod kernel;
 pub mod names;
+pub mod smart;
 pub(crate) mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,22 +16,31 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::model::attach::Provision;
 use crate::model::block::{DiskStat, Inventory, LayerState};
+use crate::model::check::Check;
 use crate::model::dev::DevNo;
 use crate::model::drive::DriveFacts;
+use crate::model::facts::attachments::Bypassed;
 use crate::model::facts::kernel::KernelFacts;
-use crate::model::ids::{DriveId, VolumeId};
+use crate::model::ids::{CheckId, DriveId, VolumeId};
 use crate::model::kubelet::KubeletRecords;
 use crate::model::mount::MountTable;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
+use crate::model::policy::smart::SmartPolicy;
 use crate::model::probe::{MountProbe, ProbeTarget, Stuck, Usage};
+use crate::model::report::{HiddenDrive, Source};
+use crate::model::snapshot::Surroundings;
+use crate::model::stale::Attachment;
+use crate::model::timing::Timings;
 use crate::model::volume::VolumeFacts;
 
 /// Everything the owner knows. Reports replace parts of it; `drives`, `volumes` and the memories are kept up by `apply`.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    pub inventory: Observation<Inventory>,
+    /// Shared with the picture, and the same as long as scans show the same: it is the largest thing there is.
+    pub inventory: Observation<Arc<Inventory>>,
     /// State of md and dm devices by kernel name.
     pub layers: BTreeMap<String, LayerFacts>,
     pub mounts: Observation<MountTable>,
@@ -36,22 +48,50 @@ pub struct Facts {
     pub probes: BTreeMap<HostPath, ProbeFacts>,
     pub disk_stats: Observation<Vec<DiskStat>>,
     pub io: BTreeMap<DevNo, IoMemory>,
+    /// How long probes and drives took to answer.
+    pub timings: Timings,
     /// What the kernel's log has said, by whom it is about.
     pub kernel: KernelFacts,
     /// The kernel's error counters, by whom they are about and their source. Kept in the store.
     pub counters: BTreeMap<counters::Key, Arc<crate::model::counters::Memory>>,
     /// When they were last read.
     pub(crate) counters_read: Option<Timestamp>,
+    /// What drives have said of themselves; kept in the store. Drives that are never asked are not in it.
+    pub smart: BTreeMap<DriveId, Arc<smart::SmartFacts>>,
+    /// By what drives' statements are judged.
+    pub(crate) smart_policy: Arc<SmartPolicy>,
+    /// Filesystem checks, those that are over too; kept in the store.
+    pub checks: BTreeMap<CheckId, Arc<Check>>,
+    /// By volume id and by UUID.
+    pub(crate) check_index: BTreeMap<String, BTreeSet<CheckId>>,
+    pub(crate) check_mounts: BTreeMap<CheckId, checks::Watched>,
+    /// Drives that the configuration has not asked.
+    pub(crate) smart_ignored: BTreeSet<DriveId>,
+    /// Why a controller did not list its drives when it was asked last.
+    pub(crate) unlisted: BTreeMap<String, String>,
+    /// Drives that only a controller knows, by controller; the last good answer of each.
+    pub(crate) hidden: BTreeMap<String, Vec<HiddenDrive>>,
     /// Drives that are here and drives that were.
     pub drives: BTreeMap<DriveId, KnownDrive>,
     /// Volumes that are here, and those whose drives went with them.
     pub volumes: BTreeMap<VolumeId, KnownVolume>,
+    /// Grows whenever they may have changed: who has written them need not compare them.
+    pub(crate) volumes_revision: u64,
     /// The last good answers, while newer ones failed; use `inventory()`, `mount_table()`, `kubelet_records()`.
-    pub(crate) last_inventory: Option<Inventory>,
+    pub(crate) last_inventory: Option<Arc<Inventory>>,
     pub(crate) last_mounts: Option<MountTable>,
     pub(crate) last_kubelet: Option<KubeletRecords>,
     /// The kubelet's source has said something, were it that there is no kubelet here.
     pub(crate) kubelet_answered: bool,
+    /// What this node provides itself; use `provision()`.
+    pub provision: Observation<Provision>,
+    pub(crate) last_provision: Option<Provision>,
+    /// Where CSI volumes are staged and published, by path.
+    pub attachments: BTreeMap<HostPath, Arc<Attachment>>,
+    /// What the paths of callers are compared by, and what the pool lies on.
+    pub surroundings: Arc<Surroundings>,
+    /// CSI drivers that were reached by another way than the one that is watched.
+    pub bypassed: Bypassed,
     /// Every mount of every volume that can be asked, by path.
     pub(crate) targets: BTreeMap<HostPath, Target>,
     /// As they were before a restart, for the first look at the volumes.
@@ -160,6 +200,18 @@ pub struct KnownVolume {
     pub seen_writable: BTreeSet<HostPath>,
     /// Expected mounts that are not there: since when, and whether they had been there before.
     pub absent: BTreeMap<HostPath, Absent>,
+    /// Since when each of its mounts has been seen.
+    #[serde(default)]
+    pub mounted: BTreeMap<HostPath, Timestamp>,
+}
+
+impl KnownVolume {
+    /// When it came into use, as far as is known: its device may not have been scanned before.
+    pub fn in_use_since(&self) -> Timestamp {
+        let provided = self.facts.provided.as_ref();
+        let attached = provided.into_iter().flat_map(|volume| volume.staged.iter().chain(&volume.published)).map(|at| at.since);
+        self.mounted.values().copied().chain(attached).min().unwrap_or(self.first_seen)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,6 +228,10 @@ impl Facts {
 
     /// The last good scan.
     pub fn inventory(&self) -> Option<&Inventory> {
+        self.shared_inventory().map(AsRef::as_ref)
+    }
+
+    pub fn shared_inventory(&self) -> Option<&Arc<Inventory>> {
         self.inventory.value().or(self.last_inventory.as_ref())
     }
 
@@ -187,6 +243,11 @@ impl Facts {
     /// The last records that could be read.
     pub fn kubelet_records(&self) -> Option<&KubeletRecords> {
         self.kubelet.value().or(self.last_kubelet.as_ref())
+    }
+
+    /// The volumes that this node provides, as they were told last.
+    pub fn provision(&self) -> Option<&Provision> {
+        self.provision.value().or(self.last_provision.as_ref())
     }
 
     /// The first full picture is there: drives, mounts and the kubelet's records have each been answered for, if only by an error.
@@ -227,6 +288,7 @@ impl Facts {
         if !self.volumes.is_empty() || !self.targets.is_empty() {
             return;
         }
+        self.volumes_revision += 1;
         for StoredVolume { known, mounts } in stored {
             let filesystem = known.facts.fs_type.clone().unwrap_or_default();
             for (path, dev) in mounts {
@@ -237,12 +299,25 @@ impl Facts {
         }
     }
 
+    /// Questions that have not come back, by who asked them.
+    pub fn stuck(&self) -> BTreeMap<Source, u32> {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        BTreeMap::from([
+            (Source::Probe, number(self.probes.values().filter(|probe| probe.stuck.is_some()).count())),
+            (Source::Layers, number(self.layers.values().filter(|layer| layer.stuck.is_some()).count())),
+            (Source::Smart, number(self.smart.values().filter(|smart| smart.stuck.is_some()).count())),
+        ])
+    }
+
     /// Drops drives that have been missing for `after` and carried nothing; says which.
     pub fn forget(&mut self, after: std::time::Duration, now: Timestamp) -> Vec<DriveId> {
         let old = |known: &KnownDrive| !known.in_use && known.missing_since.is_some_and(|since| elapsed(since, now) >= after);
         let gone: Vec<DriveId> = self.drives.iter().filter(|(_, known)| old(known)).map(|(id, _)| id.clone()).collect();
         for id in &gone {
             self.drives.remove(id);
+        }
+        if !gone.is_empty() {
+            self.forget_smart();
         }
         gone
     }

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::assess::{Active, assess};
+use crate::model::attach::Provision;
 use crate::model::block::{BlockDevice, DiskStat, Inventory, Layer, LayerState};
 use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
 use crate::model::facts::{Change, Facts};
 use crate::model::finding::{Judgement, Raised, Severity, Subject, Verdict};
 use crate::model::ids::{DriveId, VolumeId};
-use crate::model::kernel::event::{Blame, Class, Device, Event, Line, Operation};
+use crate::model::kernel::event::{Blame, Class, Device, Event, Line, Operation, Origin};
 use crate::model::kubelet::{KubeletRecords, KubeletVolume, PodName, Publication};
 use crate::model::mount::{Mount, MountTable};
 use crate::model::observation::Observation;
@@ -101,6 +102,7 @@ pub struct World {
     pub inventory: Inventory,
     pub mounts: MountTable,
     pub kubelet: KubeletRecords,
+    pub provision: Option<Provision>,
     pub facts: Facts,
     pub settings: VolumeSettings,
     pub policy: Policy,
@@ -176,7 +178,14 @@ impl World {
     }
 
     pub fn volumes(&self) -> Vec<crate::model::volume::VolumeFacts> {
-        crate::model::graph::volumes(&self.inventory, &self.mounts, Some(&self.kubelet), &self.facts.layers, &self.settings)
+        let seen = crate::model::graph::Seen {
+            inventory: &self.inventory,
+            mounts: &self.mounts,
+            kubelet: Some(&self.kubelet),
+            layers: &self.facts.layers,
+            provision: self.provision.as_ref(),
+        };
+        crate::model::graph::volumes(seen, &self.settings)
     }
 
     pub fn scan(&mut self, seconds: i64) -> Change {
@@ -189,6 +198,11 @@ impl World {
 
     pub fn read_kubelet(&mut self, seconds: i64) -> Change {
         self.tell(Report::Kubelet(Observation::ok(at(seconds), self.kubelet.clone())), seconds)
+    }
+
+    pub fn tell_provision(&mut self, seconds: i64) -> Change {
+        let provision = self.provision.clone().unwrap_or_default();
+        self.tell(Report::Provision(Observation::ok(at(seconds), provision)), seconds)
     }
 
     pub fn read_all(&mut self, seconds: i64) {
@@ -294,7 +308,7 @@ pub fn is_active(active: &dyn Active, subject: &Subject, reason: Reason) -> bool
 
 /// One incident on `device`, told by one record.
 pub fn event(class: Class, device: &str, time: Timestamp, sectors: &[u64]) -> Event {
-    let said = Line { time, text: format!("{} error, dev {device}, sectors {sectors:?}", class.name()) };
+    let said = Line { time, text: format!("{} error, dev {device}, sectors {sectors:?}", class.name()), origin: Origin::KernelLog };
     Event {
         seq: 1,
         class,

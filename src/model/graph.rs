@@ -2,13 +2,16 @@
 //!
 //! In: one scan of each. Out: one `VolumeFacts` a volume, without any judgement. May not enter: what was before (that is `facts`), time.
 
+mod csi;
 pub mod extents;
 pub mod kube;
 pub mod mounts;
+mod provided;
 pub mod stack;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::model::attach::{Kind, Provision};
 use crate::model::block::Inventory;
 use crate::model::dev::DevNo;
 use crate::model::facts::LayerFacts;
@@ -16,40 +19,62 @@ use crate::model::graph::kube::PodPath;
 use crate::model::graph::mounts::{FsKind, Table};
 use crate::model::graph::stack::Graph;
 use crate::model::ids::VolumeId;
-use crate::model::kubelet::{KubeletRecords, KubeletVolume};
+use crate::model::kubelet::KubeletRecords;
 use crate::model::mount::{Mount, MountTable};
 use crate::model::path::HostPath;
 use crate::model::policy::VolumeSettings;
-use crate::model::volume::{ExpectedMount, MountRole, PodUse, Stack, VolumeFacts, VolumeMount};
+use crate::model::volume::{MountRole, PodUse, Stack, VolumeFacts, VolumeMount};
+
+/// What has been seen, each by its last good answer.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    pub inventory: &'a Inventory,
+    pub mounts: &'a MountTable,
+    /// `None` while nobody has read the records: then a mount that looks like a CSI volume's is no volume of the host either.
+    pub kubelet: Option<&'a KubeletRecords>,
+    pub layers: &'a BTreeMap<String, LayerFacts>,
+    /// The volumes that this node provides itself; `None` while nobody has told.
+    pub provision: Option<&'a Provision>,
+}
+
+/// The kubelet's folder as the mount table names it.
+pub fn kubelet_root<'a>(kubelet: Option<&'a KubeletRecords>, settings: &'a VolumeSettings) -> &'a HostPath {
+    let read = kubelet.map(|records| &records.root).filter(|root| !root.as_bytes().is_empty());
+    read.unwrap_or(&settings.kubelet_root)
+}
 
 /// All volumes of the node, sorted by id, each id once.
-///
-/// `kubelet` is `None` while nobody has read the records: then a mount that looks like a CSI volume's is no volume of the host either.
-pub fn volumes(
-    inventory: &Inventory,
-    mounts: &MountTable,
-    kubelet: Option<&KubeletRecords>,
-    layers: &BTreeMap<String, LayerFacts>,
-    settings: &VolumeSettings,
-) -> Vec<VolumeFacts> {
-    let table = Table::new(&mounts.mounts);
-    let graph = Graph::new(inventory, layers, &table);
-    let read = kubelet.map(|records| &records.root).filter(|root| !root.as_bytes().is_empty());
-    let kubelet_root = read.unwrap_or(&settings.kubelet_root).clone();
+pub fn volumes(seen: Seen<'_>, settings: &VolumeSettings) -> Vec<VolumeFacts> {
+    let table = Table::new(&seen.mounts.mounts);
     let mut builder = Builder {
-        kubelet_root,
+        kubelet_root: kubelet_root(seen.kubelet, settings).clone(),
         table: &table,
-        graph,
-        inventory,
-        kubelet,
+        graph: graph(&seen, &table),
+        inventory: seen.inventory,
+        kubelet: seen.kubelet,
+        provision: seen.provision,
         settings,
         found: BTreeMap::new(),
         owners: BTreeMap::new(),
         taken: BTreeSet::new(),
     };
     builder.csi_volumes();
+    builder.provided_volumes();
     builder.host_volumes();
     builder.found.into_values().collect()
+}
+
+/// What the pool's volumes will lie on, whether it has any yet or not.
+pub fn pool(seen: Seen<'_>) -> Stack {
+    let table = Table::new(&seen.mounts.mounts);
+    let Some(provision) = seen.provision else { return Stack::Nothing };
+    graph(&seen, &table).below_pool(provision)
+}
+
+/// Loop devices over images of ours are looked through, also where the configuration has loop devices count as drives.
+fn graph<'a>(seen: &Seen<'a>, table: &'a Table<'a>) -> Graph<'a> {
+    let images = seen.provision.into_iter().flat_map(|provision| &provision.volumes).filter(|volume| volume.kind == Kind::Loop);
+    Graph::new(seen.inventory, seen.layers, table, images.filter_map(|volume| volume.device.as_deref()).collect())
 }
 
 /// Which filesystem a mount shows: mounts of one block device share its number. Network filesystems may share one number between exports
@@ -66,6 +91,7 @@ struct Builder<'a> {
     graph: Graph<'a>,
     inventory: &'a Inventory,
     kubelet: Option<&'a KubeletRecords>,
+    provision: Option<&'a Provision>,
     settings: &'a VolumeSettings,
     /// As the mount table names it.
     kubelet_root: HostPath,
@@ -77,84 +103,6 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn csi_volumes(&mut self) {
-        let Some(kubelet) = self.kubelet else { return };
-        for record in &kubelet.volumes {
-            let (facts, whole) = self.csi_volume(record, kubelet);
-            for mount in &facts.mounts {
-                self.taken.insert(mount.path.clone());
-            }
-            for key in whole {
-                self.owners.entry(key).or_insert_with(|| facts.id.clone());
-            }
-            // Two records of one driver and handle are one volume whose record was split; the first has won its id, the second adds to it.
-            match self.found.get_mut(&facts.id) {
-                Some(first) => merge(first, facts),
-                None => {
-                    self.found.insert(facts.id.clone(), facts);
-                }
-            }
-        }
-    }
-
-    /// One record, and the filesystems that are this volume as a whole (mounted from their root).
-    fn csi_volume(&self, record: &KubeletVolume, kubelet: &KubeletRecords) -> (VolumeFacts, Vec<FsKey>) {
-        let mut facts = empty(VolumeId::csi(&record.driver, &record.handle));
-        facts.driver = Some(record.driver.clone());
-        facts.handle = Some(record.handle.clone());
-        facts.pv = record.pv.clone();
-        facts.block = record.block;
-        facts.ephemeral = record.ephemeral;
-
-        let mut expected: Vec<(ExpectedMount, bool)> = Vec::new();
-        if let Some(path) = &record.staging {
-            // Staging a raw block volume need not mount anything: the driver may only attach the device.
-            let must = !record.block && !self.settings.stage_without_mount.contains(&record.driver);
-            expected.push((
-                ExpectedMount { path: path.clone(), role: MountRole::Staging, pod_uid: None, record: record_of(record, path) },
-                must,
-            ));
-        }
-        for publication in &record.publications {
-            let path = &publication.path;
-            let pod_uid = Some(publication.pod_uid.clone());
-            expected.push((ExpectedMount { path: path.clone(), role: MountRole::Pod, pod_uid, record: record_of(record, path) }, true));
-            facts.pods.push(PodUse {
-                uid: publication.pod_uid.clone(),
-                name: kubelet.pods.get(&publication.pod_uid).cloned(),
-                volume_name: publication.name.clone(),
-                path: path.clone(),
-            });
-        }
-
-        let mut shown: Vec<&Mount> = Vec::new();
-        for (expected, must) in expected {
-            match self.table.visible_at(&expected.path) {
-                Some(mount) => {
-                    facts.mounts.push(volume_mount(mount, expected.role, expected.pod_uid));
-                    shown.push(mount);
-                }
-                None if must => facts.missing_mounts.push(expected),
-                None => {}
-            }
-        }
-        if let Some(mount) = shown.first() {
-            self.describe(&mut facts, mount);
-        } else if record.block {
-            self.block_by_loop(&mut facts, record);
-        }
-        let whole = shown.iter().filter(|mount| mount.root.as_bytes() == b"/" && !record.block).map(|mount| key(mount)).collect();
-        (facts, whole)
-    }
-
-    /// The kubelet opens a loop device on a published raw block volume that is a file; its backing file is below the publish path.
-    fn block_by_loop(&self, facts: &mut VolumeFacts, record: &KubeletVolume) {
-        let device = record.publications.iter().find_map(|publication| self.graph.loop_on(&publication.path));
-        if let Some(device) = device {
-            self.stand_on(facts, &device);
-        }
-    }
-
     fn host_volumes(&mut self) {
         let mut groups: BTreeMap<FsKey, Vec<&Mount>> = BTreeMap::new();
         for mount in self.table.all() {
@@ -319,14 +267,8 @@ fn empty(id: VolumeId) -> VolumeFacts {
         devices: Vec::new(),
         device_gone: false,
         remote: false,
+        provided: None,
     }
-}
-
-/// The record that speaks of `path`: the vol_data.json beside it, else the first.
-fn record_of(record: &KubeletVolume, path: &HostPath) -> Option<HostPath> {
-    let folder = |path: &HostPath| path.as_path().parent().map(HostPath::from);
-    let beside = record.records.iter().find(|file| folder(file) == folder(path));
-    beside.or(record.records.first()).cloned()
 }
 
 fn volume_mount(mount: &Mount, role: MountRole, pod_uid: Option<String>) -> VolumeMount {

@@ -47,6 +47,19 @@ id! {
     FindingId
 }
 
+id! {
+    /// Of one filesystem check.
+    CheckId
+}
+
+impl CheckId {
+    /// Twelve hexadecimal digits over what is checked and when it was asked for.
+    pub fn new(target: &str, asked: Timestamp) -> Self {
+        let hash = fnv1a(format!("{target}\0{}", asked.as_nanosecond()).as_bytes());
+        CheckId(format!("{:012x}", hash & 0xffff_ffff_ffff))
+    }
+}
+
 impl DriveId {
     /// From an identity string of any bytes, escaped.
     pub fn new(identity: impl AsRef<[u8]>) -> Self {

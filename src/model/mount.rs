@@ -1,10 +1,11 @@
-//! One line of mountinfo, unescaped. Fields as in proc_pid_mountinfo(5).
+//! Mounts as mountinfo has them, unescaped. Fields as in proc_pid_mountinfo(5).
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
+/// One line of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
     pub id: u32,
@@ -47,4 +48,61 @@ pub struct FstabEntry {
 pub struct MountTable {
     pub mounts: Vec<Mount>,
     pub fstab: Vec<FstabEntry>,
+}
+
+/// Lines that make no sense are left out and named; everything else is there. A field that is not UTF-8 is kept, options are shown lossily.
+pub fn parse(text: &[u8]) -> (Vec<Mount>, Vec<String>) {
+    let (mut mounts, mut warnings) = (Vec::new(), Vec::new());
+    for (number, line) in text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
+        match parse_line(line) {
+            Some(mount) => mounts.push(mount),
+            None => warnings.push(format!("/proc/1/mountinfo, line {}: not a mount: {}", number + 1, excerpt(line))),
+        }
+    }
+    (mounts, warnings)
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    let id = number(fields.next()?)?;
+    let parent = number(fields.next()?)?;
+    let dev: DevNo = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let root = HostPath::unescape(fields.next()?);
+    let mount_point = HostPath::unescape(fields.next()?);
+    let options = options(fields.next()?);
+    // Optional fields (shared:N, master:N, …), of which there may be more in newer kernels, end with a hyphen.
+    fields.by_ref().find(|field| *field == b"-")?;
+    let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
+    // The kernel prints an empty source as nothing at all, which the split passes over: then one field less follows.
+    let rest: Vec<&[u8]> = fields.collect();
+    let (source, super_options) = match rest.as_slice() {
+        [super_options] => (&b""[..], *super_options),
+        [source, super_options, ..] => (*source, *super_options),
+        [] => return None,
+    };
+    Some(Mount {
+        id,
+        parent,
+        dev,
+        root,
+        mount_point,
+        options,
+        fs_type,
+        source: HostPath::unescape(source),
+        super_options: self::options(super_options),
+    })
+}
+
+fn number(field: &[u8]) -> Option<u32> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// The options of one field.
+pub fn options(field: &[u8]) -> Vec<String> {
+    field.split(|byte| *byte == b',').filter(|option| !option.is_empty()).map(|option| HostPath::unescape(option).to_string()).collect()
+}
+
+fn excerpt(line: &[u8]) -> String {
+    let short = HostPath::new(&line[..line.len().min(120)]);
+    if line.len() > 120 { format!("{short}…") } else { short.to_string() }
 }

@@ -37,6 +37,14 @@ impl<T> Observation<T> {
         }
     }
 
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Observation<U> {
+        match self {
+            Observation::Unavailable => Observation::Unavailable,
+            Observation::Failed { at, error } => Observation::Failed { at, error },
+            Observation::Ok { at, value } => Observation::Ok { at, value: change(value) },
+        }
+    }
+
     pub fn error(&self) -> Option<&str> {
         match self {
             Observation::Failed { error, .. } => Some(error),

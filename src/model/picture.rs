@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::model::check::Check;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Finding, Health, Severity, Subject};
 use crate::model::ids::{FindingId, VolumeId};
@@ -47,6 +48,7 @@ pub enum Item {
     Drive(Arc<Drive>),
     Volume(Arc<Volume>),
     Finding(Arc<Finding>),
+    Check(Arc<Check>),
 }
 
 /// What judgement says of a volume beside its findings.
@@ -109,10 +111,7 @@ impl Painter {
         let by_subject = by_subject(&findings);
         let drives = things::drives(previous, &scene, &by_subject);
         let volumes = things::volumes(previous, &scene, &by_subject);
-        let inventory = match scene.facts.inventory() {
-            Some(inventory) if *inventory != *previous.inventory => Arc::new(inventory.clone()),
-            _ => previous.inventory.clone(),
-        };
+        let inventory = scene.facts.shared_inventory().unwrap_or(&previous.inventory).clone();
         let mut node = NodeState { health: None, ..scene.node };
         node.health = node_health(scene.settled, blind(scene.facts), &findings, &drives, &volumes);
         let node = if node == *previous.node { previous.node.clone() } else { Arc::new(node) };
@@ -128,13 +127,18 @@ impl Painter {
         let last = |finding: &Arc<Finding>| history.iter().find(|over| over.id == finding.id).unwrap_or(finding).clone();
         log.compare(&previous.findings, &findings, |finding| Item::Finding(last(&finding)), things::finding_told_anew);
 
+        let checks = &scene.facts.checks;
+        log.compare(&previous.checks, checks, Item::Check, |old, new| old != new);
         let same = Arc::ptr_eq(&node, &previous.node)
             && Arc::ptr_eq(&inventory, &previous.inventory)
             && Arc::ptr_eq(history, &previous.history)
             && scene.settled == previous.settled
             && shared(&drives, &previous.drives)
             && shared(&volumes, &previous.volumes)
-            && shared(&findings, &previous.findings);
+            && shared(&findings, &previous.findings)
+            && shared(checks, &previous.checks)
+            && shared(&scene.facts.attachments, &previous.attachments)
+            && scene.facts.surroundings == previous.surroundings;
         if same {
             return Picture { snapshot: previous.clone(), changes: Vec::new(), same };
         }
@@ -145,6 +149,9 @@ impl Painter {
             drives,
             volumes,
             findings,
+            checks: checks.clone(),
+            attachments: scene.facts.attachments.clone(),
+            surroundings: scene.facts.surroundings.clone(),
             inventory,
             history: history.clone(),
         };

@@ -1,10 +1,16 @@
 //! The thresholds of judgement, all of them, with their defaults. The configuration file sets them; `assess` is given them.
 
+pub mod checks;
+pub mod smart;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::finding::Severity;
 use crate::model::path::HostPath;
+use crate::model::policy::checks::CheckPolicy;
+use crate::model::policy::smart::SmartPolicy;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -12,6 +18,8 @@ pub struct Policy {
     pub space: SpacePolicy,
     pub thin_pool: ThinPoolPolicy,
     pub errors: ErrorPolicy,
+    pub smart: SmartPolicy,
+    pub checks: CheckPolicy,
     /// I/O in flight and not one completion for this long is a stall. Longer than a disk's own error recovery and a controller reset
     /// (SCSI's default command time-out is 30 s; drivers/scsi/sd.h, SD_TIMEOUT).
     #[serde(with = "seconds")]
@@ -37,6 +45,8 @@ impl Default for Policy {
             space: SpacePolicy::default(),
             thin_pool: ThinPoolPolicy::default(),
             errors: ErrorPolicy::default(),
+            smart: SmartPolicy::default(),
+            checks: CheckPolicy::default(),
             io_stalled_after: Duration::from_secs(60),
             forget_missing_after: Duration::from_secs(30 * 24 * 3600),
             offline_after: Duration::from_secs(60),
@@ -137,6 +147,13 @@ impl Default for ErrorPolicy {
             bad_episodes: 3,
             bad_timeouts: 5,
         }
+    }
+}
+
+impl ErrorPolicy {
+    /// How long nothing more must be told before it is over.
+    pub fn patience(&self, severity: Severity) -> Duration {
+        if severity == Severity::Bad { self.bad_quiet_after } else { self.quiet_after }
     }
 }
 

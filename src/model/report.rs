@@ -5,15 +5,20 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::model::attach::Provision;
 use crate::model::block::{DiskStat, Inventory, LayerState};
+use crate::model::check::Progress;
 use crate::model::counters::Reading;
 use crate::model::dev::DevNo;
+use crate::model::drive::{DriveFacts, Transport};
+use crate::model::ids::DriveId;
 use crate::model::kernel::event::Batch;
 use crate::model::kubelet::KubeletRecords;
 use crate::model::mount::MountTable;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, Stuck};
+use crate::model::smart::{Answer, TestKind};
 
 #[derive(Clone, Debug)]
 pub enum Report {
@@ -46,11 +51,86 @@ pub enum Report {
     KernelLog(Batch),
     /// The kernel's own notice of a filesystem's error (fanotify's FAN_FS_ERROR).
     FsError(FsError),
+    /// What one drive said of itself when it was asked, or why it did not.
+    Smart {
+        drive: DriveId,
+        at: Timestamp,
+        answer: Box<Answer>,
+        took: Duration,
+    },
+    /// smartctl has not come back for this drive in its time, and could not be killed: nobody asks it until it has gone (`None`).
+    SmartStuck {
+        drive: DriveId,
+        stuck: Option<SmartStuck>,
+    },
+    /// How an admin's request for a self-test went.
+    SelfTest {
+        drive: DriveId,
+        kind: TestKind,
+        at: Timestamp,
+        /// smartctl's words, when the drive took it; else why not.
+        result: Result<String, String>,
+    },
+    /// The drives behind one RAID controller that the kernel does not show, whole each time.
+    Hidden {
+        /// `megaraid host0`.
+        controller: String,
+        drives: Observation<Vec<HiddenDrive>>,
+    },
+    /// The RAID controllers that there are, by the names in `Hidden`, whole each time: the drives of one that is not among them are gone with it.
+    Controllers(Vec<String>),
+    /// Drives that the configuration has not asked (`smart.enabled`, `device_type = "ignore"`), whole each time: what they said before is over.
+    SmartIgnored(Vec<DriveId>),
+    /// How a filesystem check is now, whole each time.
+    Check(Box<Progress>),
+    /// The volumes that this node provides itself, whole each time. `Failed`: they could not be read, what was known stands.
+    Provision(Observation<Provision>),
     /// How a source itself is.
     Source {
         source: Source,
         status: SourceStatus,
     },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SmartStuck {
+    pub since: Timestamp,
+    /// What it is waiting in, where /proc tells.
+    pub waiting_in: Option<String>,
+}
+
+/// A physical disk behind a RAID controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HiddenDrive {
+    /// Without devices; `location.slot` is the controller's number of it (`megaraid,3`).
+    pub facts: DriveFacts,
+    /// How smartctl reaches it: `/dev/bus/0` and `megaraid,3`.
+    pub device: HostPath,
+    pub device_type: String,
+}
+
+/// A drive that the owner wants asked for its SMART data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SmartTarget {
+    pub drive: DriveId,
+    /// As the host names it: `/dev/sda`, `/dev/nvme0`, `/dev/bus/0`.
+    pub device: HostPath,
+    /// smartctl's `-d`; None: smartctl finds out.
+    pub device_type: Option<String>,
+    pub transport: Transport,
+    /// NVMe controllers that lead to it (`nvme0`): several, where there are several paths.
+    pub controllers: Vec<String>,
+    /// For overrides, and to know another drive's answer.
+    pub model: Option<String>,
+    pub serial: Option<String>,
+    /// Runtime-suspended: not even asked whether it sleeps.
+    pub asleep: bool,
+    /// It has adverse findings: asked more often.
+    pub suspect: bool,
+    /// Grows with each error that the kernel tells of it: then it is asked at once.
+    pub errors: u64,
+    /// When it last answered, as the store remembers: after a restart the next question is due from then.
+    pub last_answer: Option<Timestamp>,
 }
 
 /// One notice of fanotify(7), FAN_FS_ERROR: the first error's number, and how many came since the last notice was read.
@@ -80,6 +160,8 @@ pub enum Source {
     KernelLog,
     Counters,
     FsErrors,
+    Smart,
+    Checks,
 }
 
 impl Source {
@@ -94,6 +176,8 @@ impl Source {
             Source::KernelLog => "kernel-log",
             Source::Counters => "counters",
             Source::FsErrors => "fs-errors",
+            Source::Smart => "smart",
+            Source::Checks => "checks",
         }
     }
 }
@@ -110,6 +194,11 @@ pub enum SourceStatus {
     Absent(String),
 }
 
+/// Requests that may wait for a source that is busy. What is lost beyond is made good by asking everything anew, which an admin's self-test is not: so
+/// there is room for far more than can come while the owner takes a source's reports. Each is sent once per admin's command, event or scan, and NVMe
+/// controllers tell no second event of a kind before their log is read (NVM Express Base 2.0, 5.2).
+pub const REQUESTS: usize = 1024;
+
 /// What the owner asks of sources: look again, now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -117,6 +206,20 @@ pub enum Request {
     All,
     Inventory,
     Kubelet,
+    Mounts,
+    /// Read the I/O counters now.
+    DiskStats,
     /// Probe these paths now.
     Probe(Vec<HostPath>),
+    /// Ask these drives for their SMART data now (every 30 s at most).
+    Smart(Vec<DriveId>),
+    /// The NVMe controller (`nvme0`) has announced an event (udev's NVME_AEN).
+    NvmeEvent {
+        controller: String,
+    },
+    /// Start a self-test: an admin's command.
+    SelfTest {
+        drive: DriveId,
+        kind: TestKind,
+    },
 }

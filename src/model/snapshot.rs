@@ -7,13 +7,18 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::block::Inventory;
+use crate::model::check::Check;
 use crate::model::drive::DriveFacts;
+use crate::model::facts::smart::SmartFacts;
 use crate::model::finding::{Finding, Health};
-use crate::model::ids::{DriveId, FindingId, VolumeId};
+use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
 use crate::model::kernel::memory::Memory;
+use crate::model::path::HostPath;
 use crate::model::probe::Usage;
 use crate::model::report::{Source, SourceStatus};
-use crate::model::volume::{Condition, CsiStatus, OperationalStatus, UsageStatus, VolumeFacts};
+use crate::model::stale::Attachment;
+use crate::model::timing::Timings;
+use crate::model::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus, VolumeFacts};
 
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -27,10 +32,62 @@ pub struct Snapshot {
     pub volumes: BTreeMap<VolumeId, Arc<Volume>>,
     /// Active ones.
     pub findings: BTreeMap<FindingId, Arc<Finding>>,
+    /// Filesystem checks that go on or are remembered.
+    pub checks: BTreeMap<CheckId, Arc<Check>>,
+    /// Where CSI volumes are staged and published, by path.
+    pub attachments: BTreeMap<HostPath, Arc<Attachment>>,
+    pub surroundings: Arc<Surroundings>,
     /// The last good scan of the block graph.
     pub inventory: Arc<Inventory>,
     /// Cleared ones, newest first, bounded by the configuration.
     pub history: Arc<Vec<Arc<Finding>>>,
+}
+
+/// What volumes are told apart by, and what new ones would lie on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The kubelet's folder as the configuration has it, and as the mount table names it (its links resolved).
+    pub kubelet_named: HostPath,
+    pub kubelet_root: HostPath,
+    /// The CSI driver of the volumes that this node provides; None while nobody has told.
+    pub driver: Option<String>,
+    /// What the pool stands on.
+    pub pool: Stack,
+}
+
+impl Surroundings {
+    /// A caller's path as the mount table would name it.
+    pub fn as_mounted(&self, path: &HostPath) -> HostPath {
+        let bytes = path.as_bytes();
+        let trimmed = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == b'/').count();
+        let path = HostPath::new(&bytes[..trimmed.max(1).min(bytes.len())]);
+        match path.strip_prefix(&self.kubelet_named) {
+            Some([]) => self.kubelet_root.clone(),
+            Some(below) if !self.kubelet_named.as_bytes().is_empty() => self.kubelet_root.join(below),
+            _ => path,
+        }
+    }
+}
+
+impl Snapshot {
+    /// The volume of a CSI driver. An id is bounded, hence a hash at its end when the handle is long: the handle itself decides.
+    pub fn csi_volume(&self, driver: &str, handle: &str) -> Option<&Arc<Volume>> {
+        let volume = self.volumes.get(&VolumeId::csi(driver, handle))?;
+        let facts = &volume.facts;
+        (facts.driver.as_deref() == Some(driver) && facts.handle.as_deref() == Some(handle)).then_some(volume)
+    }
+
+    /// Whether it was of the filesystem that this volume has now, under whatever name it was asked for.
+    pub fn is_check_of(&self, check: &Check, volume: &VolumeId) -> bool {
+        let facts = self.volumes.get(volume).map(|volume| &volume.facts);
+        let named = check.target.volume.as_ref() == Some(volume);
+        match (&check.target.uuid, facts.and_then(|facts| facts.fs_uuid.as_ref())) {
+            (Some(checked), Some(now)) => {
+                checked == now && (named || facts.is_some_and(|facts| facts.device.as_ref() == Some(&check.target.device)))
+            }
+            _ => named,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +96,11 @@ pub struct NodeState {
     pub store: StoreStatus,
     /// Probes that have not come back.
     pub stuck_probes: u32,
+    /// Of them, how many each source has; also those that have none.
+    pub stuck: BTreeMap<Source, u32>,
+    pub timings: Timings,
+    /// Records of the kernel's log that were overwritten before they were read, since the boot; None while none of it has been read.
+    pub kernel_log_lost: Option<u64>,
     /// Worst health over drives and volumes, acknowledged findings not counted.
     pub health: Option<Health>,
     /// Things that could not be read or made no sense; newest scan of each source.
@@ -56,7 +118,7 @@ pub enum StoreStatus {
     Opening,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Drive {
     pub facts: DriveFacts,
     pub presence: Presence,
@@ -73,6 +135,8 @@ pub struct Drive {
     pub volumes: Vec<VolumeId>,
     /// What the kernel's log has told of it.
     pub errors: Option<Arc<Memory>>,
+    /// What it says of itself; None where it is never asked.
+    pub smart: Option<Arc<SmartFacts>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,7 +170,7 @@ pub enum VolumeUsage {
     NotYet,
     /// The last answer stands, with its time; `stale` says since when asking has failed.
     Mounted { usage: Usage, at: Timestamp, stale: Option<Timestamp> },
-    /// Raw block: size only.
+    /// Raw block, or made here and not mounted: size only.
     Block { size_bytes: u64 },
     /// Not mounted, or the last probe failed and there never was an answer.
     Unknown,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::attach::Provided;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kubelet::PodName;
 use crate::model::path::HostPath;
@@ -38,6 +39,9 @@ pub struct VolumeFacts {
     pub device_gone: bool,
     /// Reached over a network: no drive of this node is beneath it.
     pub remote: bool,
+    /// What the daemon itself knows of it, where this node provides it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provided: Option<Box<Provided>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +71,7 @@ pub struct ExpectedMount {
     pub path: HostPath,
     pub role: MountRole,
     pub pod_uid: Option<String>,
-    /// The record that says so.
+    /// The kubelet's record that says so; None: this node has staged or published it itself.
     pub record: Option<HostPath>,
 }
 

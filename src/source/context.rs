@@ -1,5 +1,6 @@
 //! What every source is given, and how it ends.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +9,12 @@ use tokio::sync::{broadcast, mpsc, watch};
 use crate::host::helper::Program;
 use crate::host::root::HostRoot;
 use crate::host::worker::Workers;
+use crate::model::check::Wanted;
 use crate::model::kernel::event::Resume;
 use crate::model::path::HostPath;
+use crate::model::policy::checks::Tools;
 use crate::model::probe::ProbeTarget;
-use crate::model::report::{Report, Request};
+use crate::model::report::{Report, Request, SmartTarget};
 use crate::source::jobs::{Answer, Job};
 
 pub type JobWorkers = Workers<Job, Answer>;
@@ -31,6 +34,15 @@ pub struct Context {
     pub settings: watch::Receiver<Arc<SourceSettings>>,
     /// What the owner wants probed.
     pub targets: watch::Receiver<Arc<Vec<ProbeTarget>>>,
+    /// Which drives the owner wants asked for their SMART data.
+    pub smart_targets: watch::Receiver<Arc<Vec<SmartTarget>>>,
+    /// Which filesystems the owner wants checked.
+    pub checks: watch::Receiver<Arc<Vec<Wanted>>>,
+    /// The helper that runs a checker; the one that holds a filesystem's writers.
+    pub checker: Program,
+    pub freezer: Program,
+    /// Where intents to freeze are written, as the host names it.
+    pub freeze_intents: PathBuf,
     /// With what to begin in the kernel's log.
     pub resume: watch::Receiver<Resume>,
 }
@@ -51,6 +63,50 @@ pub struct SourceSettings {
     /// Whether to have the kernel tell of filesystems' errors.
     pub fs_events: bool,
     pub kernel_log: KernelLogSettings,
+    pub smart: SmartSettings,
+    pub checks: CheckSettings,
+}
+
+/// What runs checks must know beside each check's own terms.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckSettings {
+    /// Checks of which runs go on at a time.
+    pub at_once: usize,
+    /// Scheduled ones wait while tasks wait for I/O more than so many percent of the time.
+    pub max_io_pressure: u8,
+    pub tools: Tools,
+}
+
+/// Where smartctl is when nothing else is set. On a recorded tree it is not asked: it would speak of other drives than the tree's.
+pub const USUAL_SMARTCTL: &str = "/usr/sbin/smartctl";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SmartSettings {
+    pub enabled: bool,
+    /// Absolute.
+    pub command: PathBuf,
+    /// Between two questions to a drive that is well; to one that is not; at least, whatever happens.
+    pub interval: Duration,
+    pub suspect_interval: Duration,
+    pub shortest_interval: Duration,
+    /// Log pages that are slow on some drives are read this often.
+    pub slow_interval: Duration,
+    /// For one run of smartctl.
+    pub timeout: Duration,
+    /// Runs at a time.
+    pub at_once: usize,
+    /// Set the feature of NVMe controllers that has them announce health events.
+    pub nvme_events: bool,
+    /// First match wins: patterns of model and serial, and what to give as `-d`.
+    pub device_types: Vec<DeviceType>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceType {
+    pub model: Option<String>,
+    pub serial: Option<String>,
+    /// `sat,12`; `ignore`: never asked.
+    pub device_type: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! I/O counters of the block layer, from /proc/diskstats (Documentation/admin-guide/iostats.rst). Reading them asks no device.
 //!
-//! In: the host root, a timer. Out: `Report::DiskStats`. That nothing completes for a while is for `assess` to judge.
+//! In: the host root, a timer, requests. Out: `Report::DiskStats`. That nothing completes for a while is for `assess` to judge.
 
 use std::convert::Infallible;
 
@@ -58,8 +58,8 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             tokio::select! {
                 () = tokio::time::sleep_until(next) => break,
                 request = requests.recv() => match request {
-                    Ok(Request::All) => break,
-                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    Ok(Request::All | Request::DiskStats) | Err(RecvError::Lagged(_)) => break,
+                    Ok(_) => {}
                     Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
                 },
             }

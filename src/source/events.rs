@@ -37,6 +37,9 @@ pub enum Event {
         devname: String,
         seqnum: u64,
     },
+    /// An NVMe controller (`nvme0`) has announced an event (NVME_AEN, nvme_aen_uevent(), drivers/nvme/host/core.c), or is back from a reset, which makes
+    /// it forget what it was to announce (NVME_EVENT=connected, nvme_start_ctrl()). Told beside its `Changed`.
+    Nvme { controller: String },
     /// Events came faster than they were taken: look at everything.
     Overrun,
     /// There will be no more events; says why.
@@ -191,6 +194,9 @@ fn drain(socket: &MonitorSocket, outlet: &Outlet) -> Result<(), ListenError> {
     loop {
         Errno::clear();
         let Some(event) = events.next() else { break };
+        if event.subsystem().is_some_and(|subsystem| subsystem == "nvme") && announces(&event) {
+            outlet.send(Event::Nvme { controller: event.sysname().to_string_lossy().into_owned() });
+        }
         let text = |text: Option<&std::ffi::OsStr>| text.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
         outlet.send(Event::Changed {
             action: text(event.action()),
@@ -214,6 +220,10 @@ fn drain(socket: &MonitorSocket, outlet: &Outlet) -> Result<(), ListenError> {
         }
         errno => Err(ListenError::Receive(errno)),
     }
+}
+
+fn announces(event: &udev::Event) -> bool {
+    event.property_value("NVME_AEN").is_some() || event.property_value("NVME_EVENT").is_some_and(|what| what == "connected")
 }
 
 struct Outlet {

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::host::helper::{Helper, HelperError};
+use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::probe::ProbeTarget;
 use crate::model::report::{Report, Request, Source, SourceStatus};
@@ -71,7 +72,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 if started.elapsed() > LONGEST_BACK_OFF {
                     back_off = Duration::from_secs(1);
                 }
-                let error = chain(&error);
+                let error = with_causes(&error);
                 told.tell(&context, SourceStatus::Down(format!("{error}; it is started again"))).await?;
                 tokio::time::sleep(back_off).await;
                 back_off = (back_off * 2).min(LONGEST_BACK_OFF);
@@ -103,7 +104,7 @@ impl From<HelperError> for Ended {
 }
 
 async fn follow(context: &Context, told: &mut Status) -> Result<Ended, SourceError> {
-    let mut helper = match Helper::start(&context.fs_errors) {
+    let mut helper = match Helper::start(&context.fs_errors).await {
         Ok(helper) => helper,
         Err(error) => return Ok(error.into()),
     };
@@ -258,16 +259,6 @@ async fn forever(context: &Context) -> Result<Infallible, SourceError> {
             return Err(SourceError::OwnerGone);
         }
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
 }
 
 #[cfg(test)]

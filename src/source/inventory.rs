@@ -7,18 +7,20 @@
 
 mod block;
 mod btrfs;
-mod classify;
+pub(in crate::source) mod classify;
 mod drive;
-mod identity;
+pub(in crate::source) mod identity;
 mod nvme;
 pub(in crate::source) mod sysfs;
-mod text;
+pub(in crate::source) mod text;
 mod udev_db;
 
 use std::io;
 
+use crate::host::loops;
 use crate::host::root::HostRoot;
-use crate::model::block::Inventory;
+use crate::model::block::{Inventory, Layer};
+use crate::source::checks::SNAPSHOT_PREFIX;
 use crate::source::inventory::drive::Found;
 use crate::source::inventory::sysfs::Reader;
 
@@ -37,7 +39,7 @@ pub enum ScanError {
 pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inventory, ScanError> {
     let reader = Reader::new(root);
     let names = reader.must_list(CLASS_BLOCK).map_err(ScanError::ListDevices)?;
-    let mut entries: Vec<_> = names.iter().filter_map(|name| block::read(&reader, name)).collect();
+    let (passing, mut entries): (Vec<_>, Vec<_>) = names.iter().filter_map(|name| block::read(&reader, name)).partition(is_of_a_check);
     let ignored = |name: &str| text::matches_any(ignore, name);
 
     let mut found: Vec<Found> = nvme::find(&reader, &entries, &ignored);
@@ -54,7 +56,17 @@ pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inve
     }
     let devices = entries.into_iter().map(|entry| (entry.device.name.clone(), entry.device)).collect();
     let btrfs = btrfs::read(&reader);
-    Ok(Inventory { drives, devices, btrfs, warnings: reader.into_warnings() })
+    let of_checks = passing.into_iter().map(|entry| entry.device.name).collect();
+    Ok(Inventory { drives, devices, btrfs, of_checks, warnings: reader.into_warnings() })
+}
+
+/// A loop of ours, through which a checker reads, or a snapshot of ours (`checks::snapshot`): gone in a moment, and nobody's device.
+fn is_of_a_check(entry: &block::Entry) -> bool {
+    match &entry.device.layer {
+        Layer::Loop { backing_file: Some(file) } => loops::is_ours(file),
+        Layer::Dm { logical_volume: Some(volume), .. } => volume.starts_with(SNAPSHOT_PREFIX),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //!
 //! Both sides of the pipe use these types: the daemon asks, the same binary in worker mode performs.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::model::block::{Inventory, Layer, LayerState};
@@ -11,6 +13,7 @@ use crate::model::dev::DevNo;
 use crate::model::kubelet::KubeletRecords;
 use crate::model::path::HostPath;
 use crate::model::probe::MountProbe;
+use crate::source::smart::controllers::Controller;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "job", rename_all = "snake_case")]
@@ -25,6 +28,12 @@ pub enum Job {
     ProbeMount { path: HostPath },
     /// Read error counters.
     Counters { part: Part },
+    /// Find the RAID controllers that hide their disks.
+    Controllers,
+    /// Have an NVMe controller (`nvme0`) announce health events.
+    NvmeEvents { controller: String },
+    /// syncfs(2) of what is mounted at `path` in the host's mount namespace, which must be `dev`.
+    SyncFs { path: HostPath, dev: DevNo },
 }
 
 /// Which of them: what can wait for something of its own is asked on its own.
@@ -62,6 +71,14 @@ pub enum Answer {
     Kubelet(Option<KubeletRecords>),
     ProbeMount(MountProbe),
     Counters(Counters),
+    Controllers(Vec<Controller>),
+    /// Whether it had to be told.
+    NvmeEvents {
+        set: bool,
+    },
+    SyncFs {
+        took: Duration,
+    },
     /// The job could not be done; the text names what was being read.
     Failed {
         error: String,

@@ -14,8 +14,9 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::host::clock::now;
 use crate::host::root::HostRoot;
-use crate::model::dev::DevNo;
-use crate::model::mount::{FstabEntry, Mount, MountTable};
+use crate::model::mount::options;
+pub use crate::model::mount::parse;
+use crate::model::mount::{FstabEntry, MountTable};
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::report::{Report, Request, Source, SourceStatus};
@@ -25,62 +26,6 @@ const MOUNTINFO: &str = "/proc/1/mountinfo";
 const FSTAB: &str = "/etc/fstab";
 /// Mounts come in bursts (a pod has a dozen); one reading answers them all.
 const SETTLE: Duration = Duration::from_millis(10);
-
-/// Lines that make no sense are left out and named; everything else is there. A field that is not UTF-8 is kept, options are shown lossily.
-pub fn parse(text: &[u8]) -> (Vec<Mount>, Vec<String>) {
-    let (mut mounts, mut warnings) = (Vec::new(), Vec::new());
-    for (number, line) in text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
-        match parse_line(line) {
-            Some(mount) => mounts.push(mount),
-            None => warnings.push(format!("{MOUNTINFO}, line {}: not a mount: {}", number + 1, excerpt(line))),
-        }
-    }
-    (mounts, warnings)
-}
-
-fn parse_line(line: &[u8]) -> Option<Mount> {
-    let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
-    let id = number(fields.next()?)?;
-    let parent = number(fields.next()?)?;
-    let dev: DevNo = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let root = HostPath::unescape(fields.next()?);
-    let mount_point = HostPath::unescape(fields.next()?);
-    let options = options(fields.next()?);
-    // Optional fields (shared:N, master:N, …), of which there may be more in newer kernels, end with a hyphen.
-    fields.by_ref().find(|field| *field == b"-")?;
-    let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
-    // The kernel prints an empty source as nothing at all, which the split passes over: then one field less follows.
-    let rest: Vec<&[u8]> = fields.collect();
-    let (source, super_options) = match rest.as_slice() {
-        [super_options] => (&b""[..], *super_options),
-        [source, super_options, ..] => (*source, *super_options),
-        [] => return None,
-    };
-    Some(Mount {
-        id,
-        parent,
-        dev,
-        root,
-        mount_point,
-        options,
-        fs_type,
-        source: HostPath::unescape(source),
-        super_options: self::options(super_options),
-    })
-}
-
-fn number(field: &[u8]) -> Option<u32> {
-    std::str::from_utf8(field).ok()?.parse().ok()
-}
-
-fn options(field: &[u8]) -> Vec<String> {
-    field.split(|byte| *byte == b',').filter(|option| !option.is_empty()).map(|option| HostPath::unescape(option).to_string()).collect()
-}
-
-fn excerpt(line: &[u8]) -> String {
-    let short = HostPath::new(&line[..line.len().min(120)]);
-    if line.len() > 120 { format!("{short}…") } else { short.to_string() }
-}
 
 /// fstab(5): lines of at least four fields that mount something at a path.
 pub fn parse_fstab(text: &[u8]) -> Vec<FstabEntry> {
@@ -126,7 +71,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         .map_err(|source| SourceError::Thread { name: "mounts", source })?;
     loop {
         match requests.recv().await {
-            Ok(Request::All) | Err(RecvError::Lagged(_)) => {
+            Ok(Request::All | Request::Mounts) | Err(RecvError::Lagged(_)) => {
                 use std::io::Write;
                 // It is full only when the thread has not come around to many earlier ones.
                 let _ = (&poke).write(&[1]);
@@ -230,6 +175,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::model::dev::DevNo;
 
     #[test]
     fn a_line_of_the_manual_page_is_understood() {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
@@ -46,6 +47,7 @@ struct Ended {
 
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+    let context = Arc::new(context);
     let status = match context.root.is_recorded() {
         false => SourceStatus::Active("statfs and readdir by worker processes".into()),
         true => SourceStatus::Active("answers of a recorded tree".into()),
@@ -126,7 +128,7 @@ fn take_over(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
 fn start_due(
     plans: &mut BTreeMap<HostPath, Plan>,
     running: &mut JoinSet<Result<Ended, SourceError>>,
-    context: &Context,
+    context: &Arc<Context>,
     interval: Duration,
 ) -> Option<Instant> {
     let at = Instant::now();
@@ -167,7 +169,7 @@ fn after(plans: &mut BTreeMap<HostPath, Plan>, ended: &Ended, interval: Duration
 }
 
 /// One question, with the wait for a late answer: until then the path is not asked again.
-async fn ask(context: Context, target: ProbeTarget) -> Result<Ended, SourceError> {
+async fn ask(context: Arc<Context>, target: ProbeTarget) -> Result<Ended, SourceError> {
     let (path, sent) = (target.path.clone(), Instant::now());
     let timeout = context.settings.borrow().probe_timeout;
     // One question a filesystem: all its mounts hang together, and each stuck process costs memory.

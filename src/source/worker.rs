@@ -2,21 +2,35 @@
 //!
 //! Single-threaded, with few rights, in the host's mount namespace where volumes are asked. Its end is the end of its standard input.
 
+mod check;
+mod freezer;
 mod fs_errors;
+mod lvm;
 mod mount;
+mod resume;
+mod thaw;
+mod xfs_health;
 
 use std::ffi::OsString;
-use std::io::{BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use caps::Capability;
 
+use crate::host::apart;
+use crate::host::jail;
 use crate::host::namespace;
+use crate::host::nvme;
 use crate::host::root::HostRoot;
+use crate::host::worker;
 use crate::host::worker::Hello;
+use crate::host::worker::say;
+use crate::model::causes::with_causes;
 use crate::source::jobs::{Answer, Job, Part};
+use crate::source::smart::controllers;
 use crate::source::{counters, inventory, kubelet, layers};
+
+pub use lvm::REPLAY_DAMAGED;
 
 /// Where a worker works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,23 +41,81 @@ pub enum Place {
     HostMounts,
     /// PID 1's too, as a helper that answers no questions but tells of filesystems' errors.
     FsErrors,
+    /// Our own, as the helper that runs one checker (`checks::runner`).
+    Check,
+    /// The jail in which a checker runs (`host::jail`): gives up everything by itself.
+    Jail,
+    /// PID 1's, as the helper that holds a filesystem's writers (`checks::freezer`).
+    Freezer,
+    /// PID 1's, as the helper that asks one XFS for its health (`checks::health`).
+    XfsHealth,
+    /// PID 1's, where it becomes lvm(8).
+    Lvm,
+    /// PID 1's, to mount a snapshot once where nobody sees it.
+    Replay,
 }
 
 impl Place {
+    const ALL: [Place; 9] = [
+        Place::Own,
+        Place::HostMounts,
+        Place::FsErrors,
+        Place::Check,
+        Place::Jail,
+        Place::Freezer,
+        Place::XfsHealth,
+        Place::Lvm,
+        Place::Replay,
+    ];
+
     fn name(self) -> &'static str {
         match self {
             Place::Own => "own",
             Place::HostMounts => "host-mounts",
             Place::FsErrors => "fs-errors",
+            Place::Check => "check",
+            Place::Jail => "jail",
+            Place::Freezer => "freezer",
+            Place::XfsHealth => "xfs-health",
+            Place::Lvm => "lvm",
+            Place::Replay => "replay",
         }
     }
 
     /// What it keeps. Reading below directories of any owner, and directories without a change of atime (open(2), O_NOATIME);
-    /// device-mapper's status asks for CAP_SYS_ADMIN (drivers/md/dm-ioctl.c), and so do fanotify's marks on whole filesystems.
+    /// device-mapper's status asks for CAP_SYS_ADMIN (drivers/md/dm-ioctl.c), and so do fanotify's marks on whole filesystems and
+    /// NVMe's admin commands (nvme_cmd_allowed(), drivers/nvme/host/ioctl.c).
     fn rights(self) -> &'static [Capability] {
         match self {
             Place::Own | Place::FsErrors => &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_SYS_ADMIN],
             Place::HostMounts => &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_FOWNER],
+            // XFS_IOC_BULKSTAT asks for CAP_SYS_ADMIN (xfs_ioc_bulkstat(), fs/xfs/xfs_ioctl.c).
+            Place::XfsHealth => &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_FOWNER, Capability::CAP_SYS_ADMIN],
+            Place::Freezer => &[Capability::CAP_SYS_ADMIN],
+            // device-mapper's ioctls; the nodes of what it makes where udev does not; mlock(2) while a device is suspended; the host's control groups
+            // (/proc/1/ns).
+            Place::Lvm => &[
+                Capability::CAP_SYS_ADMIN,
+                Capability::CAP_MKNOD,
+                Capability::CAP_DAC_READ_SEARCH,
+                Capability::CAP_IPC_LOCK,
+                Capability::CAP_SYS_PTRACE,
+            ],
+            Place::Replay => &[Capability::CAP_SYS_ADMIN, Capability::CAP_MKNOD],
+            // A mount namespace with device nodes of its own, and loops (SYS_ADMIN, MKNOD, CHOWN); the jail gives up its rights (SETPCAP, SETUID, SETGID),
+            // and is watched and killed from outside (/proc/PID/io is another user's: DAC_READ_SEARCH, SYS_PTRACE; KILL).
+            Place::Check => &[
+                Capability::CAP_DAC_READ_SEARCH,
+                Capability::CAP_SYS_ADMIN,
+                Capability::CAP_MKNOD,
+                Capability::CAP_CHOWN,
+                Capability::CAP_SETPCAP,
+                Capability::CAP_SETUID,
+                Capability::CAP_SETGID,
+                Capability::CAP_SYS_PTRACE,
+                Capability::CAP_KILL,
+            ],
+            Place::Jail => &[],
         }
     }
 }
@@ -53,21 +125,61 @@ pub fn arguments(place: Place, root: &HostRoot) -> Vec<OsString> {
     vec!["worker".into(), place.name().into(), root.dir().into()]
 }
 
+/// As `arguments`, for the freezer. `needed`: files and folders whose filesystems must never be frozen, as the daemon or the host names them.
+pub fn freezer_arguments<'a>(root: &HostRoot, needed: impl IntoIterator<Item = &'a Path>) -> Vec<OsString> {
+    let needed = needed.into_iter().map(OsString::from);
+    arguments(Place::Freezer, root).into_iter().chain(needed).collect()
+}
+
 /// The whole life of a worker process. `args` are those behind the word `worker`.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
-    let place = match args.next() {
-        Some(place) if place == Place::Own.name() => Place::Own,
-        Some(place) if place == Place::HostMounts.name() => Place::HostMounts,
-        Some(place) if place == Place::FsErrors.name() => Place::FsErrors,
-        _ => return wrong_start(),
-    };
+    let Some(word) = args.next() else { return wrong_start() };
+    if word == "thaw" {
+        return thaw::main(args);
+    }
+    if word == "apart" {
+        return make_apart(args);
+    }
+    let Some(place) = Place::ALL.into_iter().find(|place| word == place.name()) else { return wrong_start() };
+    if place == Place::Jail {
+        return jail::enter(args);
+    }
     let Some(root) = args.next() else { return wrong_start() };
     let root = HostRoot::new(PathBuf::from(root));
+    if place == Place::Freezer {
+        // It needs its rights until it is ready, must be the last to go when memory is short, and refuses where others make do.
+        return ended(freezer::serve(&root, args));
+    }
     let limitations = prepare(place, &root);
     let served = match place {
         Place::FsErrors => fs_errors::serve(limitations),
+        Place::Check => check::serve(&root),
+        Place::XfsHealth => xfs_health::serve(&root),
+        Place::Lvm => return lvm::become_lvm(&root, args, &limitations),
+        Place::Replay => return lvm::replay(args, &limitations),
+        // Both have been served above.
+        Place::Freezer | Place::Jail => Ok(()),
         Place::Own | Place::HostMounts => serve(&root, place, &Hello { limitations }),
     };
+    ended(served)
+}
+
+/// `worker apart ROOT`: the unit's ExecStartPre, with rights that the daemon has not.
+fn make_apart(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    let Some(root) = args.next() else {
+        eprintln!("usage: diskvitalsd worker apart ROOT: makes the control group for what must outlive the daemon");
+        return ExitCode::from(2);
+    };
+    match freezer::enter_host_mounts(&HostRoot::new(PathBuf::from(root))).and_then(|()| apart::make_control_group()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("diskvitalsd: nothing can be frozen: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn ended(served: std::io::Result<()>) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         // The daemon is gone, and with it whoever could be told.
@@ -85,9 +197,12 @@ fn prepare(place: Place, root: &HostRoot) -> Vec<String> {
     let mut limitations = Vec::new();
     // A name of 15 bytes at most, for ps(1). Without it the process works as well.
     let _ = nix::sys::prctl::set_name(c"diskvitals-work");
-    // May be forbidden in a container: then all are as likely as each other.
-    let _ = std::fs::write("/proc/self/oom_score_adj", "500");
-    if place != Place::Own && !root.is_recorded() {
+    // lvm must not die while it holds a device suspended: it is as likely to go as the daemon.
+    if place != Place::Lvm {
+        // May be forbidden in a container: then all are as likely as each other.
+        let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+    }
+    if !matches!(place, Place::Own | Place::Check) && !root.is_recorded() {
         limitations.extend(namespace::enter_host_mounts(root).err());
     }
     if nix::unistd::geteuid().is_root() {
@@ -101,23 +216,7 @@ fn prepare(place: Place, root: &HostRoot) -> Vec<String> {
 }
 
 fn serve(root: &HostRoot, place: Place, hello: &Hello) -> std::io::Result<()> {
-    let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
-    say(&mut output, hello)?;
-    for line in input.lines() {
-        let answer = match serde_json::from_str::<Job>(&line?) {
-            Ok(job) => perform(root, place, &job),
-            Err(error) => Answer::Failed { error: format!("a worker was asked what it does not understand: {error}") },
-        };
-        say(&mut output, &answer)?;
-    }
-    Ok(())
-}
-
-fn say(output: &mut impl Write, what: &impl serde::Serialize) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(what)?;
-    line.push(b'\n');
-    output.write_all(&line)?;
-    output.flush()
+    worker::serve(hello, |job: Job| perform(root, place, &job), |error| Answer::Failed { error })
 }
 
 fn perform(root: &HostRoot, place: Place, job: &Job) -> Answer {
@@ -130,6 +229,14 @@ fn perform(root: &HostRoot, place: Place, job: &Job) -> Answer {
         Job::Counters { part: Part::Xfs { .. } | Part::Btrfs { .. } } if root.is_recorded() => Answer::Counters(counters::none()),
         Job::Counters { part: Part::Xfs { path, .. } | Part::Btrfs { path } } if place != Place::HostMounts => misplaced(&path.to_string()),
         Job::Counters { part } => counters::read(root, part).map_or_else(failed, Answer::Counters),
+        Job::Controllers => controllers::find(root).map_or_else(failed, Answer::Controllers),
+        Job::NvmeEvents { .. } if root.is_recorded() => Answer::Failed { error: "a recorded tree has no drives to set".to_owned() },
+        Job::NvmeEvents { controller } => nvme::announce_health(root, controller).map_or_else(failed, |set| Answer::NvmeEvents { set }),
+        Job::SyncFs { .. } if root.is_recorded() => Answer::Failed { error: "a recorded tree has nothing to write out".to_owned() },
+        Job::SyncFs { path, dev } if place == Place::HostMounts => {
+            mount::sync(path, *dev).map_or_else(failed, |took| Answer::SyncFs { took })
+        }
+        Job::SyncFs { path, .. } => misplaced(&path.to_string()),
         Job::ProbeMount { path } => misplaced(&path.to_string()),
     }
 }
@@ -140,11 +247,5 @@ fn misplaced(what: &str) -> Answer {
 
 /// An error with its causes: it crosses a pipe, where only text goes.
 fn failed(error: impl std::error::Error) -> Answer {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    Answer::Failed { error: text }
+    Answer::Failed { error: with_causes(&error) }
 }

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+use crate::model::block::DiskStat;
+use crate::model::check::Check;
+use crate::model::facts::checks::{Asked, Refusal};
 use crate::model::finding::Finding;
-use crate::model::ids::FindingId;
+use crate::model::ids::{CheckId, FindingId};
 pub use crate::model::picture::{Change, ChangeKind, Item};
 use crate::model::report::Request;
 use crate::model::snapshot::Snapshot;
@@ -34,6 +37,12 @@ pub enum CommandError {
     NotAcknowledged(FindingId),
     #[error("the acknowledgement could not be stored: {0}")]
     NotStored(String),
+    #[error(transparent)]
+    CheckRefused(#[from] Refusal),
+    #[error("no check that goes on has the id `{0}`")]
+    NoSuchCheck(CheckId),
+    #[error("the I/O counters could not be read")]
+    NoCounters,
     #[error("the daemon is shutting down")]
     Stopping,
 }
@@ -59,6 +68,25 @@ pub enum Command {
     },
     /// Passed on to the sources.
     Refresh(Request),
+    /// Answered with the next reading of the I/O counters; dropped when that fails.
+    ReadIo {
+        reply: oneshot::Sender<Arc<Vec<DiskStat>>>,
+    },
+    /// Volumes of this CSI driver have, or have not, been reached by another way than the one that is watched.
+    Bypassed {
+        driver: String,
+        bypassed: bool,
+    },
+    /// Answered when it is queued: how it goes is in the snapshot.
+    StartCheck {
+        asked: Asked,
+        reply: oneshot::Sender<Result<Arc<Check>, CommandError>>,
+    },
+    /// Answered when its stopping was ordered.
+    CancelCheck {
+        check: CheckId,
+        reply: oneshot::Sender<Result<Arc<Check>, CommandError>>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -102,6 +130,29 @@ impl Handle {
 
     pub async fn refresh(&self, request: Request) -> Result<(), CommandError> {
         self.send(Command::Refresh(request)).await
+    }
+
+    /// The I/O counters of all devices, read after this call.
+    pub async fn read_io(&self) -> Result<Arc<Vec<DiskStat>>, CommandError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::ReadIo { reply }).await?;
+        answer.await.map_err(|_| CommandError::NoCounters)
+    }
+
+    pub async fn bypassed(&self, driver: String, bypassed: bool) -> Result<(), CommandError> {
+        self.send(Command::Bypassed { driver, bypassed }).await
+    }
+
+    pub async fn start_check(&self, asked: Asked) -> Result<Arc<Check>, CommandError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::StartCheck { asked, reply }).await?;
+        answer.await.map_err(|_| CommandError::Stopping)?
+    }
+
+    pub async fn cancel_check(&self, check: CheckId) -> Result<Arc<Check>, CommandError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::CancelCheck { check, reply }).await?;
+        answer.await.map_err(|_| CommandError::Stopping)?
     }
 
     async fn send(&self, command: Command) -> Result<(), CommandError> {

@@ -1,5 +1,6 @@
 //! What the owner asks of the model: the seam at which the rules of judgement are plugged in, and at which its tests plug in their own.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,7 +9,7 @@ use crate::model;
 use crate::model::facts::counters;
 use crate::model::facts::kernel::Progress;
 use crate::model::facts::{Change, Facts, KnownDrive};
-use crate::model::finding::{Judgement, Subject};
+use crate::model::finding::{Judgement, Severity, Subject};
 use crate::model::ids::DriveId;
 use crate::model::kernel::memory::Memory;
 use crate::model::ledger::{Bounds, Ledger};
@@ -16,7 +17,7 @@ use crate::model::observation::Observation;
 use crate::model::picture::Verdicts;
 use crate::model::policy::{Policy, VolumeSettings};
 use crate::model::probe::ProbeTarget;
-use crate::model::report::Report;
+use crate::model::report::{Report, SmartTarget};
 
 /// Settings that a reload may change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,10 +34,25 @@ pub type SharedRules = Arc<Rules>;
 pub trait Judge: Verdicts + Send + 'static {
     fn apply(&self, facts: &mut Facts, report: Report, rules: &Rules, now: Timestamp) -> Change;
 
+    /// Rules that were changed by a reload, for what is judged when it is heard and not each time.
+    fn take_rules(&self, _facts: &mut Facts, _rules: &Rules) {}
+
     /// The first full picture is there.
     fn settled(&self, facts: &Facts) -> bool;
 
     fn probe_targets(&self, facts: &Facts) -> Vec<ProbeTarget>;
+
+    /// Which drives to ask for their SMART data.
+    fn smart_targets(&self, facts: &Facts, ledger: &Ledger) -> Vec<SmartTarget> {
+        let adverse = ledger.active().filter(|finding| finding.severity > Severity::Info);
+        let suspect: BTreeSet<&DriveId> = adverse
+            .filter_map(|finding| match &finding.subject {
+                Subject::Drive(id) => Some(id),
+                Subject::Volume(_) | Subject::Device(_) => None,
+            })
+            .collect();
+        facts.smart_targets(&|drive| suspect.contains(drive))
+    }
 
     fn assess(&self, facts: &Facts, ledger: &Ledger, policy: &Policy, now: Timestamp) -> Vec<Judgement>;
 

@@ -90,14 +90,22 @@ pub fn acquire(dir: &Path) -> Result<Lock, LockError> {
 /// A holder that was just killed is given until `limit` to end; one that is not to be seen and still holds the lock then counts as living.
 pub async fn acquire_within(dir: &Path, limit: Duration) -> Result<Lock, LockError> {
     let end = Instant::now() + limit;
+    let mut known = None;
     loop {
-        match attempt(dir, end, limit).await {
-            Err(LockError::HolderDying { .. } | LockError::HolderGone { .. }) if Instant::now() + AGAIN < end => {
-                tokio::time::sleep(AGAIN).await
+        let ended = match attempt(dir, end, limit).await {
+            // A last attempt that had no time left takes nothing back of what the one before has found.
+            Err(error @ LockError::NoAnswer { .. }) => Err(known.take().unwrap_or(error)),
+            Err(error @ (LockError::HolderDying { .. } | LockError::HolderGone { .. })) if Instant::now() + AGAIN < end => {
+                known = Some(error);
+                tokio::time::sleep(AGAIN).await;
+                continue;
             }
-            Err(LockError::HolderGone { dir, pid }) => return Err(LockError::Held { dir, pid: Some(pid) }),
-            ended => return ended,
-        }
+            ended => ended,
+        };
+        return match ended {
+            Err(LockError::HolderGone { dir, pid }) => Err(LockError::Held { dir, pid: Some(pid) }),
+            ended => ended,
+        };
     }
 }
 
@@ -142,8 +150,11 @@ mod tests {
         let lock = acquire(dir.path()).unwrap();
         // No process has the highest number that there may be.
         std::fs::write(dir.path().join("lock"), "4194304\n").unwrap();
-        let wait = acquire_within(dir.path(), Duration::from_millis(300));
-        assert!(matches!(wait.await, Err(LockError::Held { pid: Some(4_194_304), .. })));
+        // However little is left for the last attempt.
+        for micros in [0, 300, 1000, 3000] {
+            let wait = acquire_within(dir.path(), AGAIN * 20 + Duration::from_micros(micros)).await;
+            assert!(matches!(wait, Err(LockError::Held { pid: Some(4_194_304), .. })), "{wait:?}");
+        }
         let wait = acquire_within(dir.path(), Duration::from_secs(60));
         let free = async { drop(lock) };
         let (had, ()) = tokio::join!(wait, free);

@@ -61,7 +61,7 @@ async fn tell(program: PathBuf, timeout: Duration, transition: &Transition) {
         Err(error) => {
             let cause = match &error {
                 ExecError::Start { source, .. } | ExecError::Wait { source, .. } => source.to_string(),
-                ExecError::NotAbsolute(_) | ExecError::TimedOut { .. } => String::new(),
+                ExecError::NotAbsolute(_) | ExecError::TimedOut { .. } | ExecError::Unkillable { .. } => String::new(),
             };
             tracing::warn!(%error, cause, finding, "a notification was not delivered");
         }

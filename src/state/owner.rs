@@ -5,6 +5,7 @@
 
 pub mod changes;
 mod history;
+mod io;
 #[cfg(test)]
 mod tests;
 
@@ -14,29 +15,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 
 use crate::host::clock;
+use crate::model::check::Wanted;
 use crate::model::facts::{Change, Facts};
 use crate::model::finding::{Finding, Severity};
 use crate::model::kernel::event::{Cursor, Resume};
 use crate::model::ledger::{Ledger, LedgerError, Transition, TransitionKind};
 use crate::model::picture::{Painter, Scene};
 use crate::model::probe::ProbeTarget;
-use crate::model::report::{Report, Request, Source, SourceStatus};
+use crate::model::report::{REQUESTS, Report, Request, SmartTarget, Source, SourceStatus};
 use crate::model::snapshot::{NodeState, Snapshot, StoreStatus};
 use crate::state::handle::{Command, CommandError, Handle};
 use crate::state::judge::{Judge, SharedRules};
 use crate::state::notify;
 use crate::state::owner::changes::Changes;
 use crate::state::owner::history::History;
+use crate::state::owner::io::IoAskers;
 use crate::state::store::{Event, Store};
 
 /// After a publication the next one waits this long, so that a burst of reports is judged a few times and not once a report.
 const GAP: Duration = Duration::from_millis(20);
-/// Figures may come together for this long.
-const FIGURES_WAIT: Duration = Duration::from_millis(250);
+/// Figures may come together for this long: a round of probes is judged once or twice.
+const FIGURES_WAIT: Duration = Duration::from_secs(1);
 /// What comes in a flood is told together; with the reader's own pace and `GAP` still within a tenth of a second.
 const FLOOD_WAIT: Duration = Duration::from_millis(40);
 /// Reports that are applied before anything else is looked at.
@@ -66,6 +70,9 @@ pub struct Doors {
     /// Subscribe for `notify::run`.
     pub transitions: broadcast::Sender<Arc<Transition>>,
     pub targets: watch::Receiver<Arc<Vec<ProbeTarget>>>,
+    pub smart_targets: watch::Receiver<Arc<Vec<SmartTarget>>>,
+    /// Filesystem checks that are not over.
+    pub checks: watch::Receiver<Arc<Vec<Wanted>>>,
     /// With what the kernel log's reader begins.
     pub resume: watch::Receiver<Resume>,
     pub heartbeat: Heartbeat,
@@ -96,12 +103,18 @@ pub struct Owner<J> {
     store_events: mpsc::Receiver<Event>,
     snapshots: watch::Sender<Arc<Snapshot>>,
     targets: watch::Sender<Arc<Vec<ProbeTarget>>>,
+    smart_targets: watch::Sender<Arc<Vec<SmartTarget>>>,
+    checks: watch::Sender<Arc<Vec<Wanted>>>,
     resume: watch::Sender<Resume>,
     requests: broadcast::Sender<Request>,
     transitions: broadcast::Sender<Arc<Transition>>,
     heartbeat: Heartbeat,
+    /// In which calendars are read; looked up once, since that reads files.
+    zone: TimeZone,
     /// From this time on the picture counts as full.
     settle_by: Instant,
+    /// Who waits for the next reading of the I/O counters.
+    io_askers: IoAskers,
     /// When to publish next; None when nothing has changed.
     due: Option<Instant>,
     published: Instant,
@@ -115,8 +128,10 @@ impl<J: Judge> Owner<J> {
         let (report_sender, reports) = mpsc::channel(BATCH);
         let (command_sender, commands) = mpsc::channel(64);
         let (targets, target_receiver) = watch::channel(Arc::default());
+        let (smart_targets, smart_receiver) = watch::channel(Arc::default());
+        let (checks, checks_receiver) = watch::channel(Arc::default());
         let (resume, resume_receiver) = watch::channel(Resume::Unknown);
-        let (requests, transitions) = (broadcast::Sender::new(64), broadcast::Sender::new(notify::QUEUE));
+        let (requests, transitions) = (broadcast::Sender::new(REQUESTS), broadcast::Sender::new(notify::QUEUE));
         let heartbeat = Heartbeat::default();
         let doors = Doors {
             handle: Handle::new(snapshot_receiver, command_sender),
@@ -124,6 +139,8 @@ impl<J: Judge> Owner<J> {
             requests: requests.clone(),
             transitions: transitions.clone(),
             targets: target_receiver,
+            smart_targets: smart_receiver,
+            checks: checks_receiver,
             resume: resume_receiver,
             heartbeat: heartbeat.clone(),
         };
@@ -141,10 +158,14 @@ impl<J: Judge> Owner<J> {
             store_events,
             snapshots,
             targets,
+            smart_targets,
+            checks,
             resume,
             requests,
             transitions,
             heartbeat,
+            zone: TimeZone::system(),
+            io_askers: IoAskers::default(),
             settle_by: Instant::now() + SETTLE_DEADLINE,
             due: None,
             published: Instant::now(),
@@ -177,7 +198,11 @@ impl<J: Judge> Owner<J> {
                 Some(command) = self.commands.recv() => self.command(command),
                 Some(report) = self.reports.recv() => self.take_in(report),
                 Some(event) = self.store_events.recv() => self.hear_store(event),
-                Ok(()) = self.rules.changed() => self.hurry(),
+                Ok(()) = self.rules.changed() => {
+                    let rules = self.rules.borrow_and_update().clone();
+                    self.judge.take_rules(&mut self.facts, &rules);
+                    self.hurry();
+                }
                 () = &mut settle, if !settle_passed => {
                     settle_passed = true;
                     self.hurry();
@@ -212,6 +237,7 @@ impl<J: Judge> Owner<J> {
     fn beat(&mut self) {
         let beats = self.heartbeat.0.fetch_add(1, Ordering::Relaxed);
         if beats.is_multiple_of(BEATS_PER_ASSESSMENT) || self.history.behind() {
+            self.begin_due_checks();
             self.hurry();
         }
         if beats >= BEATS_BEFORE_READING {
@@ -219,6 +245,16 @@ impl<J: Judge> Owner<J> {
         }
         if self.history.errors_due() {
             self.history.write(&self.facts, &self.ledger, false, Vec::new());
+        }
+    }
+
+    fn begin_due_checks(&mut self) {
+        let rules = self.rules.borrow().clone();
+        let checks = &rules.policy.checks;
+        self.facts.prune_checks(checks.keep as usize);
+        let begun = self.facts.begin_due_checks(checks, &self.ledger, &self.zone, clock::now());
+        if begun > 0 {
+            tracing::info!(checks = begun, "filesystem checks are due");
         }
     }
 
@@ -243,6 +279,9 @@ impl<J: Judge> Owner<J> {
     }
 
     fn apply(&mut self, report: Report, rules: &crate::state::judge::Rules, now: Timestamp) -> Change {
+        if let Report::DiskStats(seen) = &report {
+            self.io_askers.answer(seen);
+        }
         let Report::Source { source, status } = report else {
             return self.judge.apply(&mut self.facts, report, rules, now);
         };
@@ -262,6 +301,8 @@ impl<J: Judge> Owner<J> {
                 self.let_read(loaded.progress.as_ref().and_then(|progress| progress.cursor.clone()));
                 self.judge.restore_errors(&mut self.facts, loaded.errors, loaded.progress);
                 self.judge.restore_counters(&mut self.facts, loaded.counters);
+                self.facts.restore_smart(loaded.smart);
+                self.facts.restore_checks(loaded.checks);
                 // Device numbers and mounts are of one boot.
                 if loaded.boot.is_some() && loaded.boot == self.history.boot {
                     self.facts.restore_volumes(loaded.volumes);
@@ -300,6 +341,33 @@ impl<J: Judge> Owner<J> {
             Command::Refresh(request) => {
                 // Without sources nobody listens.
                 let _ = self.requests.send(request);
+            }
+            Command::ReadIo { reply } => {
+                self.io_askers.wait(reply, clock::now());
+                // Without sources nobody listens.
+                let _ = self.requests.send(Request::DiskStats);
+            }
+            Command::Bypassed { driver, bypassed } => {
+                if self.facts.bypassed.hear(&driver, bypassed) {
+                    match bypassed {
+                        true => tracing::warn!(driver, "volumes of a CSI driver do not pass through diskvitals-csi"),
+                        false => tracing::info!(driver, "volumes of a CSI driver pass through diskvitals-csi again"),
+                    }
+                    self.hurry();
+                }
+            }
+            Command::StartCheck { asked, reply } => {
+                let rules = self.rules.borrow().clone();
+                let begun = self.facts.start_check(asked, &rules.policy.checks, &self.ledger, clock::now());
+                self.publish(Vec::new());
+                // Whoever asked may have gone.
+                let _ = reply.send(begun.map_err(CommandError::from));
+            }
+            Command::CancelCheck { check, reply } => {
+                let cancelled = self.facts.cancel_check(&check).ok_or(CommandError::NoSuchCheck(check));
+                self.publish(Vec::new());
+                // Whoever asked may have gone.
+                let _ = reply.send(cancelled);
             }
         }
     }
@@ -372,29 +440,32 @@ impl<J: Judge> Owner<J> {
         }
         self.changes.tell(picture.changes);
         self.tell_transitions(transitions);
-        let targets = self.judge.probe_targets(&self.facts);
-        self.targets.send_if_modified(|told| {
-            let changed = **told != targets;
-            if changed {
-                *told = Arc::new(targets);
-            }
-            changed
-        });
+        tell(&self.targets, self.judge.probe_targets(&self.facts));
+        tell(&self.smart_targets, self.judge.smart_targets(&self.facts, &self.ledger));
+        tell(&self.checks, self.facts.wanted_checks(&rules.policy, &self.ledger, now));
         self.history.write(&self.facts, &self.ledger, false, stored);
         self.published = Instant::now();
     }
 
     fn node(&self) -> NodeState {
-        let stuck = self.facts.probes.values().filter(|probe| probe.stuck.is_some()).count()
-            + self.facts.layers.values().filter(|layer| layer.stuck.is_some()).count();
+        let stuck = self.facts.stuck();
         let inventory = self.facts.inventory.value().map_or(&[][..], |inventory| &inventory.warnings);
         let kubelet = self.facts.kubelet.value().map_or(&[][..], |kubelet| &kubelet.warnings);
         NodeState {
             sources: self.sources.clone(),
             store: self.history.status.clone(),
-            stuck_probes: u32::try_from(stuck).unwrap_or(u32::MAX),
+            stuck_probes: stuck.values().fold(0, |sum, stuck| sum.saturating_add(*stuck)),
+            stuck,
+            timings: self.facts.timings.clone(),
+            kernel_log_lost: self.facts.kernel.lost(),
             health: None,
-            warnings: inventory.iter().chain(kubelet).cloned().chain(self.facts.kernel.remark()).collect(),
+            warnings: inventory
+                .iter()
+                .chain(kubelet)
+                .cloned()
+                .chain(self.facts.kernel.remark())
+                .chain(self.facts.bypassed.remarks())
+                .collect(),
         }
     }
 
@@ -414,6 +485,17 @@ impl From<LedgerError> for CommandError {
             LedgerError::NotAcknowledged(id) => CommandError::NotAcknowledged(id),
         }
     }
+}
+
+/// What is as it was is not told anew.
+fn tell<T: PartialEq>(told: &watch::Sender<Arc<T>>, now: T) {
+    told.send_if_modified(|told| {
+        let changed = **told != now;
+        if changed {
+            *told = Arc::new(now);
+        }
+        changed
+    });
 }
 
 /// One line a transition; what is bad needs somebody.

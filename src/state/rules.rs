@@ -23,7 +23,12 @@ pub struct Model;
 
 impl Judge for Model {
     fn apply(&self, facts: &mut Facts, report: Report, rules: &Rules, now: Timestamp) -> Change {
+        facts.judge_by(&rules.policy.smart);
         facts.apply(report, &rules.volumes, now)
+    }
+
+    fn take_rules(&self, facts: &mut Facts, rules: &Rules) {
+        facts.judge_by(&rules.policy.smart);
     }
 
     fn settled(&self, facts: &Facts) -> bool {

@@ -19,12 +19,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::model;
+use crate::model::check::Check;
 use crate::model::facts::counters;
 use crate::model::facts::kernel::Progress;
 use crate::model::facts::{KnownDrive, StoredVolume};
 use crate::model::finding::{Finding, Subject};
-use crate::model::ids::{DriveId, FindingId, VolumeId};
+use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
 use crate::model::kernel::memory::Memory;
+use crate::model::smart;
 use crate::model::snapshot::StoreStatus;
 use crate::state::lock::Lock;
 
@@ -57,7 +59,9 @@ pub struct Loaded {
     pub errors: Vec<(Subject, Memory)>,
     pub progress: Option<Progress>,
     pub counters: Vec<(counters::Key, model::counters::Memory)>,
+    pub smart: Vec<(DriveId, smart::memory::Memory)>,
     pub volumes: Vec<StoredVolume>,
+    pub checks: Vec<(CheckId, Check)>,
     /// The boot in which they were there.
     pub boot: Option<String>,
 }
@@ -79,41 +83,48 @@ pub struct Write {
     pub findings: Vec<Arc<Finding>>,
     pub dropped: Vec<FindingId>,
     /// What the kernel's log has said. Together with `progress`, or not at all: else something would be counted twice or lost.
-    pub errors: Vec<(Subject, Arc<Memory>)>,
-    pub forgotten_errors: Vec<Subject>,
+    pub errors: Rows<Subject, Arc<Memory>>,
     pub progress: Option<Arc<Progress>>,
-    pub counters: Vec<(counters::Key, Arc<model::counters::Memory>)>,
-    pub forgotten_counters: Vec<counters::Key>,
-    pub volumes: Vec<(VolumeId, StoredVolume)>,
-    pub forgotten_volumes: Vec<VolumeId>,
+    pub counters: Rows<counters::Key, Arc<model::counters::Memory>>,
+    /// What drives have said of themselves.
+    pub smart: Rows<DriveId, Arc<smart::memory::Memory>>,
+    pub volumes: Rows<VolumeId, StoredVolume>,
+    /// Filesystem checks, as they begin and end.
+    pub checks: Rows<CheckId, Arc<Check>>,
     /// With everything.
     pub boot: Option<String>,
     /// This is all there is: what it does not name is deleted.
     pub everything: bool,
 }
 
+/// What is to be put of one topic, and what is to be deleted.
+#[derive(Clone, Debug)]
+pub struct Rows<K, V> {
+    pub put: Vec<(K, V)>,
+    pub gone: Vec<K>,
+}
+
+// Not derived: a derive would ask for `K: Default`.
+#[allow(clippy::derivable_impls)]
+impl<K, V> Default for Rows<K, V> {
+    fn default() -> Self {
+        Rows { put: Vec::new(), gone: Vec::new() }
+    }
+}
+
+impl<K, V> Rows<K, V> {
+    pub fn is_empty(&self) -> bool {
+        self.put.is_empty() && self.gone.is_empty()
+    }
+}
+
 impl Write {
     pub fn is_empty(&self) -> bool {
-        let Write {
-            drives,
-            forgotten,
-            findings,
-            dropped,
-            errors,
-            forgotten_errors,
-            progress,
-            counters,
-            forgotten_counters,
-            volumes,
-            forgotten_volumes,
-            boot,
-            everything,
-        } = self;
+        let Write { drives, forgotten, findings, dropped, errors, progress, counters, smart, volumes, checks, boot, everything } = self;
         !everything
             && (drives.is_empty() && forgotten.is_empty() && findings.is_empty() && dropped.is_empty())
-            && (errors.is_empty() && forgotten_errors.is_empty() && progress.is_none())
-            && (counters.is_empty() && forgotten_counters.is_empty())
-            && (volumes.is_empty() && forgotten_volumes.is_empty() && boot.is_none())
+            && (errors.is_empty() && progress.is_none() && counters.is_empty() && smart.is_empty())
+            && (volumes.is_empty() && checks.is_empty() && boot.is_none())
     }
 }
 

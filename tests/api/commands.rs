@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Output;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use diskvitals::model::finding::Health;
 use diskvitals::model::snapshot::NodeState;
@@ -58,6 +59,42 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
+/// Lets connections through to `to`, but closes the first `broken` ones when they have begun to speak. The number of those that came.
+fn breaking(socket: &Path, to: &Path, broken: usize) -> Arc<AtomicUsize> {
+    let listener = tokio::net::UnixListener::bind(socket).unwrap();
+    let (to, came) = (to.to_owned(), Arc::new(AtomicUsize::new(0)));
+    let count = came.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut here, _) = listener.accept().await.unwrap();
+            if count.fetch_add(1, Ordering::SeqCst) < broken {
+                here.readable().await.unwrap();
+                continue;
+            }
+            let mut there = tokio::net::UnixStream::connect(&to).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut here, &mut there).await });
+        }
+    });
+    came
+}
+
+#[tokio::test]
+async fn what_only_reads_is_asked_once_more_where_the_connection_breaks_and_what_changes_is_not() {
+    let served = Served::start(snapshot(0)).await;
+    for (number, (arguments, broken, comes, good)) in
+        [(["findings"].as_slice(), 1, 2, true), (&["findings"], 2, 2, false), (&["ack", "0123456789ab", "--note", "x"], 1, 1, false)]
+            .into_iter()
+            .enumerate()
+    {
+        let socket = served.dir.path().join(format!("breaking-{number}"));
+        let came = breaking(&socket, &served.socket(), broken);
+        let done = diskvitals(&socket, arguments).await;
+        assert_eq!((done.status.success(), came.load(Ordering::SeqCst)), (good, comes), "{arguments:?} {}", text(&done.stderr));
+        let told = text(&done.stderr);
+        assert!(good || (told.contains("broke the connection off: transport error: ") && told.lines().count() == 1), "{told}");
+    }
+}
+
 #[tokio::test]
 async fn without_a_daemon_it_says_so_in_a_line_and_some_things_work_still() {
     let dir = tempfile::tempdir().unwrap();
@@ -70,12 +107,36 @@ async fn without_a_daemon_it_says_so_in_a_line_and_some_things_work_still() {
     assert_eq!(diskvitals(&socket, &["nonsense"]).await.status.code(), Some(2));
     assert_eq!(diskvitals(&socket, &["status", "--exit-code", "--nonsense"]).await.status.code(), Some(3));
     let reasons = diskvitals(&socket, &["reasons"]).await;
-    assert!(reasons.status.success() && text(&reasons.stdout).contains("StagingNotMounted (volume)"));
+    assert!(reasons.status.success() && text(&reasons.stdout).contains("StagingNotMounted (volume; SUSPECT, BAD)"));
     assert!(text(&diskvitals(&socket, &["completions", "bash"]).await.stdout).contains("_diskvitals"));
     let man = dir.path().join("man");
     assert!(diskvitals(&socket, &["man", man.to_str().unwrap()]).await.status.success());
     assert!(man.join("diskvitals.1").exists() && man.join("diskvitals-explain.1").exists());
     assert!(text(&diskvitals(&socket, &["version"]).await.stdout).starts_with("diskvitals 0."));
+}
+
+#[tokio::test]
+async fn one_reason_is_told_alone_with_and_without_a_daemon() {
+    let served = Served::start(snapshot(0)).await;
+    let nobody = served.dir.path().join("none.sock");
+    for socket in [&served.socket(), &nobody] {
+        let told = diskvitals(socket, &["reasons", "pendingsectors"]).await;
+        let shown = text(&told.stdout);
+        assert!(told.status.success() && shown.starts_with("PendingSectors (drive; SUSPECT, BAD)\n"), "{shown}");
+        assert!(["    The data: ", "    To do: ", "    It is over when "].iter().all(|part| shown.contains(part)), "{shown}");
+        assert!(!shown.contains("SpareLow"), "{shown}");
+        let json = diskvitals(socket, &["reasons", "PendingSectors", "-o", "json"]).await;
+        let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!((&json["name"], &json["levels"]), (&"PendingSectors".into(), &serde_json::json!(["SEVERITY_SUSPECT", "SEVERITY_BAD"])));
+        assert!(json["data"].as_str().is_some_and(|text| !text.is_empty()) && json["clearsWhen"].is_string(), "{json}");
+        let unknown = diskvitals(socket, &["reasons", "Nonsense"]).await;
+        assert_eq!(unknown.status.code(), Some(2));
+        assert_eq!(text(&unknown.stderr), "diskvitals: `Nonsense` is not a reason: `diskvitals reasons` lists them\n");
+        assert!(unknown.stdout.is_empty());
+    }
+    // Completed, and not listed in the help, where 36 names would hide the rest.
+    assert!(text(&diskvitals(&nobody, &["completions", "bash"]).await.stdout).contains("ThinPoolFull"));
+    assert!(!text(&diskvitals(&nobody, &["reasons", "--help"]).await.stdout).contains("ThinPoolFull"));
 }
 
 #[tokio::test]

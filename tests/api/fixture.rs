@@ -1,15 +1,17 @@
 //! A hand-made state and a stub of its owner, served over a real unix socket in a temporary folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diskvitals::api::client::Client;
 use diskvitals::api::server::{Limits, Listener, NodeFacts, Server, WhoMayConnect};
-use diskvitals::model::block::{BlockDevice, Inventory, Layer};
+use diskvitals::attach::engine::Engine;
+use diskvitals::model::block::{BlockDevice, DiskStat, Inventory, Layer};
 use diskvitals::model::dev::DevNo;
 use diskvitals::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
+use diskvitals::model::facts::checks::Refusal;
 use diskvitals::model::finding::{Acknowledgement, Evidence, Finding, Health, Severity, Status, Subject};
 use diskvitals::model::ids::{DriveId, FindingId, VolumeId};
 use diskvitals::model::kubelet::PodName;
@@ -69,6 +71,7 @@ pub fn drive(name: &str, serial: &str) -> Drive {
         maintenance: false,
         volumes: Vec::new(),
         errors: None,
+        smart: None,
     }
 }
 
@@ -109,6 +112,7 @@ pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
         devices: vec![device.into(), "sda".into()],
         device_gone: false,
         remote: false,
+        provided: None,
     };
     let usage = Usage {
         total_bytes: 100 << 30,
@@ -216,14 +220,23 @@ pub struct Owner {
     changes: broadcast::Sender<Arc<Change>>,
     remembered: Arc<Mutex<Vec<Arc<Change>>>>,
     pub asked: Arc<Mutex<Vec<Request>>>,
+    /// Readings of the I/O counters, each given once; then there are none.
+    pub io: Arc<Mutex<VecDeque<Vec<DiskStat>>>>,
+    pub bypassed: Arc<Mutex<Vec<(String, bool)>>>,
 }
 
 impl Owner {
     pub fn start(snapshot: Snapshot) -> (Owner, Handle) {
         let (snapshots, newest) = watch::channel(Arc::new(snapshot));
         let (commands, mut received) = mpsc::channel(16);
-        let owner =
-            Owner { snapshots: Arc::new(snapshots), changes: broadcast::channel(8).0, remembered: Arc::default(), asked: Arc::default() };
+        let owner = Owner {
+            snapshots: Arc::new(snapshots),
+            changes: broadcast::channel(8).0,
+            remembered: Arc::default(),
+            asked: Arc::default(),
+            io: Arc::default(),
+            bypassed: Arc::default(),
+        };
         let this = owner.clone();
         tokio::spawn(async move {
             while let Some(command) = received.recv().await {
@@ -243,6 +256,8 @@ impl Owner {
             (Item::Volume(it), ChangeKind::Removed) => drop(snapshot.volumes.remove(&it.facts.id)),
             (Item::Volume(it), _) => drop(snapshot.volumes.insert(it.facts.id.clone(), it.clone())),
             (Item::Finding(it), ChangeKind::Removed) => drop(snapshot.findings.remove(&it.id)),
+            (Item::Check(it), ChangeKind::Removed) => drop(snapshot.checks.remove(&it.id)),
+            (Item::Check(it), _) => drop(snapshot.checks.insert(it.id.clone(), it.clone())),
             (Item::Finding(it), _) => drop(snapshot.findings.insert(it.id.clone(), it.clone())),
         }
         let revision = snapshot.revision;
@@ -251,6 +266,11 @@ impl Owner {
         self.remembered.lock().unwrap().push(change.clone());
         let _ = self.changes.send(change);
         revision
+    }
+
+    /// A picture that nobody watches the change of.
+    pub fn redraw(&self, change: impl FnOnce(&mut Snapshot)) {
+        self.snapshots.send_modify(|snapshot| change(Arc::make_mut(snapshot)));
     }
 
     pub fn settle(&self) {
@@ -283,7 +303,21 @@ impl Owner {
             Command::Unacknowledge { finding, reply } => {
                 let _ = reply.send(Err(CommandError::NotAcknowledged(finding)));
             }
+            Command::StartCheck { asked, reply } => {
+                let refused = Refusal::NotCheckable(format!("{:?} is not checked in this play", asked.what));
+                let _ = reply.send(Err(refused.into()));
+            }
+            Command::CancelCheck { check, reply } => {
+                let found = self.snapshots.borrow().checks.get(&check).cloned();
+                let _ = reply.send(found.ok_or(CommandError::NoSuchCheck(check)));
+            }
             Command::Refresh(request) => self.asked.lock().unwrap().push(request),
+            Command::ReadIo { reply } => {
+                if let Some(reading) = self.io.lock().unwrap().pop_front() {
+                    let _ = reply.send(Arc::new(reading));
+                }
+            }
+            Command::Bypassed { driver, bypassed } => self.bypassed.lock().unwrap().push((driver, bypassed)),
         }
     }
 }
@@ -303,13 +337,22 @@ impl Served {
     }
 
     pub async fn with(snapshot: Snapshot, limits: Limits) -> Served {
+        Served::build(snapshot, |server| server.with_limits(limits)).await
+    }
+
+    /// With this node's own volumes.
+    pub async fn with_volumes(snapshot: Snapshot, engine: Engine) -> Served {
+        Served::build(snapshot, |server| server.with_volumes(engine, "csi.diskvitals.io".into())).await
+    }
+
+    pub async fn build(snapshot: Snapshot, change: impl FnOnce(Server) -> Server) -> Served {
         let dir = tempfile::tempdir().unwrap();
         let (owner, handle) = Owner::start(snapshot);
         let (allow_uids, allowed) = watch::channel(Vec::new());
         let (stop, stopped) = oneshot::channel();
         let main = Listener::bind(&dir.path().join("main.sock"), WhoMayConnect::Group).await.unwrap();
         let agent = Listener::bind(&dir.path().join("csi/agent.sock"), WhoMayConnect::Anyone).await.unwrap();
-        let server = Server::new(handle, node(), allowed).with_limits(limits);
+        let server = change(Server::new(handle, node(), allowed));
         let task = tokio::spawn(async move {
             let until = async move { drop(stopped.await) };
             server.serve(main, Some(agent), until).await.unwrap();

@@ -443,7 +443,7 @@ impl Tree {
 }
 
 /// `a` … `z`, `aa` … as sd.c names disks.
-fn letters(mut at: usize) -> String {
+pub fn letters(mut at: usize) -> String {
     let mut name = String::new();
     loop {
         name.insert(0, char::from(b'a' + (at % 26) as u8));

@@ -2,29 +2,33 @@
 
 use tonic::{Request, Response, Status};
 
-use crate::api::resolve::resolve;
+use crate::api::resolve::{resolve, resolve_drive};
 use crate::api::server::caller;
+use crate::api::server::cleanup::Cleaner;
 use crate::api::server::inventory::finding_id;
-use crate::api::status::{MAX_NOTE, MAX_QUERY, bounded, denied, invalid, refused, required, unresolved};
+use crate::api::status::{MAX_NOTE, MAX_QUERY, bounded, denied, failed_precondition, invalid, refused, required, unresolved};
 use crate::api::{convert, wire};
 use crate::model::finding::Subject;
 use crate::model::ids::FindingId;
 use crate::model::path::HostPath;
 use crate::model::report::Request as Look;
+use crate::model::smart::TestKind;
 use crate::model::snapshot::Snapshot;
 use crate::state::handle::Handle;
 
 pub struct AdminService {
     handle: Handle,
+    /// None: nobody here can unmount.
+    cleaner: Option<Cleaner>,
 }
 
 impl AdminService {
-    pub fn new(handle: Handle) -> AdminService {
-        AdminService { handle }
+    pub fn new(handle: Handle, cleaner: Option<Cleaner>) -> AdminService {
+        AdminService { handle, cleaner }
     }
 }
 
-fn may_change<T>(request: &Request<T>, what: &str) -> Result<u32, Status> {
+pub(super) fn may_change<T>(request: &Request<T>, what: &str) -> Result<u32, Status> {
     root_only(caller(request.extensions()), what)
 }
 
@@ -75,6 +79,33 @@ impl wire::admin_server::Admin for AdminService {
         }
         Ok(Response::new(wire::RefreshResponse { asked }))
     }
+
+    async fn start_self_test(&self, request: Request<wire::StartSelfTestRequest>) -> Result<Response<wire::StartSelfTestResponse>, Status> {
+        may_change(&request, "start self-tests")?;
+        let request = request.into_inner();
+        required("id", &request.id, MAX_QUERY)?;
+        let kind = match request.kind() {
+            wire::SelfTestKind::Short => TestKind::Short,
+            wire::SelfTestKind::Long => TestKind::Long,
+            wire::SelfTestKind::Unspecified => return Err(invalid("kind", "is SELF_TEST_KIND_SHORT or SELF_TEST_KIND_LONG")),
+        };
+        let snapshot = self.handle.snapshot();
+        let drive = resolve_drive(&snapshot, &request.id).map_err(|error| unresolved("id", &error))?;
+        if drive.smart.is_none() {
+            return Err(failed_precondition(format!("drive {} is not asked for SMART data: it has no self-test to start", drive.facts.id)));
+        }
+        let drive_id = drive.facts.id.clone();
+        self.handle.refresh(Look::SelfTest { drive: drive_id.clone(), kind }).await.map_err(refused)?;
+        Ok(Response::new(wire::StartSelfTestResponse { drive_id: drive_id.to_string() }))
+    }
+
+    async fn force_cleanup(&self, request: Request<wire::ForceCleanupRequest>) -> Result<Response<wire::ForceCleanupResponse>, Status> {
+        may_change(&request, "clean up volumes")?;
+        let request = request.into_inner();
+        required("query", &request.query, MAX_QUERY)?;
+        let cleaner = self.cleaner.as_ref().ok_or_else(|| failed_precondition("this daemon unmounts nothing: it reads a recorded tree"))?;
+        cleaner.clean(&self.handle, &request).await.map(Response::new)
+    }
 }
 
 /// A volume is probed, and its records are read again; a drive or device means a new scan of the hardware, and probes of what stands on it.
@@ -91,6 +122,7 @@ fn looks(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<Look>, Vec<String>) 
             }
             Subject::Drive(id) => {
                 looks.push(Look::Inventory);
+                looks.push(Look::Smart(vec![id.clone()]));
                 snapshot.drives.get(id).map(|drive| drive.volumes.clone()).unwrap_or_default()
             }
             Subject::Device(name) => {

@@ -12,7 +12,7 @@ use crate::api::order::rank;
 use crate::api::resolve::{resolve, resolve_drive, resolve_volume};
 use crate::api::server::paging::{self, List};
 use crate::api::server::share::Shares;
-use crate::api::server::{NodeFacts, caller, watch};
+use crate::api::server::{NodeFacts, attachments, caller, watch};
 use crate::api::status::{MAX_QUERY, bounded, echo, exhausted, invalid, not_found, required, unresolved};
 use crate::api::{convert, explain, wire};
 use crate::model::ids::{DriveId, VolumeId};
@@ -87,12 +87,9 @@ impl wire::inventory_server::Inventory for InventoryService {
         }
         required("driver", driver, MAX_QUERY)?;
         required("handle", handle, MAX_QUERY)?;
-        let volume = snapshot.volumes.get(&VolumeId::csi(driver, handle)).filter(|volume| {
-            // An id is bounded, hence a hash at its end when the handle is long: the handle itself decides.
-            volume.facts.driver.as_ref() == Some(driver) && volume.facts.handle.as_ref() == Some(handle)
-        });
-        let volume =
-            volume.ok_or_else(|| not_found(format!("no volume of driver `{}` has the handle `{}`", echo(driver), echo(handle))))?;
+        let volume = snapshot
+            .csi_volume(driver, handle)
+            .ok_or_else(|| not_found(format!("no volume of driver `{}` has the handle `{}`", echo(driver), echo(handle))))?;
         Ok(Response::new(convert::volume(&snapshot, volume)))
     }
 
@@ -130,8 +127,23 @@ impl wire::inventory_server::Inventory for InventoryService {
         Ok(Response::new(Box::pin(events)))
     }
 
+    async fn get_smart_history(&self, request: Request<wire::GetSmartHistoryRequest>) -> Result<Response<wire::SmartHistory>, Status> {
+        let id = &request.get_ref().id;
+        required("id", id, MAX_QUERY)?;
+        let snapshot = self.handle.snapshot();
+        let drive = resolve_drive(&snapshot, id).map_err(|error| unresolved("id", &error))?;
+        Ok(Response::new(convert::smart::history(drive)))
+    }
+
+    async fn list_attachments(
+        &self,
+        request: Request<wire::ListAttachmentsRequest>,
+    ) -> Result<Response<wire::ListAttachmentsResponse>, Status> {
+        attachments::list(&self.handle.snapshot(), request.get_ref()).map(Response::new)
+    }
+
     async fn list_reasons(&self, _: Request<wire::ListReasonsRequest>) -> Result<Response<wire::ListReasonsResponse>, Status> {
-        Ok(Response::new(convert::reasons()))
+        Ok(Response::new(convert::reasons::all()))
     }
 }
 

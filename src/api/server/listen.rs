@@ -108,7 +108,8 @@ impl Listener {
         &self.path.path
     }
 
-    pub(super) fn into_parts(self) -> (UnixListener, BoundPath) {
+    /// The path is removed when what holds it goes.
+    pub fn into_parts(self) -> (UnixListener, BoundPath) {
         (self.socket, self.path)
     }
 }

@@ -24,6 +24,9 @@ pub enum List {
     Volumes,
     Findings,
     FindingsAndCleared,
+    Checks,
+    Provided,
+    Attachments,
 }
 
 impl List {
@@ -33,6 +36,9 @@ impl List {
             List::Volumes => 'v',
             List::Findings => 'f',
             List::FindingsAndCleared => 'c',
+            List::Checks => 'k',
+            List::Provided => 'p',
+            List::Attachments => 'a',
         }
     }
 }

@@ -117,6 +117,9 @@ impl Watcher {
         for finding in snapshot.findings.values() {
             self.send(event(Kind::Added, Some(Item::Finding(convert::finding(finding))))).await?;
         }
+        for check in snapshot.checks.values() {
+            self.send(event(Kind::Added, Some(Item::Check(convert::check::check(check))))).await?;
+        }
         self.send(event(Kind::SnapshotEnd, None)).await
     }
 

@@ -1,11 +1,11 @@
 //! Drives: a table, worst first, and one drive in full.
 
 use crate::api::wire;
-use crate::cli::render::{errors, findings, heading, pairs};
+use crate::cli::render::{errors, findings, heading, pairs, smart};
 use crate::cli::screen::{Screen, Tone, bytes, health, or_dash, plain, word};
 use crate::cli::table::{Column, column, table as layout};
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     column("NAME", 0, 0),
     column("HEALTH", 0, 0),
     column("KIND", 0, 4),
@@ -13,6 +13,7 @@ const COLUMNS: [Column; 9] = [
     column("MODEL", 10, 5),
     column("SERIAL", 8, 6),
     column("VOLUMES", 0, 7),
+    column("TEMP", 0, 8),
     column("ID", 20, 2),
     column("FINDINGS", 12, 1),
 ];
@@ -50,6 +51,7 @@ fn row(drive: &wire::Drive) -> Vec<(String, Tone)> {
         (drive.model.trim().to_owned(), Tone::Plain),
         (drive.serial.clone(), Tone::Plain),
         (drive.volume_ids.len().to_string(), Tone::Plain),
+        (smart::temperature(drive), Tone::Plain),
         (drive.id.clone(), Tone::Plain),
         (marks.join(", "), tone),
     ]
@@ -129,6 +131,7 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
     }
     lines.extend(errors::lines(&drive.errors, screen));
     text.push_str(&pairs(&lines));
+    text.push_str(&smart::section(drive, screen));
     text.push_str(&findings::in_full(&drive.findings, screen));
     text
 }

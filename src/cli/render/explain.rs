@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::wire;
-use crate::cli::render::{findings, heading};
+use crate::cli::render::{checks, findings, heading};
 use crate::cli::screen::{Screen, Tone, health, plain};
 
 pub fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
@@ -15,6 +15,13 @@ pub fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
             _ => "device",
         };
         text.push_str(&heading(&format!("{kind} {}", plain(&subject.id)), screen));
+    }
+    for advice in &explanation.advice {
+        let (_, tone) = health(advice.health);
+        text.push_str(&format!("{}\n", screen.paint(tone, plain(&advice.sentence))));
+    }
+    if !explanation.advice.is_empty() {
+        text.push('\n');
     }
     let ids: BTreeSet<&str> = explanation.chain.iter().map(|node| node.id.as_str()).collect();
     let mut above: BTreeMap<&str, Vec<&wire::ChainNode>> = BTreeMap::new();
@@ -33,6 +40,7 @@ pub fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
     } else {
         text.push_str(&findings::in_full(&explanation.findings, screen));
     }
+    text.push_str(&checks::around(&explanation.checks, screen));
     text
 }
 

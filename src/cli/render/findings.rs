@@ -1,4 +1,4 @@
-//! Findings: a table in the daemon's order (worst first), each in full with its evidence, and the table of reasons.
+//! Findings: a table in the daemon's order (worst first), each in full with its evidence.
 
 use crate::api::wire;
 use crate::cli::render::{heading, wrapped};
@@ -101,14 +101,4 @@ fn labelled(label: &str, text: &str, screen: &Screen) -> String {
     let indent = " ".repeat(14);
     let wrapped = wrapped(text, &indent, screen);
     format!("    {label:<10}{}", wrapped.strip_prefix(&indent).unwrap_or(&wrapped))
-}
-
-pub fn reasons(reasons: &[wire::ReasonText], screen: &Screen) -> String {
-    let mut text = String::new();
-    for reason in reasons {
-        text.push_str(&format!("{} ({})\n", screen.paint(Tone::Strong, plain(&reason.name)), plain(&reason.about)));
-        text.push_str(&wrapped(&reason.meaning, "    ", screen));
-        text.push_str(&wrapped(&format!("To do: {}", reason.action), "    ", screen));
-    }
-    text
 }

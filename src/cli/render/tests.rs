@@ -2,7 +2,7 @@
 
 use crate::api::wire;
 use crate::cli::render::status::{Picture, Verdict, verdict};
-use crate::cli::render::{drives, explain, findings, status, volumes, watch};
+use crate::cli::render::{attachments, checks, drives, explain, findings, status, volumes, watch};
 use crate::cli::screen::tests::{before, screen};
 
 fn finding() -> wire::Finding {
@@ -341,4 +341,140 @@ fn watch_has_a_line_for_each_change() {
     12:00:00  changed  volume   BAD  csi:d.example/a: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO)
     12:00:00  removed  finding  BAD  NotAccessible csi:d.example/a: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO) [0123456789ab]
     "#);
+}
+
+fn check() -> wire::Check {
+    use wire::check::{Mode, State, Verdict};
+    let run = |mode: Mode, number: i64, ballot: wire::check_run::Ballot, findings: Vec<wire::CheckFinding>| wire::CheckRun {
+        mode: mode.into(),
+        started: before(number),
+        duration: Some(prost_types::Duration { seconds: 1, nanos: 500_000_000 }),
+        exit_status: Some(if findings.is_empty() { 0 } else { 4 }),
+        ballot: ballot.into(),
+        findings,
+        bytes_read: 74 << 20,
+        held: (mode == Mode::Frozen).then_some(prost_types::Duration { seconds: 1, nanos: 550_000_000 }),
+        command: "e2fsck -fn /dev/sda1".into(),
+        ..Default::default()
+    };
+    let finding = wire::CheckFinding {
+        kind: "inode-checksum".into(),
+        ids: vec!["1768".into()],
+        weight: wire::check_finding::Weight::Damage.into(),
+        text: "Inode 1768 passes checks, but checksum does not match inode.".into(),
+    };
+    wire::Check {
+        id: "0123456789ab".into(),
+        target: "csi:d.example/a".into(),
+        filesystem: "ext4".into(),
+        mode: Mode::Frozen.into(),
+        runs: vec![
+            run(Mode::Live, 130, wire::check_run::Ballot::Findings, vec![finding.clone()]),
+            run(Mode::Frozen, 120, wire::check_run::Ballot::Findings, vec![finding.clone()]),
+            run(Mode::Frozen, 60, wire::check_run::Ballot::Findings, vec![finding]),
+        ],
+        verdict: Verdict::Corrupted.into(),
+        reason: "Two frozen runs found the same damage.".into(),
+        state: State::Ended.into(),
+        asked: before(140),
+        started: before(131),
+        ended: before(58),
+        origin: "uid 0 (root)".into(),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_check_shows_its_verdict_first_then_its_runs_and_what_they_found() {
+    insta::assert_snapshot!(checks::one(&check(), &screen(Some(100))), @"
+    check 0123456789ab of csi:d.example/a (ext4)
+    CORRUPTED  frozen
+    Two frozen runs found the same damage.
+
+    RUN  MODE    BALLOT    FINDINGS  TOOK     HELD     READ      ENDED
+    1    live    findings  1         1500 ms           74.0 MiB  status 4
+    2    frozen  findings  1         1500 ms  1550 ms  74.0 MiB  status 4
+    3    frozen  findings  1         1500 ms  1550 ms  74.0 MiB  status 4
+
+    e2fsck -fn /dev/sda1 found
+      Inode 1768 passes checks, but checksum does not match inode.
+    ");
+    insta::assert_snapshot!(checks::table(&[check()], &screen(Some(100))), @"
+    CHECK         VERDICT    TARGET           FS    MODE    WHEN      WHY
+    0123456789ab  CORRUPTED  csi:d.example/a  ext4  frozen  58 s ago  Two frozen runs found the same da…
+    ");
+}
+
+#[test]
+fn a_check_that_goes_on_says_what_it_does() {
+    let going =
+        wire::Check { state: wire::check::State::Running.into(), phase: "live run 2 of 3: Pass 1: Checking inodes".into(), ..check() };
+    let elapsed = std::time::Duration::from_secs(12);
+    let (what, time) = checks::progress(&going, elapsed, false);
+    assert_eq!((what.as_str(), time.as_str()), ("csi:d.example/a: live run 2 of 3: Pass 1: Checking inodes", "12 s"));
+    assert_eq!(checks::progress(&going, elapsed, true).0, "csi:d.example/a: cancelling");
+    assert_eq!(checks::verdict(&going).0, "running");
+}
+
+fn attachment(role: wire::MountRole, pod: &str) -> wire::Attachment {
+    wire::Attachment {
+        driver: "d.example".into(),
+        handle: "a".into(),
+        volume_id: "csi:d.example/a".into(),
+        role: role.into(),
+        path: "/k/pods/u1/volumes/kubernetes.io~csi/pv-a/mount".into(),
+        pod_uid: "u1".into(),
+        pod_name: pod.into(),
+        pod_namespace: "default".into(),
+        since: before(7200),
+        stale: "pod u1 is gone".into(),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn what_is_left_over_says_whose_it_was_and_why_it_is_stale() {
+    assert_eq!(attachments::table(&[], &screen(None)), "nothing is left over\n");
+    let unclaimed = wire::Attachment {
+        driver: String::new(),
+        handle: String::new(),
+        volume_id: "fs:u-u".into(),
+        path: "/k/plugins/kubernetes.io/csi/pv/pv-a/globalmount".into(),
+        pod_uid: String::new(),
+        ..attachment(wire::MountRole::Staging, "")
+    };
+    insta::assert_snapshot!(attachments::table(&[attachment(wire::MountRole::Pod, "web-0"), unclaimed], &screen(None)), @"
+    PATH                                              VOLUME       ROLE     POD            SINCE    STALE
+    /k/pods/u1/volumes/kubernetes.io~csi/pv-a/mount   d.example/a  pod      default/web-0  2 h ago  pod u1 is gone
+    /k/plugins/kubernetes.io/csi/pv/pv-a/globalmount  fs:u-u       staging  -              2 h ago  pod u1 is gone
+    ");
+}
+
+#[test]
+fn a_clean_up_is_told_step_by_step_and_a_dry_run_says_how_to_do_it() {
+    use wire::cleanup_step::State;
+    let step = |action: &str, state: State, detail: &str| wire::CleanupStep {
+        action: action.into(),
+        path: "/k/x/mount".into(),
+        state: state.into(),
+        detail: detail.into(),
+    };
+    let answer = |steps: Vec<wire::CleanupStep>| wire::ForceCleanupResponse { volume_id: "csi:d/a".into(), steps };
+    let dry = answer(vec![step("unmount", State::Planned, ""), step("remove", State::Planned, "")]);
+    insta::assert_snapshot!(attachments::cleanup(&dry, "a", false, &screen(None)), @"
+    would    unmount /k/x/mount
+    would    remove /k/x/mount
+    nothing has been done; to do it: diskvitals cleanup a --yes
+    ");
+    let half = answer(vec![
+        step("unmount", State::Done, ""),
+        step("remove", State::Failed, "it is not empty"),
+        step("detach the loop device of", State::Planned, "under way"),
+    ]);
+    insta::assert_snapshot!(attachments::cleanup(&half, "a", true, &screen(None)), @"
+    done     unmount /k/x/mount
+    FAILED   remove /k/x/mount: it is not empty
+    not done detach the loop device of /k/x/mount: under way
+    not all of it is done; what goes on, and how it ends, is in the daemon's log
+    ");
 }

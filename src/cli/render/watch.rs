@@ -2,7 +2,7 @@
 
 use crate::api::wire;
 use crate::api::wire::watch_event::{Change, Item};
-use crate::cli::render::findings;
+use crate::cli::render::{checks, findings};
 use crate::cli::screen::{Screen, Tone, health, plain, severity};
 
 pub fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
@@ -37,6 +37,11 @@ pub fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 plain(&finding.message),
                 finding.id
             )
+        }
+        Some(Item::Check(check)) => {
+            let (word, tone) = checks::verdict(check);
+            let why = if check.reason.is_empty() { &check.phase } else { &check.reason };
+            format!("check    {}  {}: {} [{}]", screen.paint(tone, word), plain(&check.target), plain(why), check.id)
         }
         None => "nothing this program knows".to_owned(),
     };

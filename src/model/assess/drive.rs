@@ -9,14 +9,14 @@ use crate::model::assess::Failing;
 use crate::model::assess::errors::records;
 use crate::model::assess::text::{bytes, evidence, list, raised, unknown};
 use crate::model::block::LayerState;
-use crate::model::drive::DriveFacts;
+use crate::model::drive::{DriveFacts, Transport};
 use crate::model::facts::{Facts, KnownDrive, KnownVolume, elapsed};
 use crate::model::finding::{Evidence, Severity, Status, Subject, Verdict};
 use crate::model::ids::DriveId;
 use crate::model::kernel::event::Class;
 use crate::model::kernel::memory::Tally;
 use crate::model::policy::Policy;
-use crate::model::volume::{Impact, Stack};
+use crate::model::volume::{Impact, Stack, VolumeFacts};
 
 /// The drive is in no scan any more. Source: the inventory (sysfs, udev).
 /// INFO when nothing stood on it when it went, or when all that stood on it runs whole without it; else BAD, inaccessible.
@@ -47,6 +47,16 @@ pub fn missing(facts: &Facts, known: &KnownDrive, policy: &Policy, now: Timestam
     if replaced {
         let message = format!("{what} was removed; what it carried runs whole without it");
         return raised(Severity::Info, Status::Information, message, proof, clears, Some(since));
+    }
+    if let Some(controller) = &known.facts.location.behind {
+        // A member that went, or a hot spare that was pulled: which, only the controller knows.
+        let place = known.facts.location.slot.as_deref().unwrap_or("its place");
+        let text =
+            format!("{} ({}) was last listed at {}, and {place} is empty since {since}", known.facts.name, known.facts.id, known.last_seen);
+        let message = format!("{what} does not answer behind {controller} any more: look at the controller's arrays");
+        let clears = "its controller lists it again, or another drive in its place";
+        let proof = vec![evidence(format!("drives of {controller}"), since, text)];
+        return raised(Severity::Suspect, Status::Degraded, message, proof, clears, Some(since));
     }
     let load = match known.volumes.len() {
         0 => "it was part of an array, a volume group or another mapping".to_owned(),
@@ -161,11 +171,13 @@ fn state_file(drive: &DriveFacts, device: &str) -> String {
 }
 
 /// Drives beneath the volume have findings of their own. Source: this node's judgement of its drives, and the stack between.
-/// SUSPECT, degraded, while redundancy covers them or they are only suspect; BAD when the volume stands on a bad one: inaccessible when that
+/// SUSPECT, degraded, while redundancy covers them, or they are only suspect, or they sit behind a RAID controller; BAD when the volume stands on a bad one: inaccessible when that
 /// is missing or offline, else degraded. Clears when no drive beneath has an adverse finding.
 pub fn failing(facts: &Facts, known: &KnownVolume, failing: &BTreeMap<DriveId, Failing>, now: Timestamp) -> Option<Verdict> {
     let volume = &known.facts;
-    let beneath: Vec<(&DriveId, &Failing)> = volume.drive_ids.iter().filter_map(|id| failing.get_key_value(id)).collect();
+    let own = volume.drive_ids.iter().filter_map(|id| failing.get_key_value(id));
+    let hidden = failing.iter().filter(|(id, _)| facts.drives.get(*id).is_some_and(|drive| hides_beneath(facts, drive, volume)));
+    let beneath: Vec<(&DriveId, &Failing)> = own.chain(hidden).collect();
     if beneath.is_empty() {
         return match facts.inventory.error() {
             Some(error) => unknown(error),
@@ -205,6 +217,14 @@ pub fn failing(facts: &Facts, known: &KnownVolume, failing: &BTreeMap<DriveId, F
     raised(severity, status, message, proof, "no drive beneath the volume has a finding of its own", since)
 }
 
+/// It sits behind the RAID controller on one of whose logical disks the volume stands. Which of them it is a part of, and what redundancy covers, the
+/// controller does not tell: so it makes the volume suspect and no more.
+fn hides_beneath(facts: &Facts, drive: &KnownDrive, volume: &VolumeFacts) -> bool {
+    let Some(host) = drive.facts.location.behind.as_deref().and_then(|controller| controller.rsplit("host").next()) else { return false };
+    let logical = volume.drive_ids.iter().filter_map(|id| facts.drives.get(id)).filter(|known| known.facts.transport == Transport::Raid);
+    logical.filter_map(|known| known.facts.location.hctl.as_deref()?.split(':').next()).any(|number| number == host)
+}
+
 fn redundancy(stack: &Stack) -> Vec<&str> {
     match stack {
         Stack::Nothing | Stack::Drive(_) => Vec::new(),
@@ -215,7 +235,10 @@ fn redundancy(stack: &Stack) -> Vec<&str> {
 
 fn name_of(facts: &Facts, id: &DriveId) -> String {
     match facts.drives.get(id) {
-        Some(known) if known.missing_since.is_none() => format!("drive {} {id}", known.facts.name),
+        Some(KnownDrive { facts, missing_since: None, .. }) => match &facts.location.behind {
+            Some(controller) => format!("drive {} {id} behind {controller}", facts.name),
+            None => format!("drive {} {id}", facts.name),
+        },
         _ => format!("drive {id}"),
     }
 }

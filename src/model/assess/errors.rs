@@ -11,13 +11,10 @@ use crate::model::assess::text::{evidence, list, raised, unknown};
 use crate::model::drive::DriveKind;
 use crate::model::facts::{Facts, KnownDrive, elapsed};
 use crate::model::finding::{Evidence, Severity, Status, Subject, Verdict};
-use crate::model::kernel::event::{Blame, Class};
+use crate::model::kernel::event::{Blame, Class, Line};
 use crate::model::kernel::memory::Tally;
 use crate::model::policy::{ErrorPolicy, Policy};
 use crate::model::reason::Reason;
-
-/// Where a record of the kernel's log was read.
-pub const KERNEL_LOG: &str = "kernel log";
 
 /// Each rule's reason with its verdict.
 pub fn drive(facts: &Facts, known: &KnownDrive, policy: &Policy, now: Timestamp) -> [(Reason, Option<Verdict>); 5] {
@@ -113,17 +110,26 @@ impl Bench<'_> {
     }
 
     fn raised(&self, tally: &Tally, severity: Severity, what: &str, why: Option<String>) -> Option<Verdict> {
-        let patience = if severity == Severity::Bad { self.policy.bad_quiet_after } else { self.policy.quiet_after };
-        if let Some(over) = over(self.facts, tally, patience, self.now) {
-            return over;
-        }
-        let name = match self.known.missing_since {
-            None => format!("drive {} ({})", self.known.facts.id, self.known.facts.name),
-            Some(_) => format!("drive {}", self.known.facts.id),
-        };
         let why = why.map(|why| format!(", {why}")).unwrap_or_default();
-        let message = format!("{name} {what}{why}: {}", told(tally));
-        raised(severity, Status::Degraded, message, records(tally), &clears_when(patience), Some(tally.first.time))
+        judged(self.facts, self.policy, tally, severity, &format!("{} {what}{why}", name(self.known)), self.now)
+    }
+}
+
+/// Raised with all that was told, until nothing more has been told for as long as this severity asks.
+pub fn judged(facts: &Facts, policy: &ErrorPolicy, tally: &Tally, severity: Severity, what: &str, now: Timestamp) -> Option<Verdict> {
+    let patience = policy.patience(severity);
+    if let Some(over) = over(facts, tally, patience, now) {
+        return over;
+    }
+    let message = format!("{what}: {}", told(tally));
+    raised(severity, Status::Degraded, message, records(tally), &clears_when(patience), Some(tally.first.time))
+}
+
+/// As messages name it; a missing drive has no kernel name.
+pub fn name(known: &KnownDrive) -> String {
+    match known.missing_since {
+        None => format!("drive {} ({})", known.facts.id, known.facts.name),
+        Some(_) => format!("drive {}", known.facts.id),
     }
 }
 
@@ -169,8 +175,8 @@ pub fn told(tally: &Tally) -> String {
 
 /// The first record and the last.
 pub fn records(tally: &Tally) -> Vec<Evidence> {
-    let first = evidence(KERNEL_LOG, tally.first.time, &tally.first.text);
-    if tally.first == tally.last { vec![first] } else { vec![first, evidence(KERNEL_LOG, tally.last.time, &tally.last.text)] }
+    let told = |line: &Line| evidence(line.origin.name(), line.time, &line.text);
+    if tally.first == tally.last { vec![told(&tally.first)] } else { vec![told(&tally.first), told(&tally.last)] }
 }
 
 pub fn clears_when(patience: Duration) -> String {

@@ -2,9 +2,11 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::errors::{clears_when, over, proven, records, told};
+use crate::model::assess::checks;
+use crate::model::assess::errors::{clears_when, judged, over, proven, records, told};
 use crate::model::assess::mounted::mount_line_of;
 use crate::model::assess::text::{MOUNTINFO, evidence, list, raised, unknown};
+use crate::model::assess::worse;
 use crate::model::counters::Counter;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Severity, Status, Subject, Verdict};
@@ -24,31 +26,37 @@ pub fn errors(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestam
     let episodes = tally.episodes_within(policy.errors.window);
     let bad = episodes >= policy.errors.bad_episodes as usize;
     let severity = if bad { Severity::Bad } else { Severity::Suspect };
-    let patience = if bad { policy.errors.bad_quiet_after } else { policy.errors.quiet_after };
-    if let Some(over) = over(facts, tally, patience, now) {
-        return over;
-    }
-    let message = format!("{} met errors of the device beneath it: {}", describe(&known.facts), told(tally));
-    raised(severity, Status::Degraded, message, records(tally), &clears_when(patience), Some(tally.first.time))
+    judged(facts, &policy.errors, tally, severity, &format!("{} met errors of the device beneath it", describe(&known.facts)), now)
 }
 
 /// The filesystem found its own structures or data to be wrong (ext4's EFSCORRUPTED and EFSBADCRC, XFS's verifiers, btrfs's checksums, dm-verity
 /// and dm-integrity). BAD, degraded: that data is lost is for a check to prove. SUSPECT where redundancy put all of it right.
 /// Clears after `bad_quiet_after` without another. Also BAD while XFS itself calls some of its metadata sick.
+/// And what checks have shown (`checks::corrupted`), which may be proof of lost data.
 pub fn corrupted(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
+    worse(kernel_corrupted(facts, known, policy, now), checks::corrupted(facts, known))
+}
+
+/// The kernel's own word of it, less what a later check of the whole has found clean.
+pub fn kernel_corrupted(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
     if let Some(sick) = sick(facts, known) {
         return sick;
     }
     let Some(tally) = tally(facts, known, Class::FsCorruption) else { return Some(Verdict::Clear) };
+    if is_of_metadata(tally) && checks::clean_since(facts, known).is_some_and(|clean| clean > tally.last.time) {
+        return Some(Verdict::Clear);
+    }
     let healed = tally.last_uncorrected.is_none();
     let severity = if healed { Severity::Suspect } else { Severity::Bad };
-    let patience = if healed { policy.errors.quiet_after } else { policy.errors.bad_quiet_after };
-    if let Some(over) = over(facts, tally, patience, now) {
-        return over;
-    }
     let what = if healed { "found damaged data and put it right" } else { "found its own data to be damaged" };
-    let message = format!("{} {what}: {}", describe(&known.facts), told(tally));
-    raised(severity, Status::Degraded, message, records(tally), &clears_when(patience), Some(tally.first.time))
+    judged(facts, &policy.errors, tally, severity, &format!("{} {what}", describe(&known.facts)), now)
+}
+
+/// What a checker would have seen: the words of ext4 and XFS on their own structures. btrfs speaks of data as well, dm-verity and dm-integrity of blocks: of
+/// those a checker knows nothing.
+fn is_of_metadata(tally: &Tally) -> bool {
+    let own = |text: &str| ["EXT4-fs", "EXT3-fs", "EXT2-fs", "XFS ("].iter().any(|word| text.contains(word));
+    own(&tally.first.text) && own(&tally.last.text)
 }
 
 /// XFS remembers what it found to be wrong until a repair or an unmount (`sick` of XFS_IOC_FSGEOMETRY; xfs_health.h).
@@ -109,8 +117,7 @@ pub fn io_errors(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Times
     let mut undecided = None;
     for source in own.chain(beneath) {
         let (severity, status) = source.judge(policy);
-        let patience = if severity == Severity::Bad { policy.errors.bad_quiet_after } else { policy.errors.quiet_after };
-        match over(facts, source.tally, patience, now) {
+        match over(facts, source.tally, policy.errors.patience(severity), now) {
             Some(Some(Verdict::Unknown { why })) => undecided = Some(why),
             Some(_) => {}
             None if worst.as_ref().is_none_or(|known| (known.0, known.1) < (severity, status)) => worst = Some((severity, status, source)),
@@ -120,7 +127,7 @@ pub fn io_errors(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Times
     let Some((severity, status, source)) = worst else {
         return undecided.map_or(Some(Verdict::Clear), unknown);
     };
-    let patience = if severity == Severity::Bad { policy.errors.bad_quiet_after } else { policy.errors.quiet_after };
+    let patience = policy.errors.patience(severity);
     let message = format!("{}: {}", source.what, told(source.tally));
     raised(severity, status, message, records(source.tally), &clears_when(patience), Some(source.tally.first.time))
 }
@@ -183,12 +190,7 @@ pub fn device(facts: &Facts, name: &str, policy: &Policy, now: Timestamp) -> Vec
     let memory = facts.errors(&Subject::Device(name.to_owned()));
     let said = |classes: &[Class], what: &str| {
         let Some(tally) = classes.iter().find_map(|class| memory?.get(*class)) else { return Some(Verdict::Clear) };
-        if let Some(over) = over(facts, tally, policy.errors.quiet_after, now) {
-            return over;
-        }
-        let message = format!("{name} {what}: {}", told(tally));
-        let clears = clears_when(policy.errors.quiet_after);
-        raised(Severity::Suspect, Status::Degraded, message, records(tally), &clears, Some(tally.first.time))
+        judged(facts, &policy.errors, tally, Severity::Suspect, &format!("{name} {what}"), now)
     };
     vec![
         (Reason::IoErrors, said(&[Class::Medium, Class::Io, Class::Timeout], "failed reads or writes")),

@@ -1,6 +1,7 @@
 //! Health of drives and volumes: the worst finding, or that it cannot be told.
 
 use crate::model::assess::mounted::is_fault;
+use crate::model::assess::smart;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Health, Severity, Subject};
 use crate::model::observation::Observation;
@@ -19,7 +20,10 @@ pub fn health(worst: Option<Severity>, unknown: bool) -> Health {
 /// Which source should have told of this thing and did not, with its error; `None` when all that apply have answered (or need not yet).
 pub fn health_unknown(facts: &Facts, subject: &Subject) -> Option<String> {
     match subject {
-        Subject::Drive(_) => facts.inventory.error().map(|error| format!("drives: {error}")),
+        Subject::Drive(id) => {
+            let unasked = facts.inventory.error().map(|error| format!("drives: {error}"));
+            unasked.or_else(|| smart::health_unknown(facts, facts.drives.get(id)?))
+        }
         Subject::Volume(id) => volume(facts, facts.volumes.get(id)?),
         Subject::Device(name) => layer(facts, name).or_else(|| facts.inventory.error().map(|error| format!("drives: {error}"))),
     }

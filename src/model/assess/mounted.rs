@@ -45,24 +45,31 @@ pub fn device_missing(facts: &Facts, known: &KnownVolume, now: Timestamp) -> Opt
         return raised(Severity::Bad, Status::Inaccessible, message, proof, clears, since);
     }
     // A device that was plugged in and mounted a moment ago may not have been scanned yet.
-    if scanned <= known.first_seen && elapsed(known.first_seen, now) < SCAN_GRACE {
+    let used_since = known.in_use_since();
+    if scanned <= used_since && elapsed(used_since, now) < SCAN_GRACE {
         return unknown("the block devices have not been scanned since it was mounted");
     }
     let mut proof = mount_evidence(facts, known);
     proof.push(evidence("/sys/class/block", scanned, format!("{device} is not there")));
-    let message = format!("block device {device} is gone{with} while {} is mounted", list(volume.mounts.iter().map(|mount| &mount.path)));
+    let used = match volume.mounts.is_empty() {
+        true => "the volume stands on it".to_owned(),
+        false => format!("{} is mounted", list(volume.mounts.iter().map(|mount| &mount.path))),
+    };
+    let message = format!("block device {device} is gone{with} while {used}");
     raised(Severity::Bad, Status::Inaccessible, message, proof, clears, since)
 }
 
-/// Nothing is mounted at the staging path that the kubelet's record names. Sources: vol_data.json, mountinfo.
-/// Judged for drivers of which some volume is or was mounted at its staging path: others stage without a mount, or not at all.
+/// Nothing is mounted at the staging path that the kubelet's record, or this node's own of a volume that it provides, names. Sources: vol_data.json, the
+/// attachment's record, mountinfo. Judged for drivers of which some volume is or was mounted at its staging path: others stage without a mount, or not at all.
 /// SUSPECT, degraded, while a pod's own mount is there (it works until it is published anew); else BAD, inaccessible.
 /// After `not_mounted_after`, or ten seconds when it had been there. Clears when it is mounted or the record is gone.
 pub fn staging_not_mounted(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
     let staged = |other: &KnownVolume| other.facts.mounts.iter().any(|mount| mount.role == MountRole::Staging);
     let missing = known.facts.missing_mounts.iter().filter(|mount| mount.role == MountRole::Staging);
     let was_staged = missing.clone().any(|mount| known.absent.get(&mount.path).is_some_and(|absent| absent.was_mounted));
-    let driver_stages = was_staged || facts.volumes.values().any(|other| other.facts.driver == known.facts.driver && staged(other));
+    let by_us = missing.clone().any(|mount| mount.record.is_none());
+    let driver_stages =
+        by_us || was_staged || facts.volumes.values().any(|other| other.facts.driver == known.facts.driver && staged(other));
     if !driver_stages && missing.count() > 0 {
         // A driver without NodeStageVolume: the kubelet makes the record and the folder all the same (csi_attacher.go, MountDevice).
         return unknown("no volume of this driver has been seen mounted at its staging path");
@@ -72,7 +79,7 @@ pub fn staging_not_mounted(facts: &Facts, known: &KnownVolume, policy: &Policy, 
     expected(facts, known, policy, now, MountRole::Staging, severity, status)
 }
 
-/// Nothing is mounted at a pod's path that the kubelet's record names. Sources and times as for the staging path.
+/// Nothing is mounted at a pod's path that the kubelet's record, or this node's own, names. Sources and times as for the staging path.
 /// BAD, inaccessible: the pod writes elsewhere. Clears when it is mounted or the record is gone.
 pub fn not_mounted(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
     expected(facts, known, policy, now, MountRole::Pod, Severity::Bad, Status::Inaccessible)
@@ -88,11 +95,13 @@ fn expected(
     status: Status,
 ) -> Option<Verdict> {
     known.facts.driver.as_ref()?;
-    if let Some(error) = facts.kubelet.error().or(facts.mounts.error()) {
+    let missing: Vec<&ExpectedMount> = known.facts.missing_mounts.iter().filter(|mount| mount.role == role).collect();
+    // What this node has mounted itself needs no word of the kubelet.
+    let by_us = !missing.is_empty() && missing.iter().all(|mount| mount.record.is_none());
+    if let Some(error) = facts.kubelet.error().filter(|_| !by_us).or(facts.mounts.error()) {
         return unknown(error);
     }
     let read = facts.mounts.value().and(facts.mounts.at())?;
-    let missing: Vec<&ExpectedMount> = known.facts.missing_mounts.iter().filter(|mount| mount.role == role).collect();
     if missing.is_empty() {
         return Some(Verdict::Clear);
     }
@@ -100,7 +109,8 @@ fn expected(
         known.absent.get(&mount.path).is_some_and(|absent| {
             let grace = if absent.was_mounted { VANISHED_GRACE.min(policy.not_mounted_after) } else { policy.not_mounted_after };
             // The record must have been seen after that time as well: the kubelet unmounts first and removes its record then.
-            let recorded = facts.kubelet.at().is_some_and(|read| elapsed(absent.since, read) >= grace);
+            let seen = |read| elapsed(absent.since, read) >= grace;
+            let recorded = mount.record.is_none() || facts.kubelet.at().is_some_and(seen);
             recorded && elapsed(absent.since, now) >= grace
         })
     };
@@ -127,14 +137,15 @@ fn expected(
         .collect();
     let since = late.iter().filter_map(|mount| known.absent.get(&mount.path)).map(|absent| absent.since).min();
     let paths = list(late.iter().map(|mount| &mount.path));
+    let whose = if late.iter().all(|mount| mount.record.is_none()) { "this node's own" } else { "the kubelet's" };
     let (message, clears) = match role {
         MountRole::Staging => (
-            format!("the kubelet's record says that the volume is staged, and nothing is mounted at {paths}"),
-            "the staging path is mounted, or the kubelet's record is gone",
+            format!("{whose} record says that the volume is staged, and nothing is mounted at {paths}"),
+            "the staging path is mounted, or the record of it is gone",
         ),
         _ => (
-            format!("the kubelet's record says that a pod has the volume, and nothing is mounted at {paths}"),
-            "the pod's path is mounted, or the kubelet's record is gone",
+            format!("{whose} record says that a pod has the volume, and nothing is mounted at {paths}"),
+            "the pod's path is mounted, or the record of it is gone",
         ),
     };
     raised(severity, status, message, proof, clears, since)

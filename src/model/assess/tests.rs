@@ -1,7 +1,9 @@
+mod checks;
 mod errors;
 mod laws;
 mod layers;
 mod mounted;
+mod smart;
 mod unknown;
 
 use crate::model::block::{Layer, LayerState, MdMember, MdState};

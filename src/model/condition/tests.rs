@@ -64,6 +64,21 @@ fn told(findings: &[&Finding], health: Health, unknown: Option<(&str, Timestamp)
 }
 
 #[test]
+fn what_this_node_cannot_serve_is_told_beside_the_findings_and_only_lost_data_before_it() {
+    let mut world = crate::model::storage::tests::pool(None, &[]);
+    world.provision.as_mut().expect("has one").volumes[0].trouble = Some("its record cannot be read".into());
+    world.read_all(0);
+    world.tell_provision(0);
+    let known = &world.facts.volumes[&volume("csi:own/v1")];
+    let message = |findings: &[&Finding]| condition(&known.facts, findings, Health::Bad, statuses(known, findings), None, None).message;
+    let milder = finding(Reason::DriveFailing, Severity::Suspect, Status::Degraded, "m");
+    let lost = finding(Reason::FilesystemCorrupted, Severity::Bad, Status::DataLoss, "n");
+    let said = "the volume cannot be used: its record cannot be read";
+    assert_eq!(message(&[&milder]), format!("{said}; DriveFailing: m"));
+    assert_eq!(message(&[&milder, &lost]), format!("FilesystemCorrupted: n; {said}; DriveFailing: m"));
+}
+
+#[test]
 fn a_healthy_volume_is_normal_and_says_so() {
     let condition = told(&[], Health::Good, None, None);
     assert!(!condition.abnormal);

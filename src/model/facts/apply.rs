@@ -2,6 +2,8 @@
 //!
 //! A failure replaces what a source says of itself, never what it said before of the world: volumes, drives and memories stay as they are.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use crate::model::block::{DiskStat, LayerState};
@@ -23,7 +25,12 @@ impl Facts {
         match report {
             Report::Inventory(seen) => {
                 let first = self.inventory().is_none();
+                let known = self.shared_inventory().cloned();
+                let seen = seen.map(|new| known.filter(|known| **known == new).unwrap_or_else(|| Arc::new(new)));
                 let (change, good) = replace(&mut self.inventory, &mut self.last_inventory, seen);
+                if let (true, Some(inventory)) = (good, self.inventory.value()) {
+                    self.kernel.names.update_checks(inventory, now);
+                }
                 if good && change == Change::Material {
                     if let Some(inventory) = self.inventory.value() {
                         self.kernel.names.update(inventory, first, now);
@@ -49,6 +56,8 @@ impl Facts {
                 let (change, good) = replace(&mut self.kubelet, &mut self.last_kubelet, seen);
                 if good && change == Change::Material {
                     self.update_volumes(settings, now);
+                } else if good {
+                    self.confirm_attachments();
                 }
                 if first { Change::Material } else { change }
             }
@@ -65,7 +74,10 @@ impl Facts {
                 let known = self.layers.entry(device).or_default();
                 set_stuck(&mut known.stuck, stuck)
             }
-            Report::Probe { path, result, took: _ } => self.probe(path, result),
+            Report::Probe { path, result, took } => {
+                self.timings.entry(Source::Probe).or_default().take(took);
+                self.probe(path, result)
+            }
             Report::ProbeStuck { path, stuck } => {
                 if !self.targets.contains_key(&path) {
                     return Change::Nothing;
@@ -76,6 +88,24 @@ impl Facts {
             Report::KernelLog(batch) => self.kernel_log(batch, now),
             Report::FsError(notice) => self.fs_error(notice, now),
             Report::Counters(seen) => self.counters(seen, now),
+            Report::Smart { drive, at, answer, took } => {
+                self.timings.entry(Source::Smart).or_default().take(took);
+                self.smart_answer(drive, *answer, at)
+            }
+            Report::SmartStuck { drive, stuck } => self.smart_stuck(drive, stuck),
+            Report::SelfTest { drive, kind, at, result } => self.self_test_asked(drive, kind, at, result),
+            Report::Controllers(controllers) => self.controllers(&controllers, now),
+            Report::Check(progress) => self.check_progress(*progress),
+            Report::Provision(seen) => {
+                let first = self.provision().is_none();
+                let (change, good) = replace(&mut self.provision, &mut self.last_provision, seen);
+                if good && (first || change == Change::Material) {
+                    self.update_volumes(settings, now);
+                }
+                change
+            }
+            Report::SmartIgnored(drives) => self.smart_ignored(drives),
+            Report::Hidden { controller, drives } => self.hidden_drives(controller, drives, now),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::model::counters::{Counted, Growth, Memory, Reading};
 use crate::model::facts::kernel::Pending;
 use crate::model::facts::{Change, Facts, KnownVolume};
 use crate::model::finding::Subject;
-use crate::model::kernel::event::{Blame, Class, Device, Event, Line};
+use crate::model::kernel::event::{Blame, Class, Device, Event, Line, Origin};
 use crate::model::observation::Observation;
 
 /// Whose counters, and of which source.
@@ -42,11 +42,7 @@ impl Facts {
 
     /// A filesystem's counters are the volume's, a device's the drive's; of an array's own the layer's state tells.
     fn counted(&self, reading: &Reading) -> Option<Subject> {
-        let device = match &reading.of {
-            Counted::Block(name) => Device::Block(name.clone()),
-            Counted::Nvme(name) => Device::Nvme(name.clone()),
-            Counted::Pci(address) => Device::Pci(address.clone()),
-        };
+        let device = device(&reading.of);
         if matches!(reading.source.as_str(), "ext4" | "xfs" | "btrfs") {
             let Device::Block(name) = &device else { return None };
             let inventory = self.inventory()?;
@@ -97,29 +93,22 @@ fn incident(reading: &Reading, growth: &Growth) -> Option<Event> {
     for (name, value) in &reading.details {
         text.push_str(&format!(", {name} {value}"));
     }
-    let line = Line { time: growth.at, text: crate::model::assess::cut(&text, crate::model::kernel::event::MAX_TEXT) };
-    let device = match &reading.of {
+    let text = crate::model::assess::cut(&text, crate::model::kernel::event::MAX_TEXT);
+    let line = Line { time: growth.at, text, origin: Origin::Counter };
+    Some(Event {
+        blame: if class == Class::Transport { Blame::No } else { Blame::Unclear },
+        corrected,
+        ..Event::beside_the_log("counter", class, device(&reading.of), growth.by(), line)
+    })
+}
+
+/// As the kernel's log names it.
+fn device(counted: &Counted) -> Device {
+    match counted {
         Counted::Block(name) => Device::Block(name.clone()),
         Counted::Nvme(name) => Device::Nvme(name.clone()),
         Counted::Pci(address) => Device::Pci(address.clone()),
-    };
-    Some(Event {
-        seq: 0,
-        class,
-        blame: if class == Class::Transport { Blame::No } else { Blame::Unclear },
-        device,
-        also: Vec::new(),
-        count: growth.by(),
-        records: 1,
-        suppressed: 0,
-        sectors: Vec::new(),
-        more_sectors: 0,
-        operation: None,
-        corrected,
-        rule: "counter".to_owned(),
-        first: line.clone(),
-        last: line,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -169,7 +158,8 @@ mod tests {
         assert_eq!(told(&world, &data, Class::FsError), None);
         read(&mut world, "errors_count", 9, 70);
         assert_eq!(told(&world, &data, Class::FsError), Some(2));
-        assert_eq!(world.facts.errors(&data).unwrap().get(Class::FsError).unwrap().first.text, "/sys/ext4: errors_count grew from 7 to 9");
+        let first = &world.facts.errors(&data).unwrap().get(Class::FsError).unwrap().first;
+        assert_eq!((first.origin, first.text.as_str()), (Origin::Counter, "/sys/ext4: errors_count grew from 7 to 9"));
         read(&mut world, "errors_count", 0, 130);
         read(&mut world, "errors_count", 0, 190);
         assert_eq!(told(&world, &data, Class::FsError), Some(2), "checked clean: the counter begins anew");

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::model::block::{Inventory, Layer};
 use crate::model::drive::DriveFacts;
+use crate::model::facts::smart::unseen;
 use crate::model::facts::{Facts, KnownDrive, elapsed};
 use crate::model::ids::{DriveId, VolumeId};
 
@@ -24,7 +25,10 @@ impl Facts {
     pub(super) fn update_drives(&mut self, now: Timestamp) {
         let Some(inventory) = self.inventory.value() else { return };
         let mut present = BTreeSet::new();
-        for facts in &inventory.drives {
+        let hidden = unseen(self.hidden.values().flatten(), &inventory.drives);
+        let places: BTreeSet<(&String, &String)> =
+            hidden.iter().filter_map(|drive| Some((drive.location.behind.as_ref()?, drive.location.slot.as_ref()?))).collect();
+        for facts in inventory.drives.iter().chain(hidden.iter().copied()) {
             present.insert(facts.id.clone());
             let troubled = is_troubled(facts);
             match self.drives.get_mut(&facts.id) {
@@ -53,6 +57,15 @@ impl Facts {
             if present.contains(id) {
                 continue;
             }
+            if let Some(controller) = &known.facts.location.behind {
+                // What a controller hides is gone when it says so, and not before it was asked.
+                if !self.hidden.contains_key(controller) {
+                    continue;
+                }
+                // Another drive in its place is its replacement: nothing is lost any more.
+                let replaced = known.facts.location.slot.as_ref().is_some_and(|slot| places.contains(&(controller, slot)));
+                known.in_use = !replaced;
+            }
             if known.missing_since.is_none() {
                 known.missing_since = Some(now);
                 if let Some((volumes, at)) = self.departed.loads.get(id)
@@ -66,7 +79,7 @@ impl Facts {
             }
         }
         for (id, known) in &mut self.drives {
-            if known.missing_since.is_none() {
+            if known.missing_since.is_none() && known.facts.location.behind.is_none() {
                 let mounted = known.volumes.iter().any(|volume| self.volumes.get(volume).is_some_and(|known| !known.retained));
                 carry(&mut self.departed.loads, id, known, held.contains(id) || mounted, None, now);
             }
@@ -83,7 +96,7 @@ impl Facts {
             }
         }
         for (id, known) in &mut self.drives {
-            if known.missing_since.is_none() {
+            if known.missing_since.is_none() && known.facts.location.behind.is_none() {
                 let volumes = on.remove(id).unwrap_or_default();
                 let in_use = held.contains(id) || !volumes.is_empty();
                 carry(&mut self.departed.loads, id, known, in_use, Some(volumes), now);

@@ -3,6 +3,8 @@
 //! In: batches of events, as the reader hands them over, and notices of filesystem errors. Out: a memory a subject. Nothing is counted twice:
 //! what a reader tells again after a restart is known by its number. May not enter: whether something is bad.
 
+mod door;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +12,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::block::{BlockDevice, Layer};
+use crate::model::facts::kernel::door::Door;
 use crate::model::facts::names::Names;
 use crate::model::facts::{Change, Facts, elapsed};
 use crate::model::finding::Subject;
-use crate::model::ids::DriveId;
-use crate::model::kernel::event::{Batch, Blame, Class, Cursor, Device, Event, Line};
+use crate::model::kernel::event::{Batch, Class, Cursor, Device, Event, Line, Origin};
 use crate::model::kernel::memory::Memory;
 use crate::model::policy::ErrorPolicy;
 use crate::model::report::FsError;
@@ -39,6 +40,8 @@ pub struct KernelFacts {
     deaf: bool,
     /// What was said while nobody ran has not been read yet.
     behind: bool,
+    /// When devices came to their names, as the log told; the newest of each.
+    came: BTreeMap<String, Timestamp>,
 }
 
 /// How far the log is counted; stored together with what was counted.
@@ -74,14 +77,6 @@ pub enum Pending {
     },
 }
 
-/// Whose it is.
-enum Door {
-    Of(Vec<Subject>),
-    /// Perhaps somebody's soon.
-    NotYet,
-    Nobodys,
-}
-
 impl KernelFacts {
     /// What the log said of things that are not known here.
     pub fn remark(&self) -> Option<String> {
@@ -91,6 +86,11 @@ impl KernelFacts {
             "the kernel's log tells of {unattributed} incidents on devices that are not known here, last at {}: {text}",
             last.time
         ))
+    }
+
+    /// Records that were overwritten before they were read, since the boot; None while none of it has been read.
+    pub fn lost(&self) -> Option<u64> {
+        self.progress.cursor.as_ref().map(|cursor| cursor.lost)
     }
 
     /// Since when the log has been heard without a gap, as far as a rule that waits for quiet needs it; None while it is not heard at all.
@@ -134,20 +134,18 @@ impl Facts {
         if before.is_some() && !same_boot {
             self.new_boot();
         }
-        let counted_to = before.filter(|_| same_boot).and_then(|cursor| {
-            let lost_more = batch.cursor.lost > cursor.lost;
-            if lost_more {
-                Arc::make_mut(&mut self.kernel.progress).deaf_until = Some(now);
-            }
-            cursor.counted_to
-        });
-        if !same_boot && batch.cursor.lost > 0 {
+        let before = before.filter(|_| same_boot);
+        if batch.cursor.lost > before.as_ref().map_or(0, |cursor| cursor.lost) {
             Arc::make_mut(&mut self.kernel.progress).deaf_until = Some(now);
         }
+        let counted_to = before.and_then(|cursor| cursor.counted_to);
         let mut change = Change::Nothing;
         // A filesystem that is mounted anew is neither shut nor read-only, whether or not anybody saw it unmounted.
-        for attached in batch.attached.iter().filter(|attached| attached.filesystem) {
-            self.mounted_anew(&attached.name, attached.at);
+        for attached in &batch.attached {
+            match attached.filesystem {
+                true => self.mounted_anew(&attached.name, attached.at),
+                false => self.came_anew(&attached.name, attached.at),
+            }
         }
         for event in batch.events {
             if counted_to.is_some_and(|counted| event.seq <= counted) {
@@ -161,16 +159,17 @@ impl Facts {
                 && Arc::make_mut(memory).excuse(refused.sector)
             {
                 change = Change::Material;
+                self.kernel.errors.retain(|_, memory| !memory.is_empty());
             }
         }
-        self.kernel.errors.retain(|_, memory| !memory.is_empty());
         Arc::make_mut(&mut self.kernel.progress).cursor = Some(batch.cursor);
-        change.max(self.retry_pending(now))
+        change
     }
 
     pub(super) fn fs_error(&mut self, notice: FsError, now: Timestamp) -> Change {
         self.put_off(Pending::Notice { notice, since: now });
-        self.retry_pending(now)
+        // Looked at again with every report that is applied, this one first.
+        Change::Nothing
     }
 
     /// The reader has said how it is.
@@ -189,6 +188,7 @@ impl Facts {
                 Change::Nothing
             }
             Door::Nobodys => self.nobodys(&event),
+            Door::OfACheck => Change::Nothing,
         }
     }
 
@@ -237,6 +237,7 @@ impl Facts {
                     Door::Of(subjects) => change = change.max(self.lay(subjects, event)),
                     Door::NotYet => still.push(pending),
                     Door::Nobodys => change = change.max(self.nobodys(event)),
+                    Door::OfACheck => {}
                 },
                 Pending::Growth { subject, event, from, since } => match self.growth(subject, event, *from, *since, now) {
                     Some(said) => change = change.max(said),
@@ -289,87 +290,8 @@ impl Facts {
         Some(self.lay(vec![subject], &event_of(notice, device)))
     }
 
-    /// Whose an event is. Of drives: by the name at the time of the record. Of what stands above them, and of filesystems: the volumes on that
-    /// device, else the device itself.
-    fn door(&self, event: &Event, since: Timestamp, now: Timestamp) -> Door {
-        let Some(inventory) = self.inventory() else { return Door::NotYet };
-        let names = || std::iter::once(&event.device).chain(&event.also);
-        if !event.class.is_of_filesystem()
-            && let Some(drive) = names().find_map(|name| self.drive_named(name, event.first.time))
-        {
-            return Door::Of(vec![Subject::Drive(drive.clone())]);
-        }
-        if self.mount_table().is_none() {
-            return Door::NotYet;
-        }
-        let is_drive = |name: &Device| matches!(name, Device::Block(name) if self.is_of_drive(name));
-        if !event.class.is_of_filesystem() && names().any(is_drive) {
-            // A drive has the name, and another had it then.
-            return Door::Nobodys;
-        }
-        let device = names().find_map(|name| match name {
-            Device::Block(name) => inventory.devices.get(name),
-            Device::Number(dev) => inventory.devices.values().find(|device| device.dev == *dev),
-            _ => None,
-        });
-        let uuid = names().find_map(|name| match name {
-            Device::FilesystemId(uuid) => Some(uuid.as_str()),
-            _ => None,
-        });
-        let volumes = self.volumes_on(device, names(), uuid);
-        if !volumes.is_empty() {
-            return Door::Of(volumes);
-        }
-        if event.class.is_of_filesystem() && !self.mount_settled(since, now) {
-            return Door::NotYet;
-        }
-        match device {
-            Some(device) if !is_none_of_ours(device) => Door::Of(vec![Subject::Device(device.name.clone())]),
-            _ => Door::Nobodys,
-        }
-    }
-
-    /// A drive's device, or a partition of one.
-    fn is_of_drive(&self, name: &str) -> bool {
-        let device = |name: &str| self.inventory().and_then(|inventory| inventory.devices.get(name));
-        let Some(found) = device(name) else { return false };
-        let whole =
-            if matches!(found.layer, Layer::Partition { .. }) { found.below.first().and_then(|below| device(below)) } else { Some(found) };
-        whole.is_some_and(|whole| whole.drive.is_some())
-    }
-
     fn mount_settled(&self, since: Timestamp, now: Timestamp) -> bool {
         elapsed(since, now) >= MOUNT_LAG
-    }
-
-    pub(super) fn drive_named(&self, name: &Device, at: Timestamp) -> Option<&DriveId> {
-        let names = &self.kernel.names;
-        names.holder(name, at).or_else(|| match name {
-            Device::Ata { port, device: Some(_) } => names.holder(&Device::Ata { port: *port, device: None }, at),
-            // `nvme0c1n1` is controller 1's path to a namespace of subsystem 0; drivers/nvme/host/multipath.c.
-            Device::Block(path) => names.holder(&Device::Nvme(path_controller(path)?), at),
-            _ => None,
-        })
-    }
-
-    /// Volumes whose filesystem is on this device. A device that has gone is known by the volumes that still name it.
-    pub(super) fn volumes_on<'a>(
-        &self,
-        device: Option<&BlockDevice>,
-        names: impl Iterator<Item = &'a Device>,
-        uuid: Option<&str>,
-    ) -> Vec<Subject> {
-        let mut wanted: Vec<&str> =
-            names.filter_map(|name| if let Device::Block(name) = name { Some(name.as_str()) } else { None }).collect();
-        wanted.extend(device.map(|device| device.name.as_str()));
-        let on = |known: &&crate::model::facts::KnownVolume| {
-            let facts = &known.facts;
-            let member = facts.fs_type.as_deref() == Some("btrfs") && facts.devices.iter().any(|name| wanted.contains(&name.as_str()));
-            facts.device.as_deref().is_some_and(|name| wanted.contains(&name))
-                || member
-                || uuid.is_some() && facts.fs_uuid.as_deref() == uuid
-        };
-        self.volumes.values().filter(on).map(|known| Subject::Volume(known.facts.id.clone())).collect()
     }
 
     /// After the volumes have changed: what was said of a device before its filesystem was seen is the volume's, and what ends with a mount is over.
@@ -392,10 +314,18 @@ impl Facts {
                 .values()
                 .find(|known| known.facts.device.as_deref() == Some(name.as_str()))
                 .map(|known| known.facts.id.clone());
+            let last = self.kernel.errors.get(&Subject::Device(name.clone())).and_then(|memory| memory.last());
+            let former = last.is_some_and(|last| self.kernel.names.is_of_former(&Device::Block(name.clone()), last));
             if let Some(volume) = own
                 && let Some(memory) = self.kernel.errors.remove(&Subject::Device(name))
+                && !former
             {
-                Arc::make_mut(self.kernel.errors.entry(Subject::Volume(volume)).or_default()).join((*memory).clone(), false);
+                let volume = Subject::Volume(volume);
+                let mut memory = (*memory).clone();
+                memory.tallies.retain(|class, tally| !class.is_of_filesystem() || self.may_have_said(&volume, &tally.last));
+                if !memory.is_empty() {
+                    Arc::make_mut(self.kernel.errors.entry(volume).or_default()).join(memory, false);
+                }
             }
         }
     }
@@ -423,7 +353,19 @@ impl Facts {
         }
     }
 
+    /// What was said of the device that had the name before is no matter of this one's.
+    fn came_anew(&mut self, device: &str, at: Timestamp) {
+        let former = |subject: &Subject| matches!(subject, Subject::Device(name) if name == device);
+        self.kernel.errors.retain(|subject, memory| !former(subject) || memory.last().is_none_or(|last| last >= at));
+        if self.kernel.came.len() >= MAX_SUBJECTS {
+            let oldest = self.kernel.came.iter().min_by_key(|(_, at)| **at).map(|(name, _)| name.clone());
+            oldest.and_then(|name| self.kernel.came.remove(&name));
+        }
+        self.kernel.came.insert(device.to_owned(), at);
+    }
+
     fn new_boot(&mut self) {
+        self.kernel.came.clear();
         let subjects: Vec<Subject> = self.kernel.errors.keys().cloned().collect();
         for subject in &subjects {
             self.end_of_mount(subject);
@@ -447,42 +389,12 @@ impl Facts {
     }
 }
 
-/// `nvme1` of `nvme0c1n1`.
-fn path_controller(path: &str) -> Option<String> {
-    let (subsystem, rest) = path.strip_prefix("nvme")?.split_once('c')?;
-    let (controller, namespace) = rest.split_once('n')?;
-    let numbers = [subsystem, controller, namespace].iter().all(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
-    numbers.then(|| format!("nvme{controller}"))
-}
-
-/// Optical, memory and foreign devices: nothing of them is told by their name alone. A loop device that carries a volume is the volume's matter.
-fn is_none_of_ours(device: &BlockDevice) -> bool {
-    matches!(device.layer, Layer::Other | Layer::Loop { .. }) && device.drive.is_none()
-}
-
 /// The notice in the shape of an incident. Errors of checks are corruption: EUCLEAN and EBADMSG are ext4's EFSCORRUPTED and EFSBADCRC.
 fn event_of(notice: &FsError, device: Device) -> Event {
     let class = if matches!(notice.errno, 74 | 117) { Class::FsCorruption } else { Class::FsError };
     let inode = notice.inode.map(|inode| format!(", inode {inode}")).unwrap_or_default();
     let text = format!("FAN_FS_ERROR on {}: errno {}{inode}, {} since the last notice", notice.path, notice.errno, notice.count);
-    let line = Line { time: notice.at, text };
-    Event {
-        seq: 0,
-        class,
-        blame: Blame::No,
-        device,
-        also: Vec::new(),
-        count: u64::from(notice.count.max(1)),
-        records: 1,
-        suppressed: 0,
-        sectors: Vec::new(),
-        more_sectors: 0,
-        operation: None,
-        corrected: false,
-        rule: "fanotify".to_owned(),
-        first: line.clone(),
-        last: line,
-    }
+    Event::beside_the_log("fanotify", class, device, u64::from(notice.count.max(1)), Line { time: notice.at, text, origin: Origin::Notice })
 }
 
 #[cfg(test)]

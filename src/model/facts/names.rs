@@ -21,6 +21,8 @@ const SCAN_LAG: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     holders: BTreeMap<Device, Vec<Holder>>,
+    /// Names that a filesystem check's own devices had last: since when, until when. Those devices come and go, and are few.
+    of_checks: BTreeMap<String, (Timestamp, Option<Timestamp>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +59,40 @@ impl Names {
             let surplus = holders.len().saturating_sub(MAX_FORMER);
             holders.drain(..surplus);
         }
+    }
+
+    /// After any scan that went well.
+    pub fn update_checks(&mut self, inventory: &Inventory, now: Timestamp) {
+        for (_, (_, until)) in
+            self.of_checks.iter_mut().filter(|(name, (_, until))| until.is_none() && !inventory.of_checks.contains(*name))
+        {
+            *until = Some(now);
+        }
+        for name in &inventory.of_checks {
+            let held = self.of_checks.entry(name.clone()).or_insert((now, None));
+            if held.1.is_some() {
+                *held = (now, None);
+            }
+        }
+        self.of_checks.retain(|_, (_, until)| until.is_none_or(|until| elapsed(until, now) <= SCAN_LAG * 2));
+    }
+
+    /// Whether a check's own device had this name at that time: what is said of a copy, and of what it is read through, is the check's to judge.
+    pub fn is_of_check(&self, name: &Device, at: Timestamp) -> bool {
+        let Device::Block(name) = name else { return false };
+        let Some((from, until)) = self.of_checks.get(name) else { return false };
+        (*from <= at || elapsed(at, *from) <= SCAN_LAG) && until.is_none_or(|until| at <= until)
+    }
+
+    /// Another drive had this name at that time than has it now.
+    pub fn is_of_former(&self, name: &Device, at: Timestamp) -> bool {
+        let Some(holders) = self.holders.get(name) else { return false };
+        let had = |holder: &&Holder| holder.from.is_none_or(|from| from <= at) && holder.until.is_some_and(|until| at <= until);
+        let now = holders.last().filter(|holder| holder.until.is_none());
+        // In the moment of the change it may be of either, and is held for the newer one's.
+        now.is_some_and(|now| {
+            now.from.is_some_and(|from| at < from) && holders.iter().any(|holder| had(&holder) && holder.drive != now.drive)
+        })
     }
 
     /// The drive that had this name at that time. A record may be a little older than the scan that first showed its device.
@@ -124,6 +160,11 @@ mod tests {
         names.update(&world.inventory, false, at(200));
         assert_eq!((holder(&names, "sda", -50), holder(&names, "sda", 150), holder(&names, "sda", 200)), (Some("A"), Some("A"), Some("B")));
         assert_eq!(names.holder(&Device::Number("8:0".parse().unwrap()), at(300)).map(DriveId::as_str), Some("B"));
+        let former = |second| names.is_of_former(&block("sda"), at(second));
+        assert_eq!([-50, 99, 150, 200].map(former), [true, true, false, false]);
+        world.pull("sda");
+        names.update(&world.inventory, false, at(300));
+        assert!(!names.is_of_former(&block("sda"), at(50)), "nobody has it now");
     }
 
     #[test]

@@ -10,11 +10,13 @@ use crate::model::dev::DevNo;
 use crate::model::facts::drives::TOGETHER;
 use crate::model::facts::{Absent, Facts, KnownVolume, Target, elapsed};
 use crate::model::graph;
+use crate::model::graph::Seen;
 use crate::model::graph::mounts::Table;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::path::HostPath;
 use crate::model::policy::VolumeSettings;
-use crate::model::volume::{Stack, VolumeFacts, VolumeMount};
+use crate::model::snapshot::Surroundings;
+use crate::model::volume::{Impact, Stack, VolumeFacts, VolumeMount};
 
 impl Facts {
     /// Anew from the last good answers. Nothing is judged to be gone before both the devices and the mounts have been read once.
@@ -22,11 +24,22 @@ impl Facts {
         if self.inventory().is_none() || self.mount_table().is_none() {
             return;
         }
+        self.volumes_revision += 1;
         if !self.former_targets.is_empty() {
             self.targets = std::mem::take(&mut self.former_targets);
         }
         let (Some(inventory), Some(mounts)) = (self.inventory(), self.mount_table()) else { return };
-        let found = graph::volumes(inventory, mounts, self.kubelet_records(), &self.layers, settings);
+        let seen = Seen { inventory, mounts, kubelet: self.kubelet_records(), layers: &self.layers, provision: self.provision() };
+        let found = graph::volumes(seen, settings);
+        let mut surroundings = surroundings(seen, settings);
+        // What leads to a drive goes with it.
+        let lost = &self.surroundings.pool;
+        if surroundings.pool == Stack::Nothing
+            && surroundings.driver == self.surroundings.driver
+            && lost.impact(&|id| self.is_missing(id)) == Impact::Exposed
+        {
+            surroundings.pool = lost.clone();
+        }
         let table = Table::new(&mounts.mounts);
         let shown: Vec<BTreeMap<HostPath, Shown>> = found.iter().map(|volume| shown(volume, &table)).collect();
         let mut before = std::mem::take(&mut self.volumes);
@@ -55,11 +68,15 @@ impl Facts {
                 before.insert(id, known);
             }
         }
+        let untold = self.provision().is_none();
         for (id, mut known) in before {
             if after.contains_key(&id) {
                 continue;
             }
-            if known.facts.drive_ids.iter().any(|drive| self.is_missing(drive)) {
+            if untold && known.facts.provided.is_some() {
+                // As it was before a restart: who provides it has not spoken yet.
+                after.insert(id, known);
+            } else if known.facts.drive_ids.iter().any(|drive| self.is_missing(drive)) {
                 known.retained = true;
                 let facts = Arc::make_mut(&mut known.facts);
                 facts.mounts.clear();
@@ -74,6 +91,10 @@ impl Facts {
             }
         }
         self.volumes = after;
+        if *self.surroundings != surroundings {
+            self.surroundings = Arc::new(surroundings);
+        }
+        self.update_attachments(now);
         self.follow_volumes(&gone);
         self.update_targets(targets.into_iter().map(|(path, (target, _))| (path, target)).collect());
         self.update_loads(now);
@@ -199,6 +220,15 @@ fn has_hole(stack: &Stack) -> bool {
     }
 }
 
+fn surroundings(seen: Seen<'_>, settings: &VolumeSettings) -> Surroundings {
+    Surroundings {
+        kubelet_named: settings.kubelet_root.clone(),
+        kubelet_root: graph::kubelet_root(seen.kubelet, settings).clone(),
+        driver: seen.provision.map(|provision| provision.driver.clone()),
+        pool: graph::pool(seen),
+    }
+}
+
 fn keep(facts: &mut VolumeFacts, known: &KnownVolume) {
     facts.device = known.facts.device.clone().or(facts.device.take());
     facts.fs_uuid = known.facts.fs_uuid.clone();
@@ -228,6 +258,7 @@ fn remember(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> K
             read_only_by_choice: BTreeSet::new(),
             seen_writable: BTreeSet::new(),
             absent: BTreeMap::new(),
+            mounted: BTreeMap::new(),
             facts: facts.clone(),
         },
     };
@@ -240,6 +271,10 @@ fn remember(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> K
     }
     now_known.absent = absent;
     let paths: BTreeSet<&HostPath> = facts.mounts.iter().map(|mount| &mount.path).collect();
+    now_known.mounted.retain(|path, _| paths.contains(path));
+    for path in &paths {
+        now_known.mounted.entry((*path).clone()).or_insert(now);
+    }
     now_known.read_only_by_choice.retain(|path| paths.contains(path));
     now_known.seen_writable.retain(|path| paths.contains(path));
     for mount in &facts.mounts {

@@ -35,11 +35,18 @@ pub struct Graph<'a> {
     by_link: HashMap<&'a str, &'a str>,
     btrfs_of: HashMap<&'a str, usize>,
     loops: HashMap<&'a str, &'a str>,
+    /// Loop devices that are images of ours, and no drives whatever the configuration admits.
+    images: BTreeSet<&'a str>,
     stacks: RefCell<HashMap<String, Stack>>,
 }
 
 impl<'a> Graph<'a> {
-    pub fn new(inventory: &'a Inventory, layers: &'a BTreeMap<String, LayerFacts>, table: &'a Table<'a>) -> Graph<'a> {
+    pub fn new(
+        inventory: &'a Inventory,
+        layers: &'a BTreeMap<String, LayerFacts>,
+        table: &'a Table<'a>,
+        images: BTreeSet<&'a str>,
+    ) -> Graph<'a> {
         let mut by_link = HashMap::new();
         let mut loops = HashMap::new();
         for (name, device) in &inventory.devices {
@@ -53,7 +60,7 @@ impl<'a> Graph<'a> {
         let by_dev = inventory.devices.values().map(|device| (device.dev, device)).collect();
         let btrfs_of =
             inventory.btrfs.iter().enumerate().flat_map(|(at, fs)| fs.devices.iter().map(move |name| (name.as_str(), at))).collect();
-        Graph { inventory, layers, table, by_dev, by_link, btrfs_of, loops, stacks: RefCell::default() }
+        Graph { inventory, layers, table, by_dev, by_link, btrfs_of, loops, images, stacks: RefCell::default() }
     }
 
     /// The device of a mounted filesystem, or the device whose node is bind-mounted (a published raw block volume).
@@ -82,7 +89,7 @@ impl<'a> Graph<'a> {
     }
 
     /// A name below /dev: a kernel name (`!` stands for `/` in it), `mapper/NAME`, `VG/LV`, or one of udev's links.
-    fn resolve(&self, below_dev: &[u8]) -> Option<&'a str> {
+    pub(super) fn resolve(&self, below_dev: &[u8]) -> Option<&'a str> {
         let name = std::str::from_utf8(below_dev).ok()?;
         let kernel = name.replace('/', "!");
         if let Some((known, _)) = self.inventory.devices.get_key_value(kernel.as_str()) {
@@ -128,7 +135,7 @@ impl<'a> Graph<'a> {
     }
 
     fn stack_of(&self, device: &BlockDevice, above: &mut Vec<String>) -> Stack {
-        if let Some(drive) = &device.drive {
+        if let Some(drive) = self.drive_of(device) {
             return Stack::Drive(drive.clone());
         }
         match &device.layer {
@@ -142,7 +149,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    fn all(&self, below: &[String], above: &mut Vec<String>) -> Stack {
+    pub(super) fn all(&self, below: &[String], above: &mut Vec<String>) -> Stack {
         all_of(below.iter().map(|name| self.stack_below(name, above)).collect())
     }
 
@@ -248,11 +255,37 @@ impl<'a> Graph<'a> {
         self.device_of(self.table.holding(&path)?)
     }
 
-    fn members(&self, found: &Found) -> Vec<String> {
+    /// The drive that this device is.
+    fn drive_of(&self, device: &'a BlockDevice) -> Option<&'a DriveId> {
+        device.drive.as_ref().filter(|_| !self.images.contains(device.name.as_str()))
+    }
+
+    pub(super) fn members(&self, found: &Found) -> Vec<String> {
         match found.btrfs.and_then(|at| self.inventory.btrfs.get(at)) {
             Some(fs) => fs.devices.clone(),
             None => vec![found.name.clone()],
         }
+    }
+
+    /// What a filesystem stands on.
+    pub(super) fn below(&self, found: &Found) -> Stack {
+        match found.btrfs.and_then(|at| self.inventory.btrfs.get(at)) {
+            Some(fs) => self.btrfs(fs),
+            None => self.stack(&found.name),
+        }
+    }
+
+    pub(super) fn table(&self) -> &'a Table<'a> {
+        self.table
+    }
+
+    /// The physical volumes that active logical volumes of a volume group lie on: the kernel tells of no others. Sorted.
+    pub(super) fn members_of_group(&self, group: &[u8]) -> Vec<String> {
+        let is_in = |device: &BlockDevice| matches!(&device.layer, Layer::Dm { volume_group: Some(name), .. } if name.as_bytes() == group);
+        let inside = |name: &&String| self.inventory.devices.get(*name).is_some_and(is_in);
+        let volumes = self.inventory.devices.values().filter(|device| is_in(device));
+        let below: BTreeSet<&String> = volumes.flat_map(|device| &device.below).filter(|name| !inside(name)).collect();
+        below.into_iter().cloned().collect()
     }
 
     /// Every device from these down, top first, each once.
@@ -266,7 +299,7 @@ impl<'a> Graph<'a> {
             }
             if let Some(device) = self.inventory.devices.get(&name) {
                 next.extend(device.below.iter().cloned());
-                if let (Layer::Loop { backing_file: Some(file) }, None) = (&device.layer, &device.drive) {
+                if let (Layer::Loop { backing_file: Some(file) }, None) = (&device.layer, self.drive_of(device)) {
                     next.extend(self.below_loop(file).map(|found| self.members(&found)).unwrap_or_default());
                 }
                 order.push(name);
@@ -276,7 +309,8 @@ impl<'a> Graph<'a> {
     }
 
     pub fn drives_of(&self, devices: &[String]) -> Vec<DriveId> {
-        let drives: BTreeSet<DriveId> = devices.iter().filter_map(|name| self.inventory.devices.get(name)?.drive.clone()).collect();
+        let drives: BTreeSet<DriveId> =
+            devices.iter().filter_map(|name| self.drive_of(self.inventory.devices.get(name)?).cloned()).collect();
         drives.into_iter().collect()
     }
 
@@ -321,7 +355,7 @@ fn md_members(state: &MdState) -> (Vec<String>, Vec<String>) {
 }
 
 /// One part is itself, the same part twice is once (paths of a drive), and nothing adds nothing.
-fn all_of(parts: Vec<Stack>) -> Stack {
+pub(super) fn all_of(parts: Vec<Stack>) -> Stack {
     let mut kept: Vec<Stack> = Vec::new();
     for part in parts {
         if part != Stack::Nothing && !kept.contains(&part) {

@@ -171,7 +171,10 @@ fn a_raw_block_volume_is_the_device_whose_node_is_mounted() {
 fn before_the_records_are_read_a_csi_mount_is_no_volume_of_the_host() {
     let target = format!("{K}/pods/u1/volumes/kubernetes.io~csi/pv-h/mount");
     let world = World::default().disk("sda", "8:0", "A").mounted("8:0", "/", &target, "ext4", "/dev/sda");
-    let none = super::volumes(&world.inventory, &world.mounts, None, &world.facts.layers, &world.settings);
+    let none = super::volumes(
+        super::Seen { inventory: &world.inventory, mounts: &world.mounts, kubelet: None, layers: &world.facts.layers, provision: None },
+        &world.settings,
+    );
     assert!(none.is_empty());
     assert_eq!(world.volumes().len(), 1, "a mount whose record is damaged is still told of");
 }

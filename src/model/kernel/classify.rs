@@ -15,6 +15,7 @@ use crate::model::kernel::event::Device;
 use crate::model::kernel::event::Event;
 use crate::model::kernel::event::Line;
 use crate::model::kernel::event::MAX_TEXT;
+use crate::model::kernel::event::Origin;
 use crate::model::kernel::incident::At;
 use crate::model::kernel::incident::Incident;
 use crate::model::kernel::learned;
@@ -22,6 +23,7 @@ use crate::model::kernel::learned::Learned;
 use crate::model::kernel::name;
 use crate::model::kernel::record::Record;
 use crate::model::kernel::rules;
+use crate::model::kernel::said::Ata;
 use crate::model::kernel::said::Kind;
 use crate::model::kernel::said::Learn;
 use crate::model::kernel::said::Part;
@@ -137,7 +139,7 @@ impl Classifier {
         }
         if let Some((rule, mut said)) = read {
             self.resolve(&mut said, record, now);
-            let line = Line { time, text: cut(&record.text) };
+            let line = Line { time, text: cut(&record.text), origin: Origin::KernelLog };
             self.apply(&Telling { rule: rule.name, said: &said, line, at: now }, rule, out);
         }
         self.settle(record.seq);
@@ -313,10 +315,13 @@ impl Classifier {
         let key = if of_filesystem { format!("fs:{}", said.device) } else { self.learned.key(&said.device) };
         let mut incident = self.take(key, said, telling.at, telling.line.time, out);
         incident.touch(telling.at);
-        if incident.first.is_none() && incident.untold == 0 {
-            incident.first = Some(telling.line.clone());
+        // What is said of the report to come tells nothing by itself, and is no evidence.
+        if said.part != Part::Ata(Ata::CulpritUnread) {
+            if incident.first.is_none() && incident.untold == 0 {
+                incident.first = Some(telling.line.clone());
+            }
+            incident.untold += 1;
         }
-        incident.untold += 1;
         self.happen(&mut incident, telling, out);
         self.open.push(incident);
     }
@@ -329,7 +334,8 @@ impl Classifier {
         // The SCSI layer tells again what libata has told of a port whose disk is not known yet: now it is.
         if let (Part::Scsi(_), Some(Device::Hctl(hctl))) = (&said.part, &said.also) {
             let port = self.open.iter().position(|incident| {
-                incident.credit > 0 && port_of(&incident.key).is_some_and(|port| self.learned.host_of_port(port).is_none())
+                (incident.credit > 0 || incident.ata.any_of_many)
+                    && port_of(&incident.key).is_some_and(|port| self.learned.host_of_port(port).is_none())
             });
             if let (Some(at), Some(host), ":0:0:0") = (port, learned::host_of(hctl), hctl.trim_start_matches(|c: char| c.is_ascii_digit()))
             {

@@ -134,6 +134,46 @@ pub struct Line {
     pub time: Timestamp,
     /// Verbatim, without the prefix; line breaks inside a record are `\n`. At most `MAX_TEXT` bytes.
     pub text: String,
+    #[serde(default)]
+    pub origin: Origin,
+}
+
+/// Where it was read. Evidence names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    #[default]
+    KernelLog,
+    /// A counter's file in sysfs.
+    Counter,
+    /// A notice of fanotify(7).
+    Notice,
+}
+
+impl Line {
+    /// Whether a filesystem of this type (mountinfo's) can have said it. True where the words name no filesystem: fs/*/: each prints its name first.
+    pub fn may_be_of(&self, fs_type: &str) -> bool {
+        const NAMES: [(&str, &[&str]); 7] = [
+            ("EXT2-fs", &["ext2", "ext3", "ext4"]),
+            ("EXT3-fs", &["ext2", "ext3", "ext4"]),
+            ("EXT4-fs", &["ext2", "ext3", "ext4"]),
+            ("JBD2", &["ext3", "ext4", "ocfs2"]),
+            ("XFS", &["xfs"]),
+            ("BTRFS", &["btrfs"]),
+            ("F2FS-fs", &["f2fs"]),
+        ];
+        NAMES.iter().find(|(name, _)| self.text.starts_with(name)).is_none_or(|(_, types)| types.contains(&fs_type))
+    }
+}
+
+impl Origin {
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::KernelLog => "kernel log",
+            Origin::Counter => "sysfs",
+            Origin::Notice => "fanotify",
+        }
+    }
 }
 
 /// Longer records are cut: a verdict needs no hexdump. The kernel's own limit is 1 KiB a record.
@@ -170,6 +210,29 @@ pub struct Event {
     pub rule: String,
     pub first: Line,
     pub last: Line,
+}
+
+impl Event {
+    /// What something other than a record of the log tells: a counter, a notice. One word of it.
+    pub fn beside_the_log(rule: &str, class: Class, device: Device, count: u64, line: Line) -> Event {
+        Event {
+            seq: 0,
+            class,
+            blame: Blame::No,
+            device,
+            also: Vec::new(),
+            count,
+            records: 1,
+            suppressed: 0,
+            sectors: Vec::new(),
+            more_sectors: 0,
+            operation: None,
+            corrected: false,
+            rule: rule.to_owned(),
+            first: line.clone(),
+            last: line,
+        }
+    }
 }
 
 /// `sd 2:0:0:0: [sdb] Attached SCSI disk`, `XFS (dm-3): Mounting V5 Filesystem`, and the like: from here on the name means this device, or this

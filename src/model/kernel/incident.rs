@@ -169,6 +169,10 @@ pub struct Exception {
     pub not_back: u32,
     pub link_down: bool,
     pub stopped: bool,
+    /// Which queued command failed could not be read; said of the exception to come.
+    pub culprit_unread: bool,
+    /// Of several commands that are called failed one has, and it is not known which: no sector of them is known to be bad.
+    pub any_of_many: bool,
 }
 
 impl Incident {

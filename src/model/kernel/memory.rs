@@ -37,8 +37,6 @@ pub struct Tally {
     pub suppressed: u64,
     /// Incidents that redundancy or the drive put right.
     pub corrected: u64,
-    /// Incidents in which data could not be read.
-    pub failed_reads: u64,
     pub first: Line,
     pub last: Line,
     /// The last incident that was not put right.
@@ -98,6 +96,11 @@ impl Memory {
         self.tallies.get(&class)
     }
 
+    /// Of all classes together.
+    pub fn incidents(&self) -> u64 {
+        self.tallies.values().map(|tally| tally.incidents).fold(0, u64::saturating_add)
+    }
+
     /// The latest record of any class.
     pub fn last(&self) -> Option<Timestamp> {
         self.tallies.values().map(|tally| tally.last.time).max()
@@ -136,7 +139,6 @@ impl Tally {
             records: 0,
             suppressed: 0,
             corrected: 0,
-            failed_reads: 0,
             first: event.first.clone(),
             last: event.first.clone(),
             last_uncorrected: None,
@@ -168,14 +170,7 @@ impl Tally {
                     new = true;
                 }
                 self.last_uncorrected = self.last_uncorrected.max(Some(time));
-                if event.operation == Some(Operation::Read) {
-                    self.failed_reads = self.failed_reads.saturating_add(event.count);
-                }
             }
-        }
-        // What was asked for may be told after what failed.
-        if event.count == 0 && event.operation == Some(Operation::Read) && !event.corrected {
-            self.failed_reads = self.failed_reads.max(1);
         }
         self.incidents = self.incidents.saturating_add(event.count);
         self.records = self.records.saturating_add(event.records);
@@ -227,7 +222,6 @@ impl Tally {
         self.records = self.records.saturating_add(old.records);
         self.suppressed = self.suppressed.saturating_add(old.suppressed);
         self.corrected = self.corrected.saturating_add(old.corrected);
-        self.failed_reads = self.failed_reads.saturating_add(old.failed_reads);
         self.last_uncorrected = self.last_uncorrected.max(old.last_uncorrected);
         if old.first.time < self.first.time {
             self.first = old.first;

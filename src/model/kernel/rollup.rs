@@ -162,9 +162,10 @@ mod tests {
     use super::*;
     use crate::model::kernel::event::Line;
     use crate::model::kernel::event::Operation;
+    use crate::model::kernel::event::Origin;
 
     fn line(millisecond: i64, text: &str) -> Line {
-        Line { time: Timestamp::from_millisecond(millisecond).expect("in range"), text: text.to_owned() }
+        Line { time: Timestamp::from_millisecond(millisecond).expect("in range"), text: text.to_owned(), origin: Origin::KernelLog }
     }
 
     fn event(seq: u64, device: &str, sector: u64) -> Event {
@@ -239,6 +240,9 @@ mod tests {
     }
 
     proptest! {
+        // A thousand events a case.
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
         #[test]
         fn counts_add_up_and_the_batch_is_bounded(mut events in prop::collection::vec(any_event(), 0..1500), counted in prop::option::of(0..20_000_u64), fences in prop::collection::btree_set(0..40_000_u64, 0..20)) {
             // The steps become growing sequence numbers and times.

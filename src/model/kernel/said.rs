@@ -109,9 +109,12 @@ pub enum AddSense {
 /// A part of libata's exception report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ata {
+    /// How many queued commands were under way (SAct).
     Exception {
-        serr: bool,
+        queued: u32,
     },
+    /// The log that tells which queued command failed cannot be read: libata calls all of them failed.
+    CulpritUnread,
     /// `res … Emask 0x40 (…)`
     Outcome(Class, Blame),
     /// The drive refused the command; the `error: { … }` line says more.

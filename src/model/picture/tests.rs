@@ -102,6 +102,7 @@ fn volume() -> KnownVolume {
         devices: Vec::new(),
         device_gone: false,
         remote: false,
+        provided: None,
     };
     KnownVolume {
         facts: facts.into(),
@@ -112,11 +113,12 @@ fn volume() -> KnownVolume {
         read_only_by_choice: Default::default(),
         seen_writable: Default::default(),
         absent: Default::default(),
+        mounted: Default::default(),
     }
 }
 
 fn node_facts() -> Facts {
-    let mut facts = Facts { inventory: Observation::ok(at(0), Inventory::default()), ..Facts::default() };
+    let mut facts = Facts { inventory: Observation::ok(at(0), Arc::new(Inventory::default())), ..Facts::default() };
     facts.mounts = Observation::ok(at(0), MountTable::default());
     facts.drives.insert(drive_id(), drive());
     facts.volumes.insert(volume_id(), volume());
@@ -154,6 +156,7 @@ impl Studio {
             Item::Drive(_) => "drive",
             Item::Volume(_) => "volume",
             Item::Finding(_) => "finding",
+            Item::Check(_) => "check",
         };
         picture.changes.iter().map(|change| (change.revision, change.kind, name(&change.item))).collect()
     }

@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use crate::model::facts::{Facts, KnownDrive, KnownVolume};
 use crate::model::finding::{Finding, Health, Severity, Subject};
 use crate::model::ids::{DriveId, FindingId, VolumeId};
-use crate::model::kernel::memory::Memory;
 use crate::model::observation::Observation;
 use crate::model::picture::{BySubject, Scene, Verdicts};
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
@@ -24,6 +23,7 @@ pub(super) fn drives<V: Verdicts + ?Sized>(
         let presence = known.missing_since.map_or(Presence::Present, |since| Presence::Missing { since });
         let ids = ids(findings, &subject);
         let errors = scene.facts.kernel.errors.get(&subject);
+        let smart = scene.facts.smart.get(id);
         let maintenance =
             scene.policy.maintenance.iter().any(|name| {
                 *name == id.as_str() || *name == known.facts.name || known.facts.devices.iter().any(|device| device.name == *name)
@@ -38,6 +38,7 @@ pub(super) fn drives<V: Verdicts + ?Sized>(
                 && old.findings == ids
                 && old.volumes == known.volumes
                 && same(old.errors.as_ref(), errors)
+                && same(old.smart.as_ref(), smart)
             {
                 return (id.clone(), old.clone());
             }
@@ -53,6 +54,7 @@ pub(super) fn drives<V: Verdicts + ?Sized>(
             maintenance,
             volumes: known.volumes.clone(),
             errors: errors.cloned(),
+            smart: smart.cloned(),
         };
         (id.clone(), Arc::new(drive))
     };
@@ -107,7 +109,7 @@ pub(super) fn volumes<V: Verdicts + ?Sized>(
 }
 
 /// Memories are shared until something is added to them.
-fn same(old: Option<&Arc<Memory>>, new: Option<&Arc<Memory>>) -> bool {
+fn same<T>(old: Option<&Arc<T>>, new: Option<&Arc<T>>) -> bool {
     match (old, new) {
         (None, None) => true,
         (Some(old), Some(new)) => Arc::ptr_eq(old, new),
@@ -117,7 +119,8 @@ fn same(old: Option<&Arc<Memory>>, new: Option<&Arc<Memory>>) -> bool {
 
 /// Destructured whole, so that a new field must be decided on here.
 pub(super) fn drive_told_anew(old: &Drive, new: &Drive) -> bool {
-    let Drive { facts, presence, first_seen, last_seen: _, health, health_unknown_why, findings, maintenance, volumes, errors } = old;
+    let Drive { facts, presence, first_seen, last_seen: _, health, health_unknown_why, findings, maintenance, volumes, errors, smart } =
+        old;
     *facts != new.facts
         || *presence != new.presence
         || *first_seen != new.first_seen
@@ -127,6 +130,10 @@ pub(super) fn drive_told_anew(old: &Drive, new: &Drive) -> bool {
         || *maintenance != new.maintenance
         || *volumes != new.volumes
         || !same(errors.as_ref(), new.errors.as_ref())
+        || match (smart, &new.smart) {
+            (Some(old), Some(new)) => !Arc::ptr_eq(old, new) && old.told_anew(new),
+            (old, new) => old.is_some() != new.is_some(),
+        }
 }
 
 /// Figures are decided on elsewhere; that they went stale, or came back, is told.
@@ -196,7 +203,9 @@ fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> V
         };
     }
     if volume.facts.mounts.is_empty() {
-        return VolumeUsage::Unknown;
+        // How large it was made is known of what this node provides, whatever is done with it.
+        let size = volume.facts.provided.as_ref().map(|provided| provided.size).filter(|size| *size > 0);
+        return size.map_or(VolumeUsage::Unknown, |size_bytes| VolumeUsage::Block { size_bytes });
     }
     let probes: Vec<_> = volume.facts.mounts.iter().filter_map(|mount| facts.probes.get(&mount.path)).collect();
     let Some((usage, at)) = probes.iter().filter_map(|probe| probe.usage).max_by_key(|(_, at)| *at) else {

@@ -3,10 +3,15 @@
 //!
 //! `ioerr_cnt` counts every command whose result is not 0 (scsi_complete(), drivers/scsi/scsi_lib.c): also a page that the disk does not know, or
 //! the unit attention behind a reset. Alone it accuses nobody.
+//!
+//! `iotmo_cnt` of a disk of libata's counts more than time-outs: whatever libata hands to its error handler goes by way of the block layer's time-out
+//! (ata_qc_schedule_eh(), blk_abort_request(); scsi_timeout()), were it a log page that the disk does not have. There it is not read: a real time-out is
+//! in the kernel's log.
 
 use std::collections::BTreeMap;
 
 use crate::model::counters::{Counted, Reading};
+use crate::source::inventory::classify;
 use crate::source::inventory::sysfs::{Gone, Reader};
 
 /// Commands that ended with an error; that ran into their time-out (since 6.1).
@@ -27,7 +32,8 @@ pub fn read(reader: &Reader<'_>, name: &str) -> Result<Option<Reading>, Gone> {
     }
     let (mut values, mut details) = (BTreeMap::new(), BTreeMap::new());
     let path = |attribute: &str| format!("/sys/class/block/{name}/device/{attribute}");
-    for attribute in COUNTS {
+    let of_libata = reader.link(&format!("/sys/class/block/{name}")).is_some_and(|path| classify::ata_port(&path).is_some());
+    for attribute in COUNTS.into_iter().filter(|attribute| !(of_libata && *attribute == "iotmo_cnt")) {
         let Some(text) = reader.text(&path(attribute))? else { continue };
         match parse(&text) {
             Some(value) => drop(values.insert(attribute.to_owned(), value)),

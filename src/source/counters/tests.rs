@@ -65,6 +65,21 @@ fn tree() -> tempfile::TempDir {
 }
 
 #[test]
+fn what_libata_sends_through_its_error_handler_is_no_time_out() {
+    let tree = tempfile::tempdir().expect("dir");
+    let disk = "sys/devices/pci0000:00/0000:00:1f.2/ata3/host2/target2:0:0/2:0:0:0";
+    for (name, text) in [("ioerr_cnt", "0x4"), ("iotmo_cnt", "0x3"), ("iodone_cnt", "0x1000"), ("iorequest_cnt", "0x1001")] {
+        put(tree.path(), &format!("{disk}/{name}"), &format!("{text}\n"));
+    }
+    std::fs::create_dir_all(tree.path().join(disk).join("block/sda")).expect("made");
+    link(tree.path(), &format!("{disk}/block/sda/device"), "../..");
+    link(tree.path(), "sys/class/block/sda", &format!("../../../{disk}/block/sda"));
+    let answer = read(&HostRoot::new(tree.path()), &Part::Plain).expect("read");
+    let values: Vec<_> = answer.readings.iter().map(|reading| reading.values.clone()).collect();
+    assert_eq!(values, [[("ioerr_cnt".to_owned(), 4)].into()]);
+}
+
+#[test]
 fn every_kind_of_counter_is_found_on_the_thing_that_it_is_of() {
     let tree = tree();
     let answer = read(&HostRoot::new(tree.path()), &Part::Plain).expect("read");

@@ -220,3 +220,19 @@ proptest! {
         tree.scan();
     }
 }
+
+#[test]
+fn a_snapshot_that_a_check_made_is_nobodys_device() {
+    let tree = Tree::new();
+    for (name, number, mapped) in [("dm-0", "253:0", "vg-home"), ("dm-1", "253:1", "vg-diskvitals--check--0123456789ab")] {
+        let sysfs = format!("devices/virtual/block/{name}");
+        tree.file(&format!("sys/{sysfs}/dev"), format!("{number}\n"));
+        tree.file(&format!("sys/{sysfs}/size"), "2048\n");
+        tree.file(&format!("sys/{sysfs}/dm/name"), format!("{mapped}\n"));
+        tree.file(&format!("sys/{sysfs}/dm/uuid"), format!("LVM-{name}\n"));
+        symlink(format!("../../{sysfs}"), tree.path().join(format!("sys/class/block/{name}"))).unwrap();
+    }
+    let seen = tree.scan();
+    assert_eq!(seen.devices.into_keys().collect::<Vec<_>>(), ["dm-0"]);
+    assert_eq!(seen.of_checks.into_iter().collect::<Vec<_>>(), ["dm-1"], "and what the kernel says of it is nobody's either");
+}

@@ -14,7 +14,7 @@ use crate::host::worker::Spawn;
 use crate::host::worker::Workers;
 use crate::model::path::HostPath;
 use crate::model::probe::ProbeTarget;
-use crate::source::context::SourceSettings;
+use crate::source::context::{SmartSettings, SourceSettings};
 
 const BOOT: &str = "bc410abf-5868-4598-8a1a-df242baf6e4d";
 /// Nothing that is asserted here takes this long on a machine of any speed.
@@ -48,6 +48,7 @@ impl Host {
         }
         std::fs::write(dir.path().join("proc/sys/kernel/random/boot_id"), format!("{BOOT}\n")).expect("written");
         let settings = SourceSettings {
+            checks: Default::default(),
             kubelet_root: HostPath::new("/var/lib/kubelet"),
             admit: Vec::new(),
             ignore: Vec::new(),
@@ -59,6 +60,18 @@ impl Host {
             kernel_log: KernelLogSettings { enabled: true, path: HostPath::new(DEVICE), admit: Vec::new() },
             counters_interval: PATIENCE,
             fs_events: false,
+            smart: SmartSettings {
+                enabled: false,
+                command: "/nonexistent".into(),
+                interval: PATIENCE,
+                suspect_interval: PATIENCE,
+                shortest_interval: PATIENCE,
+                slow_interval: PATIENCE,
+                timeout: PATIENCE,
+                at_once: 1,
+                nvme_events: false,
+                device_types: Vec::new(),
+            },
         };
         Host {
             dir,
@@ -112,6 +125,11 @@ impl Host {
             settings: self.settings.subscribe(),
             targets: self.targets.subscribe(),
             fs_errors: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
+            smart_targets: watch::Sender::default().subscribe(),
+            checks: watch::Sender::default().subscribe(),
+            checker: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
+            freezer: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
+            freeze_intents: "/nonexistent".into(),
             resume: self.resume.subscribe(),
         };
         let journalctl = self.journalctl.clone();

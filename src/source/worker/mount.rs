@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::statvfs;
 
+use crate::host::clock::monotonic;
+use crate::host::freeze::Mounted;
 use crate::host::root::HostRoot;
+use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, ProbeError, Usage};
 
@@ -59,6 +62,27 @@ fn first_entry(directory: OwnedFd) -> Result<(), ProbeError> {
 
 fn error(operation: &str, errno: Errno) -> ProbeError {
     ProbeError { operation: operation.into(), errno: errno as i32, text: format!("{} ({errno:?})", errno.desc()) }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    #[error(transparent)]
+    Open(#[from] crate::host::freeze::FreezeError),
+    #[error("another filesystem than {dev} is mounted at {path}")]
+    Another { path: HostPath, dev: DevNo },
+    #[error("writing out the filesystem at {path}: {errno}")]
+    Sync { path: HostPath, errno: Errno },
+}
+
+/// How long syncfs(2) takes.
+pub fn sync(path: &HostPath, dev: DevNo) -> Result<Duration, SyncError> {
+    let mounted = Mounted::open(path)?;
+    if !mounted.is(dev) {
+        return Err(SyncError::Another { path: path.clone(), dev });
+    }
+    let began = monotonic();
+    mounted.sync().map_err(|errno| SyncError::Sync { path: path.clone(), errno })?;
+    Ok(monotonic().saturating_sub(began))
 }
 
 /// What a recorded tree answers: `exec/probes.json`, by mount point.

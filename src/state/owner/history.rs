@@ -1,6 +1,6 @@
 //! What the store has been given, so that it is given what differs, and whoever waits for a write is told how it ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,15 +8,16 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::model;
+use crate::model::check::Check;
 use crate::model::facts::counters;
 use crate::model::facts::kernel::{KernelFacts, Progress};
 use crate::model::facts::{Facts, KnownDrive, StoredVolume};
 use crate::model::finding::{Finding, Subject};
-use crate::model::ids::{DriveId, FindingId, VolumeId};
+use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
 use crate::model::kernel::memory::Memory;
 use crate::model::ledger::Ledger;
 use crate::model::snapshot::StoreStatus;
-use crate::state::store::{Store, Stored, Write};
+use crate::state::store::{Rows, Store, Stored, Write};
 
 /// Times that merely move are written this often.
 const TIMES_EVERY: Duration = Duration::from_secs(600);
@@ -38,7 +39,11 @@ pub struct History {
     errors: BTreeMap<Subject, Arc<Memory>>,
     progress: Option<Arc<Progress>>,
     counters: BTreeMap<counters::Key, Arc<model::counters::Memory>>,
+    smart: BTreeMap<DriveId, Arc<model::smart::memory::Memory>>,
     volumes: BTreeMap<VolumeId, StoredVolume>,
+    checks: BTreeMap<CheckId, Arc<Check>>,
+    /// Up to where they are known.
+    volumes_revision: Option<u64>,
     /// Volumes are remembered for this boot.
     pub boot: Option<String>,
     /// When the kernel's log was last written.
@@ -61,7 +66,10 @@ impl History {
             errors: BTreeMap::new(),
             progress: None,
             counters: BTreeMap::new(),
+            smart: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            volumes_revision: None,
             boot: None,
             errors_at: Instant::now(),
             errors_due: None,
@@ -126,7 +134,10 @@ impl History {
             self.errors.clear();
             self.progress = None;
             self.counters.clear();
+            self.smart.clear();
             self.volumes.clear();
+            self.checks.clear();
+            self.volumes_revision = None;
         }
         let findings: BTreeMap<FindingId, Arc<Finding>> =
             ledger.active().chain(ledger.history().iter()).map(|finding| (finding.id.clone(), finding.clone())).collect();
@@ -144,12 +155,11 @@ impl History {
             ..Write::default()
         };
         self.kernel_log(&mut write, &facts.kernel, times);
-        let differs = |(key, memory): &(&counters::Key, &Arc<_>)| self.counters.get(*key).is_none_or(|known| !Arc::ptr_eq(known, memory));
-        write.counters = facts.counters.iter().filter(differs).map(|(key, memory)| (key.clone(), memory.clone())).collect();
-        write.forgotten_counters = self.counters.keys().filter(|key| !facts.counters.contains_key(*key)).cloned().collect();
-        self.counters.retain(|key, _| facts.counters.contains_key(key));
-        self.counters.extend(write.counters.iter().cloned());
+        write.counters = rows(&mut self.counters, facts.counters.iter(), Arc::ptr_eq);
+        let smart = facts.smart.iter().map(|(id, smart)| (id, &smart.memory));
+        write.smart = rows(&mut self.smart, smart, Arc::ptr_eq);
         self.volumes(&mut write, facts);
+        write.checks = rows(&mut self.checks, facts.checks.iter(), is_check_same);
         for id in &write.forgotten {
             self.drives.remove(id);
         }
@@ -166,21 +176,15 @@ impl History {
         if self.boot.is_none() {
             return;
         }
-        let volumes = facts.stored_volumes();
-        write.forgotten_volumes = self.volumes.keys().filter(|id| !volumes.contains_key(*id)).cloned().collect();
-        let changed = volumes.iter().filter(|(id, volume)| self.volumes.get(*id) != Some(*volume));
-        write.volumes = changed.map(|(id, volume)| (id.clone(), volume.clone())).collect();
-        self.volumes = volumes;
+        if self.volumes_revision.replace(facts.volumes_revision) == Some(facts.volumes_revision) {
+            return;
+        }
+        write.volumes = rows(&mut self.volumes, facts.stored_volumes().iter(), |old, new| old == new);
     }
 
     /// What the kernel's log has said, with how far it is counted; under a flood a few times a second.
     fn kernel_log(&mut self, write: &mut Write, kernel: &KernelFacts, times: bool) {
-        let differs =
-            |(subject, memory): &(&Subject, &Arc<Memory>)| self.errors.get(subject).is_none_or(|known| !Arc::ptr_eq(known, memory));
-        let changed: Vec<(Subject, Arc<Memory>)> =
-            kernel.errors.iter().filter(differs).map(|(subject, memory)| (subject.clone(), memory.clone())).collect();
-        let forgotten: Vec<Subject> = self.errors.keys().filter(|subject| !kernel.errors.contains_key(subject)).cloned().collect();
-        let told = !changed.is_empty() || !forgotten.is_empty();
+        let told = !unchanged(&self.errors, kernel.errors.iter(), Arc::ptr_eq);
         let moved = self.progress.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &kernel.progress));
         if !told && !moved {
             self.errors_due = None;
@@ -192,13 +196,46 @@ impl History {
             return;
         }
         (self.errors_due, self.errors_at) = (None, Instant::now());
-        for subject in &forgotten {
-            self.errors.remove(subject);
-        }
-        self.errors.extend(changed.iter().cloned());
-        self.progress = Some(kernel.progress.clone());
-        (write.errors, write.forgotten_errors, write.progress) = (changed, forgotten, Some(kernel.progress.clone()));
+        write.errors = rows(&mut self.errors, kernel.errors.iter(), Arc::ptr_eq);
+        write.progress = Some(kernel.progress.clone());
+        self.progress = write.progress.clone();
     }
+}
+
+/// Both are in order, so that nothing is looked up: this is asked at each publication.
+fn unchanged<'a, K: Eq + 'a, V: 'a>(
+    known: &BTreeMap<K, V>,
+    mut now: impl Iterator<Item = (&'a K, &'a V)>,
+    same: impl Fn(&V, &V) -> bool,
+) -> bool {
+    known.iter().all(|(key, old)| now.next().is_some_and(|(other, new)| key == other && same(old, new))) && now.next().is_none()
+}
+
+/// What differs from what is known, which is brought up to it.
+fn rows<'a, K: Ord + Clone + 'a, V: Clone + 'a>(
+    known: &mut BTreeMap<K, V>,
+    now: impl Iterator<Item = (&'a K, &'a V)> + Clone,
+    same: impl Fn(&V, &V) -> bool,
+) -> Rows<K, V> {
+    if unchanged(known, now.clone(), &same) {
+        return Rows::default();
+    }
+    let keys: BTreeSet<&K> = now.clone().map(|(key, _)| key).collect();
+    let gone: Vec<K> = known.keys().filter(|key| !keys.contains(key)).cloned().collect();
+    let differs = |(key, value): &(&K, &V)| known.get(key).is_none_or(|old| !same(old, value));
+    let put: Vec<(K, V)> = now.filter(differs).map(|(key, value)| (key.clone(), value.clone())).collect();
+    for key in &gone {
+        known.remove(key);
+    }
+    known.extend(put.iter().cloned());
+    Rows { put, gone }
+}
+
+/// What a check is doing at the moment is no history.
+fn is_check_same(old: &Arc<Check>, new: &Arc<Check>) -> bool {
+    let told =
+        |check: &Check| (check.is_over(), check.started, check.cancelled, check.runs.iter().map(|run| run.output.kept).collect::<Vec<_>>());
+    Arc::ptr_eq(old, new) || told(old) == told(new)
 }
 
 fn drive_differs(old: Option<&KnownDrive>, new: &KnownDrive, times: bool) -> bool {

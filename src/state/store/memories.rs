@@ -8,11 +8,13 @@ use serde::de::DeserializeOwned;
 
 use crate::model::facts::StoredVolume;
 use crate::model::ids::VolumeId;
-use crate::state::store::{Loaded, Write};
+use crate::state::store::{Loaded, Rows, Write};
 
 const ERRORS: &str = "errors";
 const COUNTERS: &str = "counters";
+const SMART: &str = "smart";
 const VOLUMES: &str = "volumes";
+const CHECKS: &str = "checks";
 const BOOT: &str = "boot";
 const PROGRESS: &str = "kernel_log";
 
@@ -29,38 +31,20 @@ pub fn load(connection: &Connection, loaded: &mut Loaded) -> rusqlite::Result<()
         loaded.errors.clear();
     }
     loaded.counters = topic(connection, COUNTERS)?;
+    loaded.smart = topic(connection, SMART)?;
+    loaded.checks = topic(connection, CHECKS)?;
     Ok(())
 }
 
 pub fn apply(transaction: &Transaction<'_>, write: &Write) -> rusqlite::Result<()> {
-    if write.everything {
-        let named: BTreeSet<String> = write.errors.iter().map(|(subject, _)| text(subject)).collect::<Result<_, _>>()?;
-        delete_others(transaction, ERRORS, &named)?;
-        let named: BTreeSet<String> = write.counters.iter().map(|(key, _)| text(key)).collect::<Result<_, _>>()?;
-        delete_others(transaction, COUNTERS, &named)?;
-        let named: BTreeSet<String> = write.volumes.iter().map(|(id, _)| text(id)).collect::<Result<_, _>>()?;
-        delete_others(transaction, VOLUMES, &named)?;
-    }
-    for subject in &write.forgotten_errors {
-        delete(transaction, ERRORS, subject)?;
-    }
-    for key in &write.forgotten_counters {
-        delete(transaction, COUNTERS, key)?;
-    }
-    for id in &write.forgotten_volumes {
-        delete(transaction, VOLUMES, id)?;
-    }
-    for (id, volume) in &write.volumes {
-        put(transaction, VOLUMES, id, volume)?;
-    }
+    let topics = Topics { transaction, everything: write.everything };
+    topics.apply(ERRORS, &write.errors)?;
+    topics.apply(COUNTERS, &write.counters)?;
+    topics.apply(SMART, &write.smart)?;
+    topics.apply(VOLUMES, &write.volumes)?;
+    topics.apply(CHECKS, &write.checks)?;
     if let Some(boot) = &write.boot {
         meta(transaction, BOOT, boot)?;
-    }
-    for (key, memory) in &write.counters {
-        put(transaction, COUNTERS, key, memory.as_ref())?;
-    }
-    for (subject, memory) in &write.errors {
-        put(transaction, ERRORS, subject, memory.as_ref())?;
     }
     if let Some(progress) = &write.progress {
         meta(transaction, PROGRESS, &text(progress.as_ref())?)?;
@@ -86,29 +70,37 @@ fn topic<K: DeserializeOwned, V: DeserializeOwned>(connection: &Connection, topi
     Ok(found)
 }
 
-fn put(transaction: &Transaction<'_>, topic: &str, subject: &impl Serialize, memory: &impl Serialize) -> rusqlite::Result<()> {
-    let mut put = transaction.prepare_cached(
-        "INSERT INTO memories (topic, subject, memory) VALUES (?1, ?2, ?3)
-        ON CONFLICT (topic, subject) DO UPDATE SET memory = excluded.memory",
-    )?;
-    put.execute(params![topic, text(subject)?, text(memory)?])?;
-    Ok(())
+struct Topics<'a> {
+    transaction: &'a Transaction<'a>,
+    /// What is not put is deleted.
+    everything: bool,
 }
 
-fn delete(transaction: &Transaction<'_>, topic: &str, subject: &impl Serialize) -> rusqlite::Result<()> {
-    let mut delete = transaction.prepare_cached("DELETE FROM memories WHERE topic = ?1 AND subject = ?2")?;
-    delete.execute(params![topic, text(subject)?])?;
-    Ok(())
-}
-
-fn delete_others(transaction: &Transaction<'_>, topic: &str, named: &BTreeSet<String>) -> rusqlite::Result<()> {
-    let mut statement = transaction.prepare("SELECT subject FROM memories WHERE topic = ?1")?;
-    let known: Vec<String> = statement.query_map([topic], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let mut delete = transaction.prepare("DELETE FROM memories WHERE topic = ?1 AND subject = ?2")?;
-    for subject in known.iter().filter(|subject| !named.contains(*subject)) {
-        delete.execute([topic, subject])?;
+impl Topics<'_> {
+    fn apply<K: Serialize, V: Serialize>(&self, topic: &str, rows: &Rows<K, V>) -> rusqlite::Result<()> {
+        let mut delete = self.transaction.prepare_cached("DELETE FROM memories WHERE topic = ?1 AND subject = ?2")?;
+        let mut put = self.transaction.prepare_cached(
+            "INSERT INTO memories (topic, subject, memory) VALUES (?1, ?2, ?3)
+            ON CONFLICT (topic, subject) DO UPDATE SET memory = excluded.memory",
+        )?;
+        for subject in &rows.gone {
+            delete.execute(params![topic, text(subject)?])?;
+        }
+        let mut named = BTreeSet::new();
+        for (subject, memory) in &rows.put {
+            let subject = text(subject)?;
+            put.execute(params![topic, subject, text(memory)?])?;
+            named.insert(subject);
+        }
+        if self.everything {
+            let mut statement = self.transaction.prepare("SELECT subject FROM memories WHERE topic = ?1")?;
+            let known: Vec<String> = statement.query_map([topic], |row| row.get(0))?.collect::<Result<_, _>>()?;
+            for subject in known.iter().filter(|subject| !named.contains(*subject)) {
+                delete.execute([topic, subject])?;
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// A memory that this version cannot read is forgotten: what the log said begins anew.
@@ -143,6 +135,14 @@ mod tests {
         loaded
     }
 
+    fn put<K, V>(put: Vec<(K, V)>) -> Rows<K, V> {
+        Rows { put, gone: Vec::new() }
+    }
+
+    fn gone<K, V>(subject: K) -> Rows<K, V> {
+        Rows { put: Vec::new(), gone: vec![subject] }
+    }
+
     fn drive() -> Subject {
         Subject::Drive(DriveId::new("A"))
     }
@@ -169,27 +169,29 @@ mod tests {
         let progress =
             Progress { cursor: Some(Cursor { boot_id: "b".into(), counted_to: Some(9), reread_from: 4, lost: 2 }), ..Progress::default() };
         let write = Write {
-            errors: vec![(drive(), Arc::new(memory.clone())), (volume(), Arc::new(memory.clone()))],
+            errors: put(vec![(drive(), Arc::new(memory.clone())), (volume(), Arc::new(memory.clone()))]),
             progress: Some(Arc::new(progress.clone())),
-            counters: vec![((drive(), "scsi".into()), Arc::new(counters.clone()))],
+            counters: put(vec![((drive(), "scsi".into()), Arc::new(counters.clone()))]),
+            smart: put(vec![(DriveId::new("A"), Arc::default())]),
             ..Write::default()
         };
         kept(&mut connection, &write);
         let loaded = kept(&mut connection, &write);
         assert_eq!((loaded.errors.len(), &loaded.errors[0]), (2, &(drive(), memory)));
         assert_eq!((loaded.progress, loaded.counters), (Some(progress), vec![((drive(), "scsi".into()), counters)]));
-        let less = Write { forgotten_errors: vec![volume()], forgotten_counters: vec![(drive(), "scsi".into())], ..Write::default() };
+        assert_eq!(loaded.smart, vec![(DriveId::new("A"), Default::default())]);
+        let less = Write { errors: gone(volume()), counters: gone((drive(), "scsi".into())), ..Write::default() };
         let loaded = kept(&mut connection, &less);
-        assert_eq!((loaded.errors.len(), loaded.counters.len()), (1, 0));
+        assert_eq!((loaded.errors.len(), loaded.counters.len(), loaded.smart.len()), (1, 0, 1));
         let nothing = kept(&mut connection, &Write { everything: true, ..Write::default() });
-        assert!(nothing.errors.is_empty());
+        assert!(nothing.errors.is_empty() && nothing.smart.is_empty());
     }
 
     #[test]
     fn without_the_place_up_to_which_they_count_memories_of_the_log_are_not_used() {
         let mut connection = Connection::open_in_memory().unwrap();
         migrate(&mut connection, MIGRATIONS).unwrap();
-        let write = Write { errors: vec![(drive(), Arc::default())], ..Write::default() };
+        let write = Write { errors: put(vec![(drive(), Arc::default())]), ..Write::default() };
         assert!(kept(&mut connection, &write).errors.is_empty());
         connection.execute("INSERT INTO meta (key, value) VALUES (?1, 'junk')", [PROGRESS]).unwrap();
         assert!(kept(&mut connection, &write).errors.is_empty());

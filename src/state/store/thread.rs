@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::model::causes::with_causes;
 use crate::model::snapshot::StoreStatus;
 use crate::state::lock::{self, Lock};
 use crate::state::store::open::{self, Database};
@@ -73,9 +74,9 @@ impl Keeper<'_> {
     fn open(&mut self) -> Result<(Database, Loaded), String> {
         let dir: &Path = &self.config.dir;
         if self.lock.is_none() {
-            self.lock = Some(lock::acquire(dir).map_err(|error| chain(&error))?);
+            self.lock = Some(lock::acquire(dir).map_err(|error| with_causes(&error))?);
         }
-        open::open(dir).map_err(|error| chain(&error))
+        open::open(dir).map_err(|error| with_causes(&error))
     }
 
     fn write(&mut self, ops: Vec<Op>) {
@@ -121,10 +122,4 @@ impl Keeper<'_> {
         // The owner is gone only when all ends.
         let _ = self.events.blocking_send(event);
     }
-}
-
-/// An error with its causes, as one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

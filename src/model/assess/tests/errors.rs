@@ -3,7 +3,7 @@
 use crate::model::block::{Layer, LayerState, MdMember, MdState};
 use crate::model::drive::Transport;
 use crate::model::fixture::*;
-use crate::model::kernel::event::{Batch, Blame, Class, Cursor, Event, Operation};
+use crate::model::kernel::event::{Batch, Blame, Class, Cursor, Event, Operation, Origin};
 use crate::model::reason::Reason;
 use crate::model::report::{Report, Source, SourceStatus};
 
@@ -52,6 +52,17 @@ fn the_same_sector_again_is_bad_and_its_data_is_lost_where_nothing_else_holds_it
     assert!(raised.message.contains("sector 5000 of sda failed again: 3 incidents in 3 records"), "{}", raised.message);
     assert_eq!(world.raised(29 * DAY)[0], "A MediaErrors Bad Degraded", "a day of quiet does not make a bad drive good");
     assert!(world.raised(31 * DAY).is_empty());
+}
+
+#[test]
+fn evidence_names_where_it_was_read() {
+    let mut world = plain();
+    let mut counted = medium(1, 5000);
+    counted.first.origin = Origin::Counter;
+    counted.last.origin = Origin::Counter;
+    say(&mut world, 1, vec![counted, medium(2, 6000)], 2);
+    let raised = world.one(Reason::MediaErrors, 3).expect("raised");
+    assert_eq!(raised.evidence.iter().map(|proof| proof.source.as_str()).collect::<Vec<_>>(), ["sysfs", "kernel log"]);
 }
 
 #[test]

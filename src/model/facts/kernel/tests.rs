@@ -1,5 +1,8 @@
+use super::door::path_controller;
 use super::*;
+use crate::model::block::Layer;
 use crate::model::fixture::*;
+use crate::model::ids::DriveId;
 use crate::model::ids::VolumeId;
 use crate::model::kernel::event::{Attached, Refused};
 use crate::model::report::{Report, Source, SourceStatus};
@@ -95,6 +98,27 @@ fn a_filesystem_that_fails_to_mount_is_the_devices_until_it_is_mounted() {
 }
 
 #[test]
+fn what_a_filesystem_said_that_could_not_be_mounted_is_not_of_the_next_drive_with_its_name() {
+    for waits in [true, false] {
+        let mut world = World::default().disk("sdb", "8:16", "B");
+        world.read_all(0);
+        world.tell(Report::KernelLog(batch(vec![numbered(1, event(Class::FsCorruption, "sdb", at(1), &[]))])), 1);
+        if !waits {
+            world.tell(Report::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) }, 8);
+            assert!(world.facts.errors(&Subject::Device("sdb".into())).is_some());
+        }
+        world.pull("sdb");
+        world.scan(9);
+        world.plug("sdb", "8:16", "C");
+        world = world.uuid("sdb", "c").mounted("8:16", "/", "/new", "btrfs", "/dev/sdb");
+        world.scan(10);
+        world.read_mounts(10);
+        assert_eq!(count(&world, &Subject::Volume(volume("fs:c")), Class::FsCorruption), None, "waits: {waits}");
+        assert!(world.facts.errors(&Subject::Device("sdb".into())).is_none());
+    }
+}
+
+#[test]
 fn a_shutdown_ends_with_the_mount_and_corruption_does_not() {
     let mut world = plain();
     let events =
@@ -118,6 +142,44 @@ fn a_filesystem_that_is_mounted_anew_is_not_shut_any_more_whether_or_not_anybody
     (newer.attached, newer.cursor) = (vec![mounted(3, 7)], cursor(3));
     world.tell(Report::KernelLog(newer), 7);
     assert_eq!(count(&world, &data(), Class::FsShutdown), None);
+}
+
+fn saying(seq: u64, second: i64, text: &str) -> Event {
+    let event = numbered(seq, event(Class::FsCorruption, "sda1", at(second), &[]));
+    let line = Line { text: text.to_owned(), ..event.last.clone() };
+    Event { first: line.clone(), last: line, ..event }
+}
+
+#[test]
+fn what_another_kind_of_filesystem_said_is_not_laid_at_the_door_of_what_is_on_the_device_now() {
+    let mut world = plain();
+    world.tell(Report::KernelLog(batch(vec![saying(1, 1, "XFS (sda1): Metadata CRC error detected")])), 1);
+    assert_eq!(count(&world, &data(), Class::FsCorruption), None, "ext4 does not say so");
+    world.tell(Report::KernelLog(batch(vec![saying(2, 2, "EXT4-fs error (device sda1): bad header")])), 2);
+    assert_eq!(count(&world, &data(), Class::FsCorruption), Some(1));
+
+    // Said before anything was mounted, and then something else was made there.
+    let mut world = plain();
+    world.mounts.mounts.clear();
+    world.read_mounts(1);
+    world.tell(Report::KernelLog(batch(vec![saying(1, 2, "XFS (sda1): Metadata CRC error detected")])), 2);
+    world.tell(Report::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) }, 8);
+    assert_eq!(count(&world, &Subject::Device("sda1".into()), Class::FsCorruption), Some(1));
+    world = world.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    world.read_mounts(9);
+    assert_eq!(count(&world, &data(), Class::FsCorruption), None);
+}
+
+#[test]
+fn what_was_said_of_the_device_that_had_the_name_before_is_not_the_new_ones() {
+    let came = |second| Attached { seq: 5, name: "sda1".into(), at: at(second), filesystem: false };
+    let mut world = plain();
+    let mut late = batch(vec![saying(6, 3, "EXT4-fs error (device sda1): bad header")]);
+    late.attached = vec![came(4)];
+    world.tell(Report::KernelLog(late), 5);
+    assert_eq!(count(&world, &data(), Class::FsCorruption), None);
+    world.tell(Report::KernelLog(batch(vec![saying(7, 6, "EXT4-fs error (device sda1): bad header")])), 6);
+    assert_eq!(count(&world, &data(), Class::FsCorruption), Some(1));
 }
 
 #[test]
@@ -173,6 +235,49 @@ fn errors_of_what_nobody_knows_are_counted_and_blame_nobody() {
     world.tell(Report::KernelLog(batch(events)), 2);
     assert!(world.facts.kernel.errors.is_empty());
     assert_eq!(world.facts.kernel.progress.unattributed, 2);
+}
+
+/// A volume on `dm-0`; a check of it has made `dm-3`.
+fn with_a_snapshot() -> World {
+    let origin = dm("dm-0", "253:0", "vg-home", "LVM-home", &["sda"]);
+    let mut world =
+        World::default().disk("sda", "8:0", "A").with(origin).uuid("dm-0", "u").mounted("253:0", "/", "/home", "ext4", "/dev/dm-0");
+    world.read_all(0);
+    world
+}
+
+#[test]
+fn what_the_kernel_says_of_a_checks_snapshot_is_neither_the_origins_nor_the_drives() {
+    for scanned_first in [true, false] {
+        let mut world = with_a_snapshot();
+        world.inventory.of_checks = ["dm-3".to_owned(), "loop7".to_owned()].into();
+        let events = vec![
+            numbered(1, event(Class::FsCorruption, "dm-3", at(10), &[])),
+            numbered(2, event(Class::FsError, "dm-3", at(10), &[])),
+            numbered(3, event(Class::Io, "dm-3", at(10), &[8])),
+        ];
+        if scanned_first {
+            world.scan(9);
+        }
+        world.tell(Report::KernelLog(batch(events)), 10);
+        if !scanned_first {
+            world.scan(12);
+        }
+        // It is removed, and the name is another volume's in a moment.
+        world.inventory.of_checks.clear();
+        world = world.with(dm("dm-3", "253:3", "vg-other", "LVM-other", &["sda"]));
+        world.scan(13);
+        world.scan(30);
+        assert!(world.facts.kernel.errors.is_empty(), "{:?}", world.facts.kernel.errors);
+        assert_eq!((world.facts.kernel.progress.unattributed, world.facts.kernel.progress.pending.len()), (0, 0));
+
+        // What is said of the other volume, and of the origin, counts.
+        let others =
+            vec![numbered(4, event(Class::FsCorruption, "dm-3", at(31), &[])), numbered(5, event(Class::FsError, "dm-0", at(31), &[]))];
+        world.tell(Report::KernelLog(batch(others)), 31);
+        world.scan(60);
+        assert_eq!(world.facts.kernel.errors.len(), 2, "{:?}", world.facts.kernel.errors);
+    }
 }
 
 #[test]

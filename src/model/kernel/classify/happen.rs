@@ -8,6 +8,7 @@ use crate::model::kernel::event::Class;
 use crate::model::kernel::event::Device;
 use crate::model::kernel::event::Event;
 use crate::model::kernel::event::Line;
+use crate::model::kernel::event::Origin;
 use crate::model::kernel::incident::At;
 use crate::model::kernel::incident::Command;
 use crate::model::kernel::incident::Excuse;
@@ -55,6 +56,11 @@ impl Classifier {
                 incident.sector_seen = false;
                 incident.excuse = None;
                 self.tell(incident, telling, *class, *blame, true, out);
+            }
+            Part::Effect(class @ Class::Io, blame) if incident.ata.any_of_many => {
+                let placeless = Said { sector: None, ..said.clone() };
+                let telling = Telling { rule: telling.rule, said: &placeless, line: telling.line.clone(), at: telling.at };
+                self.effect(incident, &telling, *class, *blame, out);
             }
             Part::Effect(class, blame) => self.effect(incident, telling, *class, *blame, out),
             Part::Follow => {
@@ -174,7 +180,11 @@ impl Classifier {
                     _ => None,
                 };
                 let said = Said { also, ..Said::new(device, Part::Cause(class, blame)) };
-                let line = incident.decisive.take().or_else(|| incident.first.clone()).unwrap_or(Line { time, text: String::new() });
+                let line = incident.decisive.take().or_else(|| incident.first.clone()).unwrap_or(Line {
+                    time,
+                    text: String::new(),
+                    origin: Origin::KernelLog,
+                });
                 let rule = match class {
                     Class::Medium if command.is_by_software() => BY_SOFTWARE,
                     Class::Medium => "scsi-sense-medium",
@@ -201,8 +211,10 @@ impl Classifier {
 
     fn ata(&mut self, incident: &mut Incident, telling: &Telling<'_>, part: Ata, out: &mut Vec<Event>) {
         match part {
-            Ata::Exception { .. } => {
+            Ata::CulpritUnread => incident.ata.culprit_unread = true,
+            Ata::Exception { queued } => {
                 incident.ata.told = Told::default();
+                incident.ata.any_of_many = std::mem::take(&mut incident.ata.culprit_unread) && queued > 1;
                 incident.excuse = None;
                 self.follow(incident, telling, out, None);
             }

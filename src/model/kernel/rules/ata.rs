@@ -18,6 +18,13 @@ use crate::model::kernel::said::rule;
 pub const RULES: &[Rule] = &[
     rule("ata-outcome", "", "Emask 0x", Read(outcome), "drivers/ata/libata-eh.c ata_eh_link_report(), ata_err_string(); 3.10-6.18"),
     rule("ata-exception", "ata", ": exception ", Read(exception), "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18"),
+    rule(
+        "ata-queue-log",
+        "ata",
+        ": failed to read log page 10h",
+        Read(culprit_unread),
+        "drivers/ata/libata-eh.c, libata-sata.c ata_eh_analyze_ncq_error(); 3.10-6.18",
+    ),
     rule("ata-command", "ata", ": failed command: ", Follow, "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18"),
     rule("ata-status", "ata", ": status: {", Follow, "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18"),
     rule("ata-error", "ata", ": error: {", Read(error), "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18"),
@@ -80,8 +87,15 @@ fn outcome(text: &Text<'_>) -> Option<Said> {
 }
 
 fn exception(text: &Text<'_>) -> Option<Said> {
-    let serr = text.after.split_once("SErr 0x").is_some_and(|(_, rest)| !rest.starts_with("0 "));
-    Some(Said::of(text, Part::Ata(Ata::Exception { serr })))
+    let active = text.after.split_once("SAct 0x").and_then(|(_, rest)| rest.split_whitespace().next());
+    // A torn record: nothing is known of the queue.
+    let queued = active.and_then(|bits| u32::from_str_radix(bits, 16).ok()).map_or(0, u32::count_ones);
+    Some(Said::of(text, Part::Ata(Ata::Exception { queued })))
+}
+
+/// Comes before the exception that it is about.
+fn culprit_unread(text: &Text<'_>) -> Option<Said> {
+    Some(Said::of(text, Part::Ata(Ata::CulpritUnread)))
 }
 
 /// `error: { UNC }`: the sector cannot be read. `{ ICRC ABRT }`: the data were spoilt on the cable. All bits at once are no register's content.

@@ -1,0 +1,186 @@
+{{- define "diskvitals.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 34 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "diskvitals.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 34 | trimSuffix "-" -}}
+{{- else if contains (include "diskvitals.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 34 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "diskvitals.name" .) | trunc 34 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Of one part: dict "root" $ "part" "daemon". */}}
+{{- define "diskvitals.selector" -}}
+app.kubernetes.io/name: {{ include "diskvitals.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .part }}
+{{- end -}}
+
+{{- define "diskvitals.labels" -}}
+{{ include "diskvitals.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "diskvitals.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}{{ .repository }}@{{ .digest }}{{- else -}}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What all pods have in common. dict "root" $ "part" …. */}}
+{{- define "diskvitals.podMetadata" -}}
+labels:
+  {{- include "diskvitals.labels" . | nindent 2 }}
+  {{- with .root.Values.podLabels }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- with .root.Values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "diskvitals.placement" -}}
+priorityClassName: {{ .Values.priorityClassName }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if .Values.hostNetwork }}
+hostNetwork: true
+{{- end }}
+{{- end -}}
+
+{{/* No right at all, as any container of the shim's pods. dict "user" 65532. */}}
+{{- define "diskvitals.unprivileged" -}}
+runAsUser: {{ .user }}
+runAsGroup: {{ .group | default .user }}
+{{- if .user }}
+runAsNonRoot: true
+{{- end }}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]{{ with .add }}, add: [{{ . }}]{{ end }}}
+{{- end -}}
+
+{{/* Who may call on the agent's socket, besides root. */}}
+{{- define "diskvitals.uids" -}}
+{{- $uids := list -}}
+{{- if or .Values.shim.enabled .Values.report.events .Values.report.conditions }}{{ $uids = append $uids (int64 .Values.shim.runAsUser) }}{{ end -}}
+{{- range .Values.interposers }}{{ if .runAsUser }}{{ $uids = append $uids (int64 .runAsUser) }}{{ end }}{{ end -}}
+{{- $uids | uniq | join ", " -}}
+{{- end -}}
+
+{{- define "diskvitals.podSecurity" -}}
+seccompProfile: {type: RuntimeDefault}
+{{- with .seLinuxType }}
+seLinuxOptions: {type: {{ . }}}
+{{- end }}
+{{- end -}}
+
+{{/* A token for one container alone: the pods' own are not mounted. */}}
+{{- define "diskvitals.tokenMount" -}}
+name: api-token
+mountPath: /var/run/secrets/kubernetes.io/serviceaccount
+readOnly: true
+{{- end -}}
+
+{{- define "diskvitals.tokenVolume" -}}
+name: api-token
+projected:
+  sources:
+    - serviceAccountToken: {path: token, expirationSeconds: 3600}
+    - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+    - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
+{{- end -}}
+
+{{- define "diskvitals.apiServer" -}}
+{{- with .Values.apiServer.host }}
+- {name: KUBERNETES_SERVICE_HOST, value: {{ . | quote }}}
+{{- end }}
+{{- with .Values.apiServer.port }}
+- {name: KUBERNETES_SERVICE_PORT, value: {{ . | quote }}}
+{{- end }}
+{{- end -}}
+
+{{- define "diskvitals.toApiServer" -}}
+- ports:
+    {{- $ports := list }}
+    {{- range append .Values.networkPolicy.apiServerPorts .Values.apiServer.port }}{{ with . }}{{ $ports = append $ports (int .) }}{{ end }}{{ end }}
+    {{- range $ports | uniq }}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
+{{- end -}}
+
+{{/* A driver's name as a part of names: short, and another one for each driver. */}}
+{{- define "diskvitals.slug" -}}
+{{- $slug := . | lower | replace "." "-" -}}
+{{- if gt (len $slug) 24 -}}
+{{- printf "%s-%s" ($slug | trunc 15 | trimSuffix "-") (sha256sum . | trunc 8) -}}
+{{- else -}}
+{{- $slug -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "diskvitals.pluginDir" -}}
+{{ .Values.kubeletRoot }}/plugins/{{ .Values.driver.name }}
+{{- end -}}
+
+{{/* Whom the admission policies of reporters concern, and the node that its token was made for: the API server's word (Kubernetes 1.30 and later). */}}
+{{- define "diskvitals.ofReporter" -}}
+matchConditions:
+  - name: of-a-reporter
+    expression: request.userInfo.username == 'system:serviceaccount:{{ .Release.Namespace }}:{{ include "diskvitals.fullname" . }}-report'
+variables:
+  - name: node
+    expression: >-
+      has(request.userInfo.extra) && 'authentication.kubernetes.io/node-name' in request.userInfo.extra
+      ? request.userInfo.extra['authentication.kubernetes.io/node-name'][0] : ''
+{{- end -}}
+
+{{- define "diskvitals.ownNode" -}}
+- expression: variables.node != ''
+  message: the token is bound to no node
+{{- end -}}
+
+{{/* Values that a schema cannot hold against each other. */}}
+{{- define "diskvitals.check" -}}
+{{- if and .Values.provisioner.enabled (not .Values.shim.enabled) }}{{ fail "provisioner.enabled needs shim.enabled" }}{{ end }}
+{{- if and .Values.provisioner.enabled (not .Values.provisioner.image) }}{{ fail "provisioner.enabled needs provisioner.image: where your mirror has csi-provisioner" }}{{ end }}
+{{- if and .Values.healthMonitor.enabled (not .Values.shim.enabled) }}{{ fail "healthMonitor.enabled needs shim.enabled" }}{{ end }}
+{{- if and .Values.healthMonitor.enabled (not .Values.healthMonitor.image) }}{{ fail "healthMonitor.enabled needs healthMonitor.image: where your mirror has csi-external-health-monitor-controller" }}{{ end }}
+{{- if and .Values.healthMonitor.nodeWatcher.enabled (not .Values.healthMonitor.enabled) }}{{ fail "healthMonitor.nodeWatcher.enabled needs healthMonitor.enabled" }}{{ end }}
+{{- if and .Values.healthMonitor.enabled (eq .Values.driver.healthApi "health") }}{{ fail "healthMonitor knows VolumeCondition only: driver.healthApi must be both or condition" }}{{ end }}
+{{- if regexMatch "(?m)^[ \\t]*\\[+[ \\t]*(csi|pool)[ \\t]*[.\\]]" .Values.daemon.config }}{{ fail "daemon.config: [csi] and [pool] are written from the values `driver` and `pool`" }}{{ end }}
+{{- if and .Values.daemon.config (not .Values.daemon.enabled) }}{{ fail "daemon.config has no effect with daemon.enabled=false: the daemon of the host reads its own file" }}{{ end }}
+{{- if and .Values.metrics.enabled (not .Values.daemon.enabled) }}{{ fail "metrics.enabled has no effect with daemon.enabled=false: set them in the host's own configuration" }}{{ end }}
+{{- if and .Values.metrics.enabled .Values.hostNetwork (has .Values.metrics.address (list "0.0.0.0" "[::]")) }}{{ fail "metrics.address: with hostNetwork everybody who reaches the node could read them: name one address" }}{{ end }}
+{{- range list "podMonitor" "serviceMonitor" }}
+{{- if and (index $.Values.metrics .).enabled (not $.Values.metrics.enabled) }}{{ fail (printf "metrics.%s.enabled needs metrics.enabled" .) }}{{ end }}
+{{- end }}
+{{- if .Values.metrics.prometheusRule.enabled }}
+{{- range prepend .Values.metrics.prometheusRule.also "diskvitals" }}
+{{- if not ($.Files.Get (printf "files/alerts/%s.rules.yaml" .)) }}{{ fail (printf "metrics.prometheusRule: this chart carries no rules %s (files/alerts)" .) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- if and .Values.metrics.dashboard.enabled (not (.Files.Glob "files/dashboards/*.json")) }}{{ fail "metrics.dashboard.enabled: this chart carries no dashboard (files/dashboards)" }}{{ end }}
+{{- range .Values.storageClasses }}
+{{- if and (eq .kind "lvm") (not $.Values.pool.volumeGroup) $.Values.daemon.enabled }}{{ fail (printf "storageClasses: %s is of kind lvm, which needs pool.volumeGroup" .name) }}{{ end }}
+{{- end }}
+{{- range .Values.interposers }}
+{{- if and (eq .driver $.Values.driver.name) $.Values.shim.enabled }}{{ fail (printf "interposers: %s is the driver of diskvitals itself" .driver) }}{{ end }}
+{{- end }}
+{{- if and (or .Values.report.events .Values.report.conditions) (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}{{ fail "report needs Kubernetes 1.30, whose admission policies tie it to its node: report.events=false" }}{{ end }}
+{{- if not (or .Values.daemon.enabled .Values.shim.enabled .Values.interposers .Values.report.events .Values.report.conditions) }}{{ fail "nothing is enabled: neither daemon nor shim nor interposers nor report" }}{{ end }}
+{{- end -}}

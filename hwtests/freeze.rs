@@ -1,0 +1,294 @@
+//! Holding a filesystem's writers, on the real kernel: they wait while it is frozen, and go on however that ends: told, at the death of the daemon, at
+//! signals, at the limit, after SIGKILL of the freezer, and after SIGKILL of both. Freezes nothing but its own images on loop devices.
+#[path = "freeze/killed.rs"]
+mod killed;
+#[path = "freeze/place.rs"]
+mod place;
+#[path = "freeze/stage.rs"]
+mod stage;
+mod support;
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use diskvitals::model::dev::DevNo;
+use diskvitals::source::checks::freezer::{FreezeError, FreezeOrder, Freezer};
+use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, kill};
+use tokio::time::timeout;
+
+use stage::{LONG, MADE_GOOD, Stage, Volume, Writer, freeze, order, refused};
+use support::tools::{bind, run};
+use support::{SOON, eventually};
+
+async fn writers_wait_and_go_on(stage: &Stage, volume: &Volume) {
+    let writer = Writer::start(volume);
+    writer.goes_on(SOON).await;
+    let frozen = freeze(stage, volume, LONG).await;
+    writer.is_held().await;
+    let thawed = frozen.thaw().await;
+    writer.goes_on(MADE_GOOD).await;
+    assert_eq!(thawed.early, None);
+    assert!(thawed.held >= thawed.freezing + Duration::from_millis(200), "{thawed:?}");
+    println!("{}: freezing took {:?}", volume.path.display(), thawed.freezing);
+    stage.is_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_of_an_ext4_wait_until_it_is_told_to_thaw() {
+    let stage = Stage::new();
+    writers_wait_and_go_on(&stage, &stage.ext4()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_of_an_xfs_wait_until_it_is_told_to_thaw() {
+    let stage = Stage::new();
+    writers_wait_and_go_on(&stage, &stage.xfs()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_of_a_btrfs_wait_until_it_is_told_to_thaw() {
+    let stage = Stage::new();
+    writers_wait_and_go_on(&stage, &stage.btrfs()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropping_it_thaws() {
+    let stage = Stage::new();
+    let volume = stage.ext4();
+    let writer = Writer::start(&volume);
+    let frozen = freeze(&stage, &volume, LONG).await;
+    writer.is_held().await;
+    drop(frozen);
+    writer.goes_on(MADE_GOOD).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn giving_up_while_it_is_being_frozen_thaws() {
+    let stage = Stage::new();
+    let volume = stage.ext4();
+    for after in [0, 5, 20, 50, 100, 200] {
+        let _ = timeout(Duration::from_millis(after), stage.freezer().freeze(order(&volume, LONG))).await;
+        // The note goes after the thaw; before it comes, nothing is frozen, and then it may yet be.
+        eventually("it is thawed, and nothing is left of it", SOON, async || {
+            let helpers = diskvitals::host::intents::find(&stage.intents).expect("readable");
+            (helpers.is_empty() && !volume.is_frozen()).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_limit_thaws_and_the_run_counts_for_nothing() {
+    let stage = Stage::new();
+    let volume = stage.xfs();
+    let writer = Writer::start(&volume);
+    let mut frozen = freeze(&stage, &volume, Duration::from_secs(1)).await;
+    writer.is_held().await;
+    let why = timeout(SOON, frozen.thawed_early()).await.expect("thawed");
+    assert!(why.contains("longer than 1.0s"), "{why}");
+    writer.goes_on(MADE_GOOD).await;
+    let thawed = frozen.thaw().await;
+    assert_eq!(thawed.early, Some(why));
+    assert!(thawed.held >= Duration::from_secs(1) && thawed.held < Duration::from_secs(10), "{thawed:?}");
+    stage.is_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signals_thaw() {
+    let stage = Stage::new();
+    let volume = stage.ext4();
+    let writer = Writer::start(&volume);
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1] {
+        let mut frozen = freeze(&stage, &volume, LONG).await;
+        writer.is_held().await;
+        kill(stage.freezer_process(), signal).expect("sent");
+        let why = timeout(SOON, frozen.thawed_early()).await.expect("thawed");
+        assert!(why.contains(&format!("signal {}", signal as i32)), "{why}");
+        writer.goes_on(MADE_GOOD).await;
+        stage.is_clean();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_somebody_else_froze_is_never_thawed() {
+    let stage = Stage::new();
+    for volume in [stage.ext4(), stage.xfs(), stage.btrfs()] {
+        let writer = Writer::start(&volume);
+        run("/usr/sbin/fsfreeze", &[&"-f", &volume.path]);
+        assert_eq!(refused(stage.freezer(), order(&volume, LONG)).await, FreezeError::NotOurs);
+        stage.is_clean();
+        assert_eq!(stage.freezer().recover().await, Vec::<String>::new());
+        writer.is_held().await;
+        run("/usr/sbin/fsfreeze", &[&"-u", &volume.path]);
+        writer.goes_on(MADE_GOOD).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn somebody_else_who_thaws_it_is_told_of() {
+    let stage = Stage::new();
+    let volume = stage.ext4();
+    let frozen = freeze(&stage, &volume, LONG).await;
+    run("/usr/sbin/fsfreeze", &[&"-u", &volume.path]);
+    let thawed = frozen.thaw().await;
+    assert_eq!(thawed.early.as_deref(), Some("somebody else thawed it"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_way_back_needs_is_refused() {
+    let stage = Stage::new();
+    let volume = stage.ext4();
+    let said = |error: FreezeError| match error {
+        FreezeError::Refused(why) => why,
+        other => panic!("to be refused: {other:?}"),
+    };
+    // The root: never frozen, so that a mistake here would hang the machine. The order names its number, which is refused before anything is opened.
+    let root = std::fs::read_to_string("/proc/self/mountinfo").expect("readable");
+    let line = root.lines().find(|line| line.split(' ').nth(4) == Some("/")).expect("a root");
+    let dev = line.split(' ').nth(2).expect("a number").parse().expect("a number");
+    let why = said(refused(stage.freezer(), FreezeOrder { mount: volume.path.as_path().into(), dev, ..order(&volume, LONG) }).await);
+    assert!(why.contains("the system's root"), "{why}");
+
+    let state = volume.path.join("state");
+    std::fs::create_dir(&state).expect("a folder");
+    let why = said(refused(stage.freezer_that_needs(&[&state]), order(&volume, LONG)).await);
+    assert!(why.contains("what diskvitals or the kubelet needs"), "{why}");
+
+    let image = volume.path.join("inner.img");
+    File::create(&image).and_then(|file| file.set_len(1 << 20)).expect("an image");
+    let inner = stage.scene.attach(&image);
+    let why = said(refused(stage.freezer(), order(&volume, LONG)).await);
+    assert!(why.contains(&format!("{} is made of {}", inner.name(), image.display())), "{why}");
+    inner.detach();
+
+    run("/usr/bin/dd", &[&"if=/dev/zero", &format!("of={}", image.display()), &"bs=1M", &"count=4", &"status=none"]);
+    run("/usr/bin/chmod", &[&"600", &image]);
+    run("/usr/sbin/mkswap", &[&image]);
+    if Path::new("/proc/swaps").exists() {
+        run("/usr/sbin/swapon", &[&image]);
+        let refusal = refused(stage.freezer(), order(&volume, LONG)).await;
+        run("/usr/sbin/swapoff", &[&image]);
+        assert!(said(refusal).contains("swaps to"));
+    }
+
+    let on_disk = Freezer { intents: stage.scene.path("notes"), ..stage.freezer() };
+    let why = said(refused(on_disk, order(&volume, LONG)).await);
+    assert!(why.contains("is not in memory"), "{why}");
+    // After all that it can be frozen.
+    assert_eq!(freeze(&stage, &volume, LONG).await.thaw().await.early, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_filesystem_than_meant_and_none_at_all_are_not_frozen() {
+    let stage = Stage::new();
+    let volume = stage.ext4();
+    let wrong = FreezeOrder { dev: DevNo::new(259, 77), ..order(&volume, LONG) };
+    let error = refused(stage.freezer(), wrong).await;
+    assert!(matches!(&error, FreezeError::Failed(why) if why.contains("another filesystem")), "{error}");
+    let gone = FreezeOrder { mount: stage.scene.path("mnt/none").as_path().into(), ..order(&volume, LONG) };
+    let error = refused(stage.freezer(), gone).await;
+    assert!(matches!(&error, FreezeError::Failed(why) if why.contains("opening")), "{error}");
+    let memory = Volume::at(stage.scene.path("memory"));
+    let error = refused(stage.freezer(), order(&memory, LONG)).await;
+    assert!(matches!(&error, FreezeError::Refused(why) if why.contains("cannot be frozen")), "{error}");
+    stage.is_clean();
+    assert!(!volume.is_frozen());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bind_mount_stands_for_its_filesystem_and_serves_to_thaw_it_when_the_mount_has_gone() {
+    let stage = Stage::new();
+    let volume = stage.ext4();
+    let bound = stage.scene.path("mnt/bound");
+    bind(&volume.path, &bound);
+    let order = FreezeOrder { mount: bound.as_path().into(), ..order(&volume, LONG) };
+    let writer = Writer::start(&volume);
+    let frozen = stage.freezer().freeze(order).await.expect("frozen");
+    writer.is_held().await;
+    // The pod's mount goes while it is frozen, and then the freezer.
+    umount2(&bound, MntFlags::MNT_DETACH).expect("unmounted");
+    kill(stage.freezer_process(), Signal::SIGKILL).expect("sent");
+    writer.goes_on(MADE_GOOD).await;
+    let why = frozen.thaw().await.early.expect("it was not asked for");
+    assert!(why.contains("is thawed"), "{why}");
+    stage.is_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mount_that_goes_away_while_it_is_frozen_is_thawed_all_the_same() {
+    let stage = Stage::new();
+    let volume = stage.xfs();
+    let writer = Writer::start(&volume);
+    let frozen = freeze(&stage, &volume, LONG).await;
+    writer.is_held().await;
+    umount2(&volume.path, MntFlags::MNT_DETACH).expect("unmounted");
+    assert_eq!(frozen.thaw().await.early, None);
+    writer.goes_on(MADE_GOOD).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_mounted_nowhere_when_it_is_to_be_made_good_is_told_with_what_to_do() {
+    let stage = Stage::new();
+    let volume = stage.ext4();
+    let frozen = freeze(&stage, &volume, LONG).await;
+    umount2(&volume.path, MntFlags::MNT_DETACH).expect("unmounted");
+    kill(stage.freezer_process(), Signal::SIGKILL).expect("sent");
+    let why = timeout(SOON, frozen.thaw()).await.expect("an answer").early.expect("it was not asked for");
+    assert!(why.contains("mount its device once more"), "{why}");
+    // The note stays until somebody does.
+    volume.kept.thaw().expect("it was frozen");
+}
+
+/// Several threads that make, fill, rename and remove files.
+fn load(volume: &Volume) -> Vec<Writer> {
+    let busy = |number: usize| {
+        let writer = Writer { writes: Arc::default(), stop: Arc::default() };
+        let (writes, stop, path) = (writer.writes.clone(), writer.stop.clone(), volume.path.clone());
+        std::thread::spawn(move || {
+            let content = vec![1; 16 << 10];
+            while !stop.load(Ordering::Relaxed) {
+                let count = writes.fetch_add(1, Ordering::Relaxed);
+                let (a, b) = (path.join(format!("{number}-{}", count % 200)), path.join(format!("{number}-{}-b", count % 150)));
+                // Full now and then: then there is less to write.
+                let _ = std::fs::write(&a, &content).and_then(|()| std::fs::rename(&a, &b));
+                if count % 3 == 0 {
+                    let _ = std::fs::remove_file(&b);
+                }
+            }
+        });
+        writer
+    };
+    (0..4).map(busy).collect()
+}
+
+/// For the figures: run alone, with `--ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures"]
+async fn how_long_freezing_takes_idle_and_loaded() {
+    let stage = Stage::new();
+    for (name, volume) in [("ext4", stage.ext4()), ("xfs", stage.xfs()), ("btrfs", stage.btrfs())] {
+        for loaded in [false, true] {
+            let writers = loaded.then(|| load(&volume));
+            let (mut freezing, mut overhead, mut total) = (Vec::new(), Vec::new(), Vec::new());
+            for _ in 0..20 {
+                let since = Instant::now();
+                let frozen = freeze(&stage, &volume, LONG).await;
+                let thawed = frozen.thaw().await;
+                assert_eq!(thawed.early, None);
+                total.push(since.elapsed());
+                overhead.push(thawed.held - thawed.freezing);
+                freezing.push(thawed.freezing);
+            }
+            drop(writers);
+            let p = |mut times: Vec<Duration>| {
+                times.sort();
+                format!("{:.1?}/{:.1?}", times[times.len() / 2], times[times.len() - 1])
+            };
+            println!("{name} loaded={loaded}: FIFREEZE p50/max {}, held beyond {}, whole {}", p(freezing), p(overhead), p(total));
+        }
+    }
+}

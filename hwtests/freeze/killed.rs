@@ -1,0 +1,309 @@
+//! Whoever dies, and whatever hangs: the filesystem is writable again.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use diskvitals::model::ids::CheckId;
+use diskvitals::source::checks::freezer::pipe::{Said, Told};
+use diskvitals::source::checks::freezer::{FreezeError, FreezeOrder, Freezer};
+use nix::sys::signal::{Signal, kill};
+use tokio::time::timeout;
+
+use crate::stage::{LONG, MADE_GOOD, OnServer, Stage, Volume, Writer, freeze, order, refused, waits_in_the_kernel};
+use crate::support::{Mode, SOON, eventually, pause};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_freezer_that_is_killed_is_made_good_at_once() {
+    for make in [Stage::ext4, Stage::xfs, Stage::btrfs] {
+        let stage = Stage::new();
+        let volume = make(&stage);
+        let writer = Writer::start(&volume);
+        let frozen = freeze(&stage, &volume, LONG).await;
+        writer.is_held().await;
+        kill(stage.freezer_process(), Signal::SIGKILL).expect("sent");
+        println!("writable {:?} after the freezer was killed", writer.goes_on(MADE_GOOD).await);
+        let thawed = timeout(SOON, frozen.thaw()).await.expect("an answer");
+        let why = thawed.early.expect("it was not asked for");
+        assert!(why.contains("was left frozen by a freezer that was killed, and is thawed"), "{why}");
+        stage.is_clean();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_whatever_moment_a_freezer_is_killed_writers_go_on() {
+    let stage = Stage::new();
+    let volume = stage.xfs();
+    let writer = Writer::start(&volume);
+    let (mut while_freezing, mut while_frozen) = (0, 0);
+    for after in (0..60).step_by(3).map(Duration::from_millis) {
+        let freezer = stage.freezer();
+        let order = order(&volume, LONG);
+        let freezing = tokio::spawn(async move { freezer.freeze(order).await });
+        eventually("the note", SOON, async || {
+            let found = diskvitals::host::intents::find(&stage.intents).expect("readable");
+            (!found.is_empty()).then_some(())
+        })
+        .await;
+        let pid = stage.freezer_process();
+        pause(after).await;
+        kill(pid, Signal::SIGKILL).expect("sent");
+        match timeout(SOON, freezing).await.expect("an answer").expect("no panic") {
+            Ok(frozen) => {
+                while_frozen += 1;
+                assert!(frozen.thaw().await.early.is_some());
+            }
+            Err(FreezeError::Failed(_)) => while_freezing += 1,
+            Err(error) => panic!("{error}"),
+        }
+        writer.goes_on(MADE_GOOD).await;
+        stage.is_clean();
+    }
+    println!("killed {while_freezing} times before it was frozen, {while_frozen} times after");
+    assert!(while_freezing > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_freezer_that_is_stopped_is_killed_and_made_good_after_the_limit() {
+    let stage = Stage::new();
+    let volume = stage.ext4();
+    let writer = Writer::start(&volume);
+    let mut frozen = freeze(&stage, &volume, Duration::from_secs(1)).await;
+    kill(stage.freezer_process(), Signal::SIGSTOP).expect("sent");
+    writer.is_held().await;
+    let why = timeout(SOON, frozen.thawed_early()).await.expect("thawed");
+    assert!(why.contains("did not thaw when it should have"), "{why}");
+    writer.goes_on(MADE_GOOD).await;
+    stage.is_clean();
+}
+
+/// A freezer whose pipe is held by this test alone: what the daemon would do about its end is not done.
+struct Lone {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "a freezer without a daemon")]
+fn alone(stage: &Stage, volume: &Volume) -> Lone {
+    let Freezer { program, intents } = stage.freezer();
+    let mut child = Command::new(program.program).args(program.args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
+    let mut told = serde_json::to_vec(&Told::Freeze { order: order(volume, LONG), intents }).expect("encodes");
+    told.push(b'\n');
+    child.stdin.as_mut().expect("a pipe").write_all(&told).expect("told");
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut lone = Lone { child, output };
+    assert_eq!(lone.hear(), Said::Asking);
+    assert!(matches!(lone.hear(), Said::Frozen { .. }));
+    lone
+}
+
+impl Lone {
+    fn hear(&mut self) -> Said {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a line");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+}
+
+impl Drop for Lone {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_the_pipe_thaws() {
+    let stage = Stage::new();
+    let volume = stage.ext4();
+    let writer = Writer::start(&volume);
+    let mut lone = alone(&stage, &volume);
+    writer.is_held().await;
+    drop(lone.child.stdin.take());
+    writer.goes_on(MADE_GOOD).await;
+    assert!(matches!(lone.hear(), Said::Thawed { early: Some(why), .. } if why.contains("the daemon has gone")));
+    assert!(lone.child.wait().expect("ends").success());
+    stage.is_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_death_of_the_daemon_thaws_also_while_somebody_holds_the_pipe_open() {
+    let stage = Stage::new();
+    let volume = stage.ext4();
+    let writer = Writer::start(&volume);
+    let Freezer { program, intents } = stage.freezer();
+    let mut told = serde_json::to_vec(&Told::Freeze { order: order(&volume, LONG), intents }).expect("encodes");
+    told.push(b'\n');
+    #[expect(clippy::disallowed_methods, reason = "a daemon that only starts a freezer, which is given this test's pipe")]
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", r#"exec 3<&0; "$0" "$@" <&3 3<&- & wait"#])
+        .arg(program.program)
+        .args(program.args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    child.stdin.as_mut().expect("a pipe").write_all(&told).expect("told");
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let pipe = child.stdin.take();
+    let mut daemon = Lone { child, output };
+    assert_eq!(daemon.hear(), Said::Asking);
+    assert!(matches!(daemon.hear(), Said::Frozen { .. }));
+    writer.is_held().await;
+    daemon.child.kill().expect("sent");
+    println!("writable {:?} after the daemon was killed", writer.goes_on(MADE_GOOD).await);
+    drop(pipe);
+    stage.is_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_freezer_that_is_killed_in_the_middle_of_the_call_is_made_good_when_the_kernel_is_through() {
+    let stage = Stage::new();
+    let slow = OnServer::new(&stage);
+    slow.hang_with_something_to_write();
+    let freezer = stage.freezer();
+    let order = order(&slow.volume, LONG);
+    let freezing = tokio::spawn(async move { freezer.freeze(order).await });
+    waits_in_the_kernel(&stage).await;
+    kill(stage.freezer_process(), Signal::SIGKILL).expect("sent");
+    pause(Duration::from_millis(300)).await;
+    assert!(!freezing.is_finished(), "SIGKILL does not end FIFREEZE");
+    slow.served.set(Mode::Pass);
+    let error = timeout(SOON, freezing).await.expect("an answer").expect("no panic").expect_err("not frozen");
+    assert!(matches!(&error, FreezeError::Failed(why) if why.contains("is thawed") || why.contains("nothing was left frozen")), "{error}");
+    println!("{error}");
+    assert!(!slow.volume.is_frozen());
+    stage.is_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_freeze_that_takes_longer_than_the_limit_is_given_up_and_thawed_when_it_comes() {
+    let stage = Stage::new();
+    let slow = OnServer::new(&stage);
+    slow.hang_with_something_to_write();
+    let error = refused(stage.freezer(), order(&slow.volume, Duration::from_secs(1))).await;
+    assert!(matches!(&error, FreezeError::Late(why) if why.contains("was not frozen within")), "{error}");
+    // Nor is it tried again meanwhile.
+    let error = refused(stage.freezer(), FreezeOrder { check: CheckId::known("another"), ..order(&slow.volume, LONG) }).await;
+    assert!(matches!(&error, FreezeError::Failed(why) if why.contains("an earlier freeze of it is not over")), "{error}");
+    slow.served.set(Mode::Pass);
+    eventually("it is thawed", SOON, async || std::fs::read_dir(&stage.intents).expect("there").next().is_none().then_some(())).await;
+    assert!(!slow.volume.is_frozen());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_hangs_while_its_filesystem_is_frozen_holds_up_nobody_else_and_is_thawed_when_it_answers() {
+    let stage = Stage::new();
+    let slow = OnServer::new(&stage);
+    let frozen = freeze(&stage, &slow.volume, LONG).await;
+    slow.served.set(Mode::Hang);
+    let thawed = timeout(SOON, frozen.thaw()).await.expect("an answer");
+    println!("{thawed:?}");
+    let answered = thawed.early.is_none();
+    assert!(answered || thawed.early.is_some_and(|why| why.contains("waits in the kernel")));
+    slow.served.set(Mode::Pass);
+    eventually("it is thawed", SOON, async || std::fs::read_dir(&stage.intents).expect("there").next().is_none().then_some(())).await;
+    assert!(!slow.volume.is_frozen());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_test_that_fails_while_its_device_hangs_takes_it_down_all_the_same() {
+    let stage = Stage::new();
+    let slow = OnServer::new(&stage);
+    slow.hang_with_something_to_write();
+    let (freezer, order) = (stage.freezer(), order(&slow.volume, LONG));
+    let freezing = tokio::spawn(async move { freezer.freeze(order).await });
+    waits_in_the_kernel(&stage).await;
+    // As the end of a test does, in whatever way it ends.
+    let dropped = tokio::task::spawn_blocking(move || drop(slow));
+    timeout(SOON, dropped).await.expect("nothing waits for the device").expect("no panic");
+    // What the device did not take may keep it from being frozen.
+    drop(timeout(SOON, freezing).await.expect("an answer"));
+}
+
+/// As the unit's ExecStopPost runs it.
+fn thaw_as_the_unit_does(stage: &Stage) -> String {
+    #[expect(clippy::disallowed_methods, reason = "as the unit runs it")]
+    let output = Command::new(env!("CARGO_BIN_EXE_diskvitalsd")).args(["worker", "thaw", "/"]).arg(&stage.intents).output().expect("runs");
+    assert!(output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_is_left_to_thaw_is_thawed_by_the_unit_and_by_the_next_start() {
+    let stage = Stage::new();
+    for (volume, by_unit) in [(stage.ext4(), true), (stage.xfs(), false), (stage.btrfs(), true)] {
+        let writer = Writer::start(&volume);
+        let mut lone = alone(&stage, &volume);
+        writer.is_held().await;
+        lone.child.kill().expect("sent");
+        // Not reaped yet: a zombie counts as gone.
+        let mut rest = Vec::new();
+        lone.output.read_to_end(&mut rest).expect("the end of the pipe");
+        writer.is_held().await;
+        let since = Instant::now();
+        let said = if by_unit { thaw_as_the_unit_does(&stage) } else { stage.freezer().recover().await.join("\n") };
+        assert!(said.contains("was left frozen by a freezer that was killed, and is thawed"), "{said}");
+        writer.goes_on(MADE_GOOD).await;
+        println!("{}: writable {:?} after it was looked for", volume.path.display(), since.elapsed());
+        assert!(since.elapsed() < MADE_GOOD);
+        stage.is_clean();
+    }
+    assert_eq!(thaw_as_the_unit_does(&stage), "");
+    assert_eq!(stage.freezer().recover().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_freezer_that_was_killed_before_it_marked_its_note_is_made_good_as_well() {
+    let stage = Stage::new();
+    let volume = stage.ext4();
+    let writer = Writer::start(&volume);
+    let mut lone = alone(&stage, &volume);
+    lone.child.kill().expect("sent");
+    lone.child.wait().expect("gone");
+    // As SIGKILL in the middle of FIFREEZE leaves it.
+    let note = stage.intents.join("c0ffee.json");
+    let text = std::fs::read_to_string(&note).expect("the note");
+    assert!(text.starts_with(r#"{"stage":"frozen","#), "{text}");
+    std::fs::write(&note, text.replacen("frozen", "asking", 1)).expect("written");
+    writer.is_held().await;
+    assert!(thaw_as_the_unit_does(&stage).contains("is thawed"));
+    writer.goes_on(MADE_GOOD).await;
+    stage.is_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_living_freezer_is_left_alone() {
+    let stage = Stage::new();
+    let volume = stage.ext4();
+    let writer = Writer::start(&volume);
+    let frozen = freeze(&stage, &volume, LONG).await;
+    assert!(thaw_as_the_unit_does(&stage).contains("is still there"));
+    writer.is_held().await;
+    assert_eq!(frozen.thaw().await.early, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn notes_of_another_boot_and_of_what_is_not_frozen_go_and_junk_stays() {
+    let stage = Stage::new();
+    let volume = stage.ext4();
+    let lone = alone(&stage, &volume);
+    let note = stage.intents.join("c0ffee.json");
+    let text = std::fs::read_to_string(&note).expect("the note");
+    drop(lone);
+    volume.kept.thaw().expect("thawed by hand");
+    assert_eq!(thaw_as_the_unit_does(&stage), "");
+    stage.is_clean();
+
+    // Frozen by somebody else since the boot that the note is of.
+    volume.kept.freeze().expect("frozen");
+    let boot = diskvitals::host::intents::boot_id().expect("readable");
+    std::fs::write(&note, text.replace(&boot, "another-boot")).expect("written");
+    assert_eq!(thaw_as_the_unit_does(&stage), "");
+    stage.is_clean();
+    volume.kept.thaw().expect("it was still frozen");
+
+    std::fs::write(&note, "junk").expect("written");
+    assert!(thaw_as_the_unit_does(&stage).contains("is no note of a freeze"));
+    assert!(note.exists());
+}

@@ -1,0 +1,179 @@
+//! One filesystem, healthy or damaged, and what the daemon answers of it: live, and with frozen runs allowed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use diskvitals::model::check::Filesystem;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::ask::{self, Answer, Verdict};
+use crate::stage::{self, Damaged, Mountable, Mounted};
+use crate::support::load::{Load, Written};
+use crate::support::offline::{self, Truth};
+use crate::support::{Scene, pause};
+
+/// So much is done before the first question: orphans are there, the log is in use.
+const WARM: u64 = 400;
+const PATIENCE_WITH_WRITERS: Duration = Duration::from_secs(10);
+
+/// What trials share.
+pub struct Ground {
+    pub scene: Scene,
+    pub socket: PathBuf,
+    pub seed: u64,
+    /// Filesystems that are made or damaged at a time.
+    pub making: Arc<Semaphore>,
+    /// Healthy filesystems under load at a time, and damaged ones: these wait for a minute each.
+    pub loading: Arc<Semaphore>,
+    pub loading_damaged: Arc<Semaphore>,
+    /// Filesystems at a time in all.
+    pub at_once: Arc<Semaphore>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Idle,
+    Loaded,
+    Unmounted,
+}
+
+impl State {
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Idle => "idle",
+            State::Loaded => "loaded",
+            State::Unmounted => "unmounted",
+        }
+    }
+}
+
+pub struct Outcome {
+    pub filesystem: Filesystem,
+    /// None: healthy.
+    pub damage: Option<Damage>,
+    pub state: State,
+    /// None where it is not mounted: one question is enough.
+    pub live: Option<Answer>,
+    /// With frozen runs allowed; of what is not mounted, the only answer.
+    pub frozen: Answer,
+    pub written: Written,
+    /// What the offline checker says when all is over.
+    pub after: Truth,
+}
+
+pub struct Damage {
+    pub kind: &'static str,
+    pub what: String,
+    /// Why it was not tried while mounted.
+    pub unmounted: Option<String>,
+}
+
+impl Outcome {
+    pub fn answers(&self) -> impl Iterator<Item = &Answer> {
+        self.live.iter().chain(std::iter::once(&self.frozen))
+    }
+
+    /// It was damaged all the time: mounting, writing or unmounting did not heal it.
+    pub fn is_damaged(&self) -> bool {
+        self.damage.is_some() && self.after != Truth::Clean
+    }
+
+    pub fn has(&self, verdict: Verdict) -> bool {
+        self.answers().any(|answer| answer.verdict == verdict)
+    }
+}
+
+pub async fn healthy(ground: Arc<Ground>, filesystem: Filesystem, number: u64) -> Outcome {
+    let name = format!("{}-healthy-{number}", filesystem.name());
+    let seed = ground.seed * 1000 + number;
+    let image = make(&ground, {
+        let name = name.clone();
+        move |scene| stage::pristine(scene, filesystem, &name, seed)
+    })
+    .await;
+    let mounted = Mounted::new(&ground.scene, filesystem, &image, &name).expect("a healthy filesystem mounts");
+    let (live, frozen, written) = under_load(&ground, filesystem, &mounted.at, seed).await;
+    let after = finish(mounted, filesystem, image).await;
+    Outcome { filesystem, damage: None, state: State::Loaded, live: Some(live), frozen, written, after }
+}
+
+/// None: there was no time for it. `Err`: says why there is no such damage.
+pub async fn damaged(
+    ground: Arc<Ground>,
+    filesystem: Filesystem,
+    kind: (&'static str, Option<&'static str>),
+    pristine: Arc<Path>,
+    loaded: bool,
+    last_begin: Instant,
+) -> Result<Option<Outcome>, String> {
+    let seed = ground.seed;
+    let made = make(&ground, move |scene| (Instant::now() <= last_begin).then(|| stage::damaged(scene, filesystem, kind, &pristine, seed)));
+    let Some(damaged) = made.await.transpose()? else { return Ok(None) };
+    let Damaged { kind, image, what, mount, .. } = damaged;
+    match mount {
+        Mountable::No(why) => {
+            let disk = ground.scene.attach(&image);
+            let frozen = ask::ask(&ground.socket, filesystem, &disk.device, true).await;
+            disk.detach();
+            let after = blocking(move || ended(filesystem, &image)).await;
+            let damage = Some(Damage { kind, what, unmounted: Some(why) });
+            Ok(Some(Outcome { filesystem, damage, state: State::Unmounted, live: None, frozen, written: Written::default(), after }))
+        }
+        Mountable::Yes => {
+            let name = format!("{}-{kind}", filesystem.name());
+            let mounted = Mounted::new(&ground.scene, filesystem, &image, &name)
+                .map_err(|error| format!("it mounted before, and now not: {error}"))?;
+            let (live, frozen, written) = if loaded {
+                under_load(&ground, filesystem, &mounted.at, seed).await
+            } else {
+                let live = ask::ask(&ground.socket, filesystem, &mounted.at, false).await;
+                (live, ask::ask(&ground.socket, filesystem, &mounted.at, true).await, Written::default())
+            };
+            let after = finish(mounted, filesystem, image).await;
+            let state = if loaded { State::Loaded } else { State::Idle };
+            let damage = Some(Damage { kind, what, unmounted: None });
+            Ok(Some(Outcome { filesystem, damage, state, live: Some(live), frozen, written, after }))
+        }
+    }
+}
+
+async fn under_load(ground: &Ground, filesystem: Filesystem, at: &Path, seed: u64) -> (Answer, Answer, Written) {
+    let load = Load::start(at, 2, seed);
+    let operations = load.counter();
+    // A damaged filesystem may refuse everything: then there is no load.
+    let latest = Instant::now() + PATIENCE_WITH_WRITERS;
+    while operations.load(Ordering::Relaxed) < WARM && Instant::now() < latest {
+        pause(Duration::from_millis(20)).await;
+    }
+    let live = ask::ask(&ground.socket, filesystem, at, false).await;
+    let frozen = ask::ask(&ground.socket, filesystem, at, true).await;
+    (live, frozen, blocking(move || load.stop()).await)
+}
+
+async fn make<T: Send + 'static>(ground: &Arc<Ground>, making: impl FnOnce(&Scene) -> T + Send + 'static) -> T {
+    let _turn = ground.making.clone().acquire_owned().await.expect("open");
+    let ground = ground.clone();
+    blocking(move || making(&ground.scene)).await
+}
+
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.expect("it does not panic")
+}
+
+async fn finish(mounted: Mounted, filesystem: Filesystem, image: PathBuf) -> Truth {
+    blocking(move || {
+        mounted.end();
+        ended(filesystem, &image)
+    })
+    .await
+}
+
+fn ended(filesystem: Filesystem, image: &Path) -> Truth {
+    let truth = offline::truth(filesystem, image);
+    // The folder is removed with the scene at the latest.
+    let _ = std::fs::remove_file(image);
+    truth
+}

@@ -1,0 +1,123 @@
+//! What a user of the cluster writes: claims, volumes and pods, as JSON; and what Kubernetes shows of them.
+
+use serde_json::{Value, json};
+
+use crate::lab::{NODE, get};
+
+pub const DRIVER: &str = "csi.diskvitals.io";
+/// As scripts/image names it.
+pub const CURRENT: &str = env!("CARGO_PKG_VERSION");
+pub const IMAGE: &str = concat!("localhost/diskvitals:", env!("CARGO_PKG_VERSION"));
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum As {
+    Filesystem,
+    Block,
+}
+
+impl As {
+    fn mode(self) -> &'static str {
+        match self {
+            As::Filesystem => "Filesystem",
+            As::Block => "Block",
+        }
+    }
+}
+
+/// A claim of a StorageClass.
+pub fn claim(name: &str, class: &str, size: &str, mode: As) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": mode.mode(), "storageClassName": class, "resources": {"requests": {"storage": size}}}
+    })
+}
+
+/// A volume that is there already, of any driver, with its claim.
+pub fn given(name: &str, driver: &str, handle: &str, mode: As) -> Vec<Value> {
+    let mut volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+        "spec": {"capacity": {"storage": "64Mi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "given",
+            "volumeMode": mode.mode(), "claimRef": {"namespace": "default", "name": name}, "csi": {"driver": driver, "volumeHandle": handle}}
+    });
+    if mode == As::Filesystem {
+        volume["spec"]["csi"]["fsType"] = json!("ext4");
+    }
+    let mut claim = claim(name, "given", "64Mi", mode);
+    claim["spec"]["volumeName"] = json!(name);
+    vec![volume, claim]
+}
+
+/// A pod that says hello into each of its volumes (`data-0`, `data-1`, … at /data/N) and stays.
+pub fn pod(name: &str, claims: &[&str], mode: As) -> Value {
+    let names: Vec<String> = (0..claims.len()).map(|number| format!("data-{number}")).collect();
+    let volumes: Vec<Value> =
+        names.iter().zip(claims).map(|(name, claim)| json!({"name": name, "persistentVolumeClaim": {"claimName": claim}})).collect();
+    let places: Vec<Value> = names
+        .iter()
+        .enumerate()
+        .map(|(number, name)| match mode {
+            As::Filesystem => json!({"name": name, "mountPath": format!("/data/{number}")}),
+            As::Block => json!({"name": name, "devicePath": format!("/dev/data-{number}")}),
+        })
+        .collect();
+    let hello = match mode {
+        As::Filesystem => "for place in /data/*; do echo hello >$place/hello || exit 1; done",
+        As::Block => "for place in /dev/data-*; do echo hello >$place || exit 1; done",
+    };
+    // `stop` in its /tmp ends it: it is started again.
+    let script = format!("set -e; {hello}; while ! [ -e /tmp/stop ]; do busybox sleep 0.2; done");
+    let mut container = json!({
+        "name": "box", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/usr/bin/busybox", "sh", "-c", script],
+        "securityContext": {"runAsUser": 0, "runAsGroup": 0}
+    });
+    container[if mode == As::Block { "volumeDevices" } else { "volumeMounts" }] = json!(places);
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"hostNetwork": true, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false, "containers": [container], "volumes": volumes}
+    })
+}
+
+/// One condition of a volume in `pod.status.volumeHealth`, or of a driver in `csinode.status.storageHealth`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Condition {
+    pub status: String,
+    pub reason: String,
+    pub message: String,
+}
+
+fn conditions(entry: &Value) -> Vec<Condition> {
+    let text = |of: &Value, name: &str| of[name].as_str().unwrap_or_default().to_owned();
+    let listed = entry["healthConditions"].as_array().into_iter().flatten();
+    listed.map(|of| Condition { status: text(of, "status"), reason: text(of, "reason"), message: text(of, "message") }).collect()
+}
+
+fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
+    list.as_array()?.iter().find(|entry| entry["name"] == name)
+}
+
+/// Of the pod's volume of that number. None: it has no entry, as of one that was never anything but healthy.
+pub fn volume_health(pod: &str, number: usize) -> Option<Vec<Condition>> {
+    let pod = get(&format!("pod/{pod}"))?;
+    named(&pod["status"]["volumeHealth"], &format!("data-{number}")).map(conditions)
+}
+
+/// Of a driver on this node. Empty: healthy.
+pub fn storage_health(driver: &str) -> Vec<Condition> {
+    let node = get(&format!("csinode/{NODE}")).unwrap_or_default();
+    named(&node["status"]["storageHealth"], driver).map(conditions).unwrap_or_default()
+}
+
+pub fn is_registered(driver: &str) -> bool {
+    let node = get(&format!("csinode/{NODE}")).unwrap_or_default();
+    named(&node["spec"]["drivers"], driver).is_some()
+}
+
+pub fn is_running(pod: &str) -> bool {
+    get(&format!("pod/{pod}"))
+        .is_some_and(|pod| pod["status"]["phase"] == "Running" && pod["status"]["containerStatuses"][0]["ready"] == true)
+}
+
+/// How often its container was started again.
+pub fn restarts(pod: &str) -> Option<u64> {
+    get(&format!("pod/{pod}"))?["status"]["containerStatuses"][0]["restartCount"].as_u64()
+}

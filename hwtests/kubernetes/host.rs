@@ -1,0 +1,60 @@
+//! The daemon on the host, as its unit starts it, and only the shim on Kubernetes.
+
+use serde_json::json;
+
+use crate::claims::{As, DRIVER, given, is_running, pod, volume_health};
+use crate::lab::{self, PATIENCE, Running, SOON, apply, until};
+use crate::stage::Stage;
+
+/// The chart's `shim.runAsUser`.
+const SHIM: u32 = 65_532;
+
+fn daemon(stage: &Stage, config: &str) -> Running {
+    let file = stage.path("host.toml");
+    std::fs::write(&file, config).expect("the configuration");
+    for folder in ["/run/diskvitals", "/run/diskvitals/csi"] {
+        std::fs::create_dir_all(folder).expect("what the unit's RuntimeDirectory makes");
+    }
+    let mut daemon = lab::command(env!("CARGO_BIN_EXE_diskvitalsd"));
+    daemon.arg("--config").arg(&file).arg("--kubelet-root").arg(lab::kubelet_root()).arg("--state-dir").arg(stage.path("state"));
+    daemon.args(["--log-format", "text"]).env_remove("NOTIFY_SOCKET");
+    Running::start("diskvitalsd", &mut daemon)
+}
+
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn with_the_daemon_on_the_host_the_shim_alone_mounts_volumes_and_tells_of_them() {
+    let mut stage = Stage::new();
+    let drive = stage.sata(1, 256).remove(0);
+    let smartctl = stage.path("smart/on-host");
+    // The tests' smartctl as it is, for a host that has a shell.
+    let on_host = std::fs::read_to_string(stage.smartctl.program()).expect("the program").replacen(
+        "#!/usr/bin/busybox sh\nPATH=/smart/bin\n",
+        "#!/bin/sh\n",
+        1,
+    );
+    std::fs::write(&smartctl, on_host).expect("the program");
+    std::fs::set_permissions(&smartctl, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a program");
+    let config = format!(
+        "{}[csi]\nallow_uids = [{SHIM}]\n[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
+        crate::stage::CONFIG.replace("/smart/smartctl", &smartctl.display().to_string()),
+        drive.disk.device.display()
+    );
+    let daemon = daemon(&stage, &config);
+    until("the daemon answers", SOON, || stage.ask(&["status"]).ok());
+    stage.install_only(&json!({
+        "kubeletRoot": lab::kubelet_root(), "hostNetwork": true, "image": {"pullPolicy": "Never"}, "networkPolicy": {"enabled": false}, "daemon": {"enabled": false}
+    }));
+    let mut objects = given("a", DRIVER, "disk-1", As::Filesystem);
+    objects.push(pod("a", &["a"], As::Filesystem));
+    apply(&objects);
+    until("the pod runs", PATIENCE, || is_running("a").then_some(()));
+    let mut failing = drive.ata.clone();
+    failing.passed = false;
+    stage.smartctl.answers(&drive.name, &failing.answer()).expect("an answer");
+    until("its volume tells of its drive", SOON, || volume_health("a", 0).filter(|told| !told.is_empty()));
+    stage.smartctl.answers(&drive.name, &drive.ata.answer()).expect("an answer");
+    until("it is over", SOON, || volume_health("a", 0).filter(Vec::is_empty));
+    stage.end();
+    drop(daemon);
+}

@@ -1,0 +1,61 @@
+# Shared by the scripts beside it: versions, folders, ports of the lab, and processes in the background. Sourced, never run.
+. "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
+
+# The release of the control plane and the kubelet.
+RELEASE=1.37.1
+
+# Short, because unix sockets lie below it (107 bytes).
+LAB=${DISKVITALS_KUBERNETES_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/diskvitals-lab}
+RUN=$LAB/run
+KUBELET_ROOT=$RUN/kubelet
+CONTAINERD=$RUN/containerd.sock
+CGROUP=diskvitals-lab
+# An address as its name: the kubelet then takes the loopback's as its own, which it refuses as --node-ip.
+NODE=127.0.0.1
+
+API_PORT=26443
+ETCD_PORT=22379
+ETCD_PEER_PORT=22380
+KUBELET_PORT=20250
+KUBELET_HEALTH_PORT=20248
+MANAGER_PORT=20257
+SCHEDULER_PORT=20259
+
+export KUBECONFIG=$RUN/pki/admin.kubeconfig
+kubectl() { "$LAB/$RELEASE/kubectl" "$@"; }
+ctr() { command ctr --address "$CONTAINERD" --namespace k8s.io "$@"; }
+
+# start NAME COMMAND...: in the background, its words in $RUN/log/NAME.log.
+start() {
+    local name=$1 open; shift
+    (
+        # Whoever called may hold a lock by a descriptor: what runs on must not keep it.
+        for open in /proc/"$BASHPID"/fd/*; do
+            open=${open##*/}
+            if [ "$open" -gt 2 ]; then eval "exec $open>&-"; fi
+        done
+        exec setsid "$@" >>"$RUN/log/$name.log" 2>&1 </dev/null
+    ) &
+    echo $! >"$RUN/pids/$name"
+}
+runs() { [ -r "$RUN/pids/$1" ] && kill -0 "$(<"$RUN/pids/$1")" 2>/dev/null; }
+ended() { ! runs "$1"; }
+# stop NAME: asked to end, and killed when it does not.
+stop() {
+    runs "$1" || return 0
+    kill "$(<"$RUN/pids/$1")"
+    within 20 ended "$1" || kill -KILL "$(<"$RUN/pids/$1")"
+}
+# within SECONDS COMMAND...: until it succeeds.
+within() {
+    local deadline=$((SECONDS + $1)); shift
+    until "$@" >/dev/null 2>&1; do
+        [ $SECONDS -lt $deadline ] || return 1
+        sleep 0.1
+    done
+}
+# started NAME SECONDS COMMAND...: waits for it, and shows its log when it does not come.
+started() {
+    local name=$1 seconds=$2; shift 2
+    within "$seconds" "$@" || { tail -n 40 "$RUN/log/$name.log" >&2; die "$name: not within $seconds s: $*"; }
+}

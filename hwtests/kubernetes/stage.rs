@@ -1,0 +1,273 @@
+//! The chart on the cluster, for one test: its disks, its pool, its smartctl, its values; what is left of it is looked at in the end, whatever happens.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::claims::{DRIVER, is_registered};
+use crate::lab::{self, PATIENCE, SOON, kubectl, try_kubectl, until};
+use crate::played::{self, Played};
+use crate::smartctl::Smartctl;
+use crate::support::tools::{mount_device, run};
+use crate::support::{Disk, Scene, Served};
+
+pub const NAMESPACE: &str = "diskvitals";
+pub const CLASS: &str = "lab";
+/// Quick, and nothing admitted but what a test names.
+pub const CONFIG: &str = r#"
+[log]
+level = "info"
+[volumes]
+not_mounted_after = "5s"
+[probes]
+interval = "1s"
+timeout = "2s"
+[io]
+interval = "1s"
+stalled_after = "5s"
+[counters]
+interval = "1s"
+[errors]
+quiet_after = "5s"
+bad_quiet_after = "5s"
+[smart]
+command = "/smart/smartctl"
+interval = "5s"
+suspect_interval = "5s"
+shortest_interval = "1s"
+[space]
+raise_percent = 1
+raise_bytes = 1048576
+clear_percent = 2
+"#;
+
+pub struct Stage {
+    scene: Scene,
+    pub smartctl: Smartctl,
+    served: Vec<Served>,
+    admitted: Vec<String>,
+    statics: String,
+    /// The pool lies on a disk of its own, and claims of it are made volumes.
+    pooled: bool,
+    manifest: Option<String>,
+}
+
+impl Stage {
+    pub fn new() -> Stage {
+        let scene = Scene::new();
+        played::end();
+        let smartctl = smartctl(&scene.path("smart"));
+        for folder in ["pool", "static"] {
+            std::fs::create_dir(scene.path(folder)).expect("a folder");
+        }
+        Stage { scene, smartctl, served: Vec::new(), admitted: Vec::new(), statics: String::new(), pooled: false, manifest: None }
+    }
+
+    pub fn path(&self, below: &str) -> PathBuf {
+        self.scene.path(below)
+    }
+
+    fn formatted(&self, name: &str, mib: u64) -> PathBuf {
+        let image = self.scene.image(name, mib << 20);
+        run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
+        image
+    }
+
+    /// A disk with ext4 on it, which counts as a drive, over a file that fails or hangs when it is told to.
+    pub fn failing_disk(&mut self, name: &str, mib: u64) -> (Disk, usize) {
+        let image = self.formatted(name, mib);
+        let served = Served::mount(&self.scene.path(format!("fuse-{name}")), &image);
+        let disk = self.scene.attach(&served.file());
+        self.admitted.push(disk.name().to_owned());
+        self.served.push(served);
+        (disk, self.served.len() - 1)
+    }
+
+    pub fn served(&self, number: usize) -> &Served {
+        &self.served[number]
+    }
+
+    /// SATA disks that answer smartctl, well for now; once for a test.
+    pub fn sata(&self, count: usize, mib: u64) -> Vec<Played> {
+        let disks = (0..count).map(|at| self.scene.attach(&self.formatted(&format!("sata-{at}"), mib))).collect();
+        let played = played::play(disks);
+        for disk in &played {
+            self.smartctl.answers(&disk.name, &disk.ata.answer()).expect("an answer");
+        }
+        played
+    }
+
+    /// The pool lies on it.
+    pub fn pool_on(&mut self, disk: &Disk) {
+        self.pooled = true;
+        mount_device(&disk.device, "ext4", &self.scene.path("pool"), "");
+    }
+
+    /// Lines of the daemon's configuration, `[[static]]` for instance.
+    pub fn configure(&mut self, lines: &str) {
+        self.statics.push_str(lines);
+    }
+
+    /// With the defaults of the lab; `more` is laid over them.
+    pub fn values(&self, more: &Value) -> Value {
+        let admit = serde_json::to_string(&self.admitted).expect("names");
+        let mut values = json!({
+            "kubeletRoot": lab::kubelet_root(), "hostNetwork": true, "apiServer": {"host": "127.0.0.1", "port": "26443"}, "image": {"pullPolicy": "Never"},
+            "networkPolicy": {"enabled": false}, "pool": {"directory": self.scene.path("pool")}, "driver": {"staticRoots": [self.scene.path("static")]},
+            "provisioner": {"enabled": self.pooled, "image": "lab.local/csi-provisioner:v6.3.0"},
+            "storageClasses": [{"name": CLASS, "kind": "loop", "fsType": "ext4"}],
+            "daemon": {
+                "stateDir": self.scene.path("state"), "config": format!("{CONFIG}[drives]\nreconcile_interval = \"10s\"\nadmit = {admit}\n{}", self.statics),
+                "extraVolumes": [{"name": "smart", "hostPath": {"path": self.scene.path("smart"), "type": "Directory"}}],
+                "extraVolumeMounts": [{"name": "smart", "mountPath": "/smart"}]
+            }
+        });
+        lay_over(&mut values, more);
+        values
+    }
+
+    /// `helm template | kubectl apply`, and everything Ready.
+    pub fn install(&mut self, more: &Value) {
+        let begun = Instant::now();
+        self.apply(more);
+        self.is_ready();
+        println!("installed and ready after {:.1?}", begun.elapsed());
+    }
+
+    /// The chart with other values, over what is there.
+    pub fn apply(&mut self, more: &Value) {
+        self.apply_only(&self.values(more));
+    }
+
+    /// With nothing but these values, and everything Ready.
+    pub fn install_only(&mut self, values: &Value) {
+        self.apply_only(values);
+        self.is_ready();
+    }
+
+    fn apply_only(&mut self, all: &Value) {
+        let values = self.scene.path("values.json");
+        std::fs::write(&values, all.to_string()).expect("the values");
+        let mut helm = lab::command(lab::tool("helm"));
+        helm.args(["template", "diskvitals", "helm/diskvitals", "--namespace", NAMESPACE, "--kube-version", "1.37.1", "--values"])
+            .arg(&values);
+        for home in ["HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME"] {
+            helm.env(home, self.scene.path("helm"));
+        }
+        let output = lab::output(helm, "");
+        assert!(output.status.success(), "helm: {}", String::from_utf8_lossy(&output.stderr));
+        let manifest = String::from_utf8(output.stdout).expect("text");
+        let namespace = format!(
+            "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}, labels: {{pod-security.kubernetes.io/enforce: privileged}}}}\n"
+        );
+        try_kubectl(&["apply", "-f", "-"], &namespace).expect("the namespace");
+        try_kubectl(&["-n", NAMESPACE, "apply", "-f", "-"], &manifest).unwrap_or_else(|error| panic!("{error}"));
+        self.manifest = Some(manifest);
+    }
+
+    pub fn is_ready(&self) {
+        for part in ["daemon", "shim"] {
+            let set = format!("daemonset/diskvitals-{part}");
+            if lab::get_in(NAMESPACE, &set).is_some() {
+                kubectl(&["-n", NAMESPACE, "rollout", "status", &set, &format!("--timeout={}s", PATIENCE.as_secs())]);
+            }
+        }
+        if lab::get_in(NAMESPACE, "daemonset/diskvitals-shim").is_some() {
+            until("the driver is registered", SOON, || is_registered(DRIVER).then_some(()));
+        }
+    }
+
+    /// The command line of the daemon on its socket.
+    pub fn ask(&self, arguments: &[&str]) -> Result<Value, String> {
+        let mut cli = lab::command(env!("CARGO_BIN_EXE_diskvitals"));
+        cli.args(["--socket", "/run/diskvitals/diskvitals.sock"]).args(arguments).args(["-o", "json"]);
+        let output = lab::output(cli, "");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        serde_json::from_str(&said).map_err(|error| format!("{error}: {said}{}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    /// All pods and claims of the test go, then the chart; nothing may be left of either.
+    pub fn end(mut self) {
+        self.clear().unwrap_or_else(|why| panic!("{why}"));
+        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
+        let left: Vec<&str> = table
+            .lines()
+            .filter_map(|line| line.split(' ').nth(4))
+            .filter(|at| at.contains("kubernetes.io~csi/") || at.contains("kubernetes.io/csi/"))
+            .collect();
+        assert_eq!(left, Vec::<&str>::new(), "mounts are left");
+    }
+
+    fn clear(&mut self) -> Result<(), String> {
+        for served in &self.served {
+            served.fault(Vec::new());
+            served.set(crate::support::Mode::Pass);
+        }
+        let time = format!("--timeout={}s", PATIENCE.as_secs());
+        let mut wrong = Vec::new();
+        for kind in ["pod", "pvc", "pv"] {
+            wrong.extend(try_kubectl(&["delete", kind, "--all", "--wait=true", &time], "").err());
+        }
+        if let Some(manifest) = self.manifest.take() {
+            wrong.extend(try_kubectl(&["-n", NAMESPACE, "delete", "--ignore-not-found", "--wait=true", &time, "-f", "-"], &manifest).err());
+            let gone = || try_kubectl(&["-n", NAMESPACE, "get", "pods", "-o", "name"], "").is_ok_and(|pods| pods.trim().is_empty());
+            until("the chart's pods are gone", PATIENCE, || gone().then_some(()));
+        }
+        played::end();
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    }
+
+    /// What somebody needs to see who was not there.
+    fn testimony(&self) {
+        for arguments in [
+            &["get", "pods,pvc,pv,csinodes", "-A", "-o", "wide"][..],
+            &["get", "events", "-A", "--sort-by=.lastTimestamp"],
+            &["describe", "pods", "-A"],
+            &["-n", NAMESPACE, "logs", "daemonset/diskvitals-daemon", "--tail=60"],
+            &["-n", NAMESPACE, "logs", "daemonset/diskvitals-shim", "--all-containers", "--tail=40"],
+        ] {
+            let said = try_kubectl(arguments, "").unwrap_or_else(|error| error);
+            let lines: Vec<&str> = said.lines().collect();
+            eprintln!("--- kubectl {}\n{}", arguments.join(" "), lines[lines.len().saturating_sub(120)..].join("\n"));
+        }
+        for (command, answer) in [("volumes", self.ask(&["volumes"])), ("findings", self.ask(&["findings"]))] {
+            eprintln!("--- diskvitals {command}\n{}", answer.map_or_else(|error| error, |answer| format!("{answer:#}")));
+        }
+        eprintln!("--- the kubelet's log: {}", lab::run().join("log/kubelet.log").display());
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.testimony();
+            if let Err(why) = self.clear() {
+                eprintln!("taking down: {why}");
+            }
+        }
+    }
+}
+
+/// The tests' own smartctl, as it can run in the daemon's container: there, busybox is its shell and all that it calls.
+fn smartctl(dir: &Path) -> Smartctl {
+    let smartctl = Smartctl::new(dir).expect("the program");
+    let script = std::fs::read_to_string(smartctl.program()).expect("the program");
+    let script = script.replacen("#!/bin/sh\n", "#!/usr/bin/busybox sh\nPATH=/smart/bin\n", 1);
+    std::fs::write(smartctl.program(), script).expect("the program");
+    std::fs::create_dir(dir.join("bin")).expect("a folder");
+    for program in ["cat", "dd", "sleep", "wc", "yes"] {
+        std::os::unix::fs::symlink("/usr/bin/busybox", dir.join("bin").join(program)).expect("a link");
+    }
+    smartctl
+}
+
+/// Objects are merged, everything else is replaced.
+fn lay_over(below: &mut Value, above: &Value) {
+    match (below, above) {
+        (Value::Object(below), Value::Object(above)) => {
+            above.iter().for_each(|(name, value)| lay_over(below.entry(name.as_str()).or_insert(Value::Null), value));
+        }
+        (below, above) => *below = above.clone(),
+    }
+}

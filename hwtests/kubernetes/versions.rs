@@ -1,0 +1,91 @@
+//! Newer programs under running pods, and a kubelet without the gate.
+
+use serde_json::json;
+
+use crate::claims::{As, CURRENT, DRIVER, IMAGE, claim, is_running, pod, restarts, volume_health};
+use crate::lab::{self, PATIENCE, SOON, apply, get, kubectl, metric, restart_kubelet, until};
+use crate::played::Played;
+use crate::stage::{CLASS, NAMESPACE, Stage};
+
+const NEXT: &str = "next";
+
+fn fails(stage: &Stage, drive: &Played, fails: bool) {
+    let mut ata = drive.ata.clone();
+    ata.passed = !fails;
+    stage.smartctl.answers(&drive.name, &ata.answer()).expect("an answer");
+}
+
+/// A pool on a disk of its own, and one pod with a volume of it.
+fn with_a_pod() -> (Stage, Played) {
+    let mut stage = Stage::new();
+    let drive = stage.sata(1, 2048).remove(0);
+    stage.pool_on(&drive.disk);
+    stage.install(&json!({}));
+    apply(&[claim("a", CLASS, "64Mi", As::Filesystem), pod("a", &["a"], As::Filesystem)]);
+    until("the pod runs", PATIENCE, || is_running("a").then_some(()));
+    (stage, drive)
+}
+
+fn image_of(part: &str) -> Option<String> {
+    let pods = lab::get_in(NAMESPACE, "pods")?;
+    let of_part = pods["items"].as_array()?.iter().find(|pod| pod["metadata"]["labels"]["app.kubernetes.io/component"] == part)?;
+    Some(of_part["spec"]["containers"][0]["image"].as_str()?.to_owned())
+}
+
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn daemon_and_shim_are_upgraded_under_a_pod_that_runs_on() {
+    let (mut stage, drive) = with_a_pod();
+    let next = IMAGE.replace(CURRENT, NEXT);
+    let mut ctr = lab::command("/usr/bin/ctr");
+    ctr.arg("--address").arg(lab::run().join("containerd.sock")).args(["--namespace", "k8s.io", "images", "tag", "--force", IMAGE, &next]);
+    let tagged = lab::output(ctr, "");
+    assert!(tagged.status.success(), "{}", String::from_utf8_lossy(&tagged.stderr));
+    fails(&stage, &drive, true);
+    until("its volume tells of its drive", SOON, || volume_health("a", 0).filter(|told| !told.is_empty()));
+    let before = get("pod/a").expect("the pod");
+    stage.install(&json!({"image": {"tag": NEXT}}));
+    for part in ["daemon", "shim"] {
+        assert_eq!(image_of(part).as_deref(), Some(next.as_str()), "{part}");
+    }
+    let after = get("pod/a").expect("the pod");
+    assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
+    assert_eq!((restarts("a"), is_running("a")), (Some(0), true));
+    assert_eq!(before["status"]["volumeHealth"], after["status"]["volumeHealth"], "health flickered");
+    assert_eq!(kubectl(&["exec", "a", "--", "/usr/bin/busybox", "cat", "/data/0/hello"]), "hello\n");
+    kubectl(&["exec", "a", "--", "/usr/bin/busybox", "sh", "-c", "echo more >/data/0/more"]);
+    apply(&[claim("b", CLASS, "64Mi", As::Filesystem), pod("b", &["b"], As::Filesystem)]);
+    until("the new programs mount new volumes", PATIENCE, || is_running("b").then_some(()));
+    fails(&stage, &drive, false);
+    until("it is over", SOON, || volume_health("a", 0).filter(Vec::is_empty));
+    stage.end();
+}
+
+/// The kubelet as the test found it, whatever happens.
+struct AsItWas;
+
+impl Drop for AsItWas {
+    fn drop(&mut self) {
+        restart_kubelet(&[]);
+    }
+}
+
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn without_the_gate_the_kubelet_has_figures_and_asks_for_no_health() {
+    let (stage, drive) = with_a_pod();
+    let as_it_was = AsItWas;
+    restart_kubelet(&["--gates", "CSIVolumeHealth=false"]);
+    fails(&stage, &drive, true);
+    let calls =
+        |method: &str| metric("csi_operations_seconds_count", &[&format!("driver_name=\"{DRIVER}\""), &format!("/csi.v1.Node/{method}\"")]);
+    until("figures were asked for twice", SOON, || calls("NodeGetVolumeStats").filter(|calls| *calls >= 2.0));
+    let figure = metric("kubelet_volume_stats_capacity_bytes", &["persistentvolumeclaim=\"a\""]);
+    assert!(figure.is_some_and(|bytes| bytes > 0.0), "{figure:?}");
+    assert_eq!((calls("NodeGetVolumeHealth"), volume_health("a", 0)), (None, None));
+    drop(as_it_was);
+    until("with the gate its volume tells of its drive", SOON, || volume_health("a", 0).filter(|told| !told.is_empty()));
+    fails(&stage, &drive, false);
+    until("it is over", SOON, || volume_health("a", 0).filter(Vec::is_empty));
+    stage.end();
+}

@@ -1,0 +1,88 @@
+# Shared by the scripts that build programs of others, written in Go, for tests: each at one pinned version, once. Sourced, never run.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# The oldest Go that builds all of them, and which one is fetched instead of an older one.
+oldest=1.26
+toolchain=go1.26.8
+export GOWORK=off GOFLAGS='' GOTOOLCHAIN=local CGO_ENABLED=0
+
+# go_module NAME@VERSION: its folder in Go's cache, downloaded and checked against its checksum database where needed.
+go_module() {
+    local answer
+    answer=$(cd / && "$go" mod download -json "$1") || die "downloading $1: $answer"
+    sed -n 's/^\t"Dir": "\(.*\)",\?$/\1/p' <<<"$answer"
+}
+
+# Sets `go`: the one that is there, or a newer one that it fetched as a module (as Go does by itself since 1.21).
+find_go() {
+    command -v go >/dev/null || need_packages golang-go >&2
+    go=$(command -v go)
+    local version; version=$("$go" env GOVERSION)
+    if [ "$(printf '%s\n' "$oldest" "${version#go}" | sort -V | head -n 1)" = "$oldest" ]; then return; fi
+    local machine
+    case $(uname -m) in x86_64) machine=amd64 ;; aarch64) machine=arm64 ;; *) die "no newer Go than $version is known for $(uname -m): install $oldest or newer" ;; esac
+    local copy=$TOOLS/$toolchain
+    if [ ! -x "$copy/bin/go" ]; then
+        say "$version is older than go$oldest: fetching $toolchain" >&2
+        local cached; cached=$(go_module "golang.org/toolchain@v0.0.1-$toolchain.linux-$machine")
+        [ -n "$cached" ] || die "fetching $toolchain"
+        # Modules have no executable files: a copy has.
+        rm -rf "$copy.new" && cp -r --no-preserve=mode "$cached" "$copy.new"
+        chmod +x "$copy.new"/bin/* "$copy.new"/pkg/tool/*/*
+        mv "$copy.new" "$copy"
+    fi
+    # It knows its own tree; one that is set is the older one's.
+    unset GOROOT
+    go=$copy/bin/go
+}
+
+# What a finished program is known by: when it differs from what is noted, it is built again.
+identity() { # name source part tags
+    if [ "$2" = here ]; then cat "$here/$1"/*.go "$here/$1"/go.* | sha256sum | cut -c1-16 | tr '\n' ' '; else printf '%s %s ' "$2" "$3${4:+ $4}"; fi
+    "$go" env GOVERSION
+}
+
+# is_current NAME SOURCE PART TAGS: it is there, of this source and this compiler.
+is_current() { [ -x "$TOOLS/bin/$1" ] && [ "$(cat "$TOOLS/stamps/$1" 2>/dev/null)" = "$(identity "$@")" ]; }
+
+# In a copy of the module's own tree, so that its go.mod (with its replacements) and go.sum hold.
+build() { # name source part tags
+    local wanted stamp=$TOOLS/stamps/$1 tree=$scratch/$1
+    if is_current "$@"; then return; fi
+    wanted=$(identity "$@")
+    say "building $1" >&2
+    local source=$here/$1
+    if [ "$2" != here ]; then source=$(go_module "$2"); fi
+    [ -n "$source" ] || die "downloading $2"
+    cp -r --no-preserve=mode "$source" "$tree"
+    rm -rf "$tree/vendor" "$tree/go.work"
+    (cd "$tree" && nice -n 10 "$go" build -mod=readonly -buildvcs=false -trimpath -tags="${4:-}" -ldflags='-s -w' -o "$scratch/$1.built" "$3") >&2 || die "building $1"
+    # Whole or not at all: another run may be using it.
+    install -m 755 "$scratch/$1.built" "$TOOLS/bin/.$1.new" && mv "$TOOLS/bin/.$1.new" "$TOOLS/bin/$1"
+    printf '%s\n' "$wanted" >"$stamp"
+}
+
+# build_programs [NAME...]: those of $table (name, module and version or `here`, what of it, build tags), all of them where none is named; the folder of
+# the programs is the last line of standard output. `here` is the folder of the sources that are ours.
+build_programs() {
+    local name source part tags
+    for name in "$@"; do grep -q "^$name " <<<"$table" || die "no program $name: $(awk 'NF { printf "%s ", $1 }' <<<"$table")"; done
+    # What is there need not wait for who builds something else.
+    local missing=yes
+    if go=$(command -v go); then
+        missing=
+        while read -r name source part tags; do
+            case " ${*:-$name} " in *" $name "*) [ -z "$name" ] || is_current "$name" "$source" "$part" "$tags" || missing=yes ;; esac
+        done <<<"$table"
+    fi
+    if [ -z "$missing" ]; then printf '%s\n' "$TOOLS/bin"; return; fi
+    mkdir -p "$TOOLS/bin" "$TOOLS/stamps"
+    exec 9>"$TOOLS/lock"; flock 9
+    scratch=$(mktemp -d); trap 'chmod -R u+w "$scratch"; rm -rf "$scratch"' EXIT
+    find_go
+    while read -r name source part tags; do
+        [ -n "$name" ] || continue
+        case " ${*:-$name} " in *" $name "*) build "$name" "$source" "$part" "$tags" ;; esac
+    done <<<"$table"
+    printf '%s\n' "$TOOLS/bin"
+}

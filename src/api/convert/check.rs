@@ -1,0 +1,134 @@
+//! Filesystem checks, on the wire.
+
+use std::io::Read;
+
+use flate2::read::GzDecoder;
+
+use crate::api::convert::time;
+use crate::api::wire;
+use crate::model::check::{Ballot, Check, Flaw, Mode, OUTPUT_KEPT, Origin, Output, Run, State, Verdict, Weight};
+use crate::model::snapshot::Snapshot;
+
+/// Without what the checkers wrote.
+pub fn check(check: &Check) -> wire::Check {
+    convert(check, |_| String::new())
+}
+
+/// With it.
+pub fn whole(check: &Check) -> wire::Check {
+    convert(check, text)
+}
+
+/// The newest of a volume or device, whole.
+pub fn newest(snapshot: &Snapshot, of: impl Fn(&Check) -> bool) -> Option<&Check> {
+    let all = snapshot.checks.values().map(AsRef::as_ref).filter(|check| of(check));
+    all.max_by_key(|check| (check.asked, &check.id))
+}
+
+fn convert(check: &Check, text: impl Fn(&Output) -> String) -> wire::Check {
+    let (state, phase) = match &check.state {
+        State::Queued { why } => (wire::check::State::Queued, why.clone()),
+        State::Running { phase } => (wire::check::State::Running, phase.clone()),
+        State::Waiting { until, why } => (wire::check::State::Waiting, format!("{why}, until {until}")),
+        State::Ended => (wire::check::State::Ended, String::new()),
+    };
+    wire::Check {
+        id: check.id.to_string(),
+        target: check.target.name.clone(),
+        filesystem: check.target.filesystem.name().to_owned(),
+        mode: mode(check.mode).into(),
+        runs: check.runs.iter().map(|it| run(it, &text)).collect(),
+        verdict: check.verdict.map_or(wire::check::Verdict::Unspecified, verdict).into(),
+        reason: check.reason.clone(),
+        state: state.into(),
+        phase,
+        asked: Some(time(check.asked)),
+        started: check.started.map(time),
+        ended: check.ended.map(time),
+        volume_id: check.target.volume.as_ref().map(ToString::to_string).unwrap_or_default(),
+        device: check.target.device.clone(),
+        uuid: check.target.uuid.clone().unwrap_or_default(),
+        origin: match &check.origin {
+            Origin::Asked(by) => by.clone(),
+            Origin::Scheduled(policy) => format!("schedule {policy}"),
+        },
+        signals: check.signals.iter().map(|signal| super::evidence(&signal.evidence)).collect(),
+        freeze: check.terms.freeze,
+        cancelled: check.cancelled,
+    }
+}
+
+fn run(run: &Run, text: &impl Fn(&Output) -> String) -> wire::CheckRun {
+    wire::CheckRun {
+        mode: mode(run.mode).into(),
+        started: Some(time(run.started)),
+        duration: Some(duration(run.duration)),
+        exit_status: run.end.exit_status(),
+        signal: run.end.signal().unwrap_or(0),
+        ballot: match run.ballot {
+            Ballot::Clean => wire::check_run::Ballot::Clean,
+            Ballot::Findings => wire::check_run::Ballot::Findings,
+            Ballot::Failed => wire::check_run::Ballot::Failed,
+        }
+        .into(),
+        findings: run.flaws.iter().map(finding).collect(),
+        bytes_read: run.bytes_read,
+        failure: run.why.clone(),
+        more_findings: run.more_flaws,
+        held: run.held.map(duration),
+        active: Some(duration(run.active)),
+        peak_memory_bytes: run.peak_memory,
+        command: run.command.clone(),
+        output: text(&run.output),
+        output_bytes: run.output.written,
+        pending_replay: run.pending_replay.clone().unwrap_or_default(),
+    }
+}
+
+fn finding(flaw: &Flaw) -> wire::CheckFinding {
+    use wire::check_finding::Weight as Wire;
+    let weight = match flaw.weight {
+        Weight::Transient => Wire::Transient,
+        Weight::Bookkeeping => Wire::Bookkeeping,
+        Weight::Damage => Wire::Damage,
+    };
+    wire::CheckFinding { kind: flaw.kind.clone(), ids: flaw.ids.clone(), weight: weight.into(), text: flaw.text.clone() }
+}
+
+fn mode(mode: Mode) -> wire::check::Mode {
+    match mode {
+        Mode::Live => wire::check::Mode::Live,
+        Mode::Frozen => wire::check::Mode::Frozen,
+        Mode::Snapshot => wire::check::Mode::Snapshot,
+        Mode::ReadOnly => wire::check::Mode::ReadOnly,
+        Mode::Unmounted => wire::check::Mode::Unmounted,
+    }
+}
+
+fn verdict(verdict: Verdict) -> wire::check::Verdict {
+    match verdict {
+        Verdict::Clean => wire::check::Verdict::Clean,
+        Verdict::Suspected => wire::check::Verdict::Suspected,
+        Verdict::Corrupted => wire::check::Verdict::Corrupted,
+        Verdict::Inconclusive => wire::check::Verdict::Inconclusive,
+        Verdict::Failed => wire::check::Verdict::Failed,
+    }
+}
+
+fn duration(duration: std::time::Duration) -> prost_types::Duration {
+    // Longer than 292 billion years.
+    prost_types::Duration::try_from(duration).unwrap_or_default()
+}
+
+/// What is kept was compressed by us and is bounded; what cannot be read any more is said in its place.
+fn text(output: &Output) -> String {
+    if output.gzip.is_empty() {
+        return String::new();
+    }
+    let mut bytes = Vec::new();
+    let most = u64::try_from(OUTPUT_KEPT).unwrap_or(u64::MAX);
+    match GzDecoder::new(output.gzip.as_ref()).take(most).read_to_end(&mut bytes) {
+        Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => format!("(what the checker wrote cannot be read any more: {error})"),
+    }
+}

@@ -1,0 +1,26 @@
+//! The table of reasons → wire. The command line uses it as well, where there is no daemon.
+
+use crate::api::convert::severity;
+use crate::api::wire;
+use crate::model::reason::{About, Reason};
+
+pub fn all() -> wire::ListReasonsResponse {
+    wire::ListReasonsResponse { reasons: Reason::ALL.iter().copied().map(one).collect() }
+}
+
+fn one(reason: Reason) -> wire::ReasonText {
+    let about = match reason.about() {
+        About::Drive => "drive",
+        About::Volume => "volume",
+        About::Both => "drive, volume",
+    };
+    wire::ReasonText {
+        name: reason.name().to_owned(),
+        about: about.to_owned(),
+        meaning: reason.meaning().to_owned(),
+        action: reason.action().to_owned(),
+        data: reason.data().to_owned(),
+        levels: reason.levels().iter().map(|level| severity(*level).into()).collect(),
+        clears_when: reason.clears().to_owned(),
+    }
+}

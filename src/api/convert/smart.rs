@@ -1,0 +1,136 @@
+//! What a drive says of itself, on the wire.
+
+use crate::api::convert::time;
+use crate::api::wire;
+use crate::model::facts::smart::{Outcome, SelfTestAsked, SmartFacts};
+use crate::model::smart::TestKind;
+use crate::model::smart::memory::{Metric, Series};
+use crate::model::smart::report::{Attribute, Body, Report, SelfTest, WhenFailed};
+use crate::model::smart::{self};
+use crate::model::snapshot::Drive;
+
+pub fn of_drive(smart: &SmartFacts) -> wire::Smart {
+    let (state, detail) = state(smart);
+    let last = smart.memory.last.as_ref();
+    let report = last.map(|(_, report)| report.as_ref());
+    let mut told = report.map(of_report).unwrap_or_default();
+    told.state = state.into();
+    told.detail = detail;
+    told.asked = smart.outcome.as_ref().map(|(at, _)| time(*at));
+    told.answered = last.map(|(at, _)| time(*at));
+    told.values = smart.memory.series.iter().filter_map(|(metric, series)| value(*metric, series)).collect();
+    told.values.sort_by(|a, b| a.metric.cmp(&b.metric));
+    if let Some(asked) = &smart.self_test {
+        told.self_tests.get_or_insert_default().requested = Some(requested(asked));
+    }
+    told
+}
+
+/// Everything that the report itself holds; who asked, and when, is the caller's to say.
+pub fn of_report(report: &Report) -> wire::Smart {
+    let latest = |metric: Metric| smart::memory::values(report).get(&metric).copied();
+    let attributes = match &report.body {
+        Body::Ata(ata) => ata.attributes.iter().map(attribute).collect(),
+        Body::Nvme(_) | Body::Scsi(_) | Body::None => Vec::new(),
+    };
+    wire::Smart {
+        passed: report.passed,
+        temperature_celsius: report.temperature.and_then(|celsius| i32::try_from(celsius).ok()),
+        power_on_hours: report.power_on_hours,
+        power_cycles: report.power_cycles,
+        wear_percent: latest(Metric::WearPercent).and_then(|percent| u32::try_from(percent).ok()),
+        spare_percent: latest(Metric::SparePercent).and_then(|percent| u32::try_from(percent).ok()),
+        attributes,
+        self_tests: Some(wire::SelfTests {
+            running_remaining_percent: report.self_tests.running.map(u32::from),
+            log: report.self_tests.log.iter().map(self_test).collect(),
+            short_minutes: report.self_tests.short_minutes.unwrap_or(0),
+            long_minutes: report.self_tests.long_minutes.unwrap_or(0),
+            requested: None,
+        }),
+        messages: report.messages.iter().map(|message| message.text.clone()).collect(),
+        family: report.identity.family.clone().unwrap_or_default(),
+        device: report.identity.device.clone(),
+        device_type: report.identity.device_type.clone(),
+        ..wire::Smart::default()
+    }
+}
+
+pub fn history(drive: &Drive) -> wire::SmartHistory {
+    let series = |(metric, series): (&Metric, &Series)| wire::SmartSeries {
+        metric: metric.name().to_owned(),
+        points: series.points.iter().map(|point| wire::SmartPoint { time: Some(time(point.at)), value: point.value }).collect(),
+    };
+    let series = drive.smart.iter().flat_map(|smart| &smart.memory.series).map(series).collect();
+    wire::SmartHistory { drive_id: drive.facts.id.to_string(), series }
+}
+
+fn state(smart: &SmartFacts) -> (wire::smart::State, String) {
+    use wire::smart::State;
+    if let Some(stuck) = &smart.stuck {
+        let waiting = stuck.waiting_in.as_ref().map(|place| format!(", waiting in {place}")).unwrap_or_default();
+        return (State::Stuck, format!("smartctl has not returned since {}{waiting}", stuck.since));
+    }
+    match smart.outcome.as_ref().map(|(_, outcome)| outcome) {
+        None => (State::Waiting, String::new()),
+        Some(Outcome::Told) => (State::Answered, String::new()),
+        Some(Outcome::Asleep { mode }) => (State::Asleep, mode.clone()),
+        Some(Outcome::Failed { why } | Outcome::TimedOut { why }) => (State::Failed, why.clone()),
+        Some(Outcome::NotApplicable { why, hint: None }) => (State::NotApplicable, why.clone()),
+        Some(Outcome::NotApplicable { why, hint: Some(hint) }) => (State::NotApplicable, format!("{why}; {hint}")),
+    }
+}
+
+fn value(metric: Metric, series: &Series) -> Option<wire::SmartValue> {
+    let (first, last) = (series.points.first()?, series.points.last()?);
+    // The last point is the last reading; the one before it with another value is followed by the change.
+    let changed = series.points.windows(2).rev().find(|pair| pair[0].value != pair[1].value).map(|pair| pair[1].at);
+    Some(wire::SmartValue {
+        metric: metric.name().to_owned(),
+        value: last.value,
+        first: first.value,
+        first_time: Some(time(first.at)),
+        changed: changed.map(time),
+    })
+}
+
+fn attribute(attribute: &Attribute) -> wire::SmartAttribute {
+    wire::SmartAttribute {
+        id: attribute.id.into(),
+        name: attribute.name.clone(),
+        value: attribute.value.into(),
+        worst: attribute.worst.into(),
+        threshold: attribute.threshold.map(u32::from),
+        prefailure: attribute.prefailure,
+        failed: match attribute.when_failed {
+            WhenFailed::Now => "now",
+            WhenFailed::Past => "past",
+            WhenFailed::Never | WhenFailed::Untold => "",
+        }
+        .to_owned(),
+        raw: attribute.raw,
+        raw_text: attribute.raw_text.clone(),
+    }
+}
+
+fn self_test(test: &SelfTest) -> wire::SelfTest {
+    wire::SelfTest {
+        kind: test.kind.clone(),
+        outcome: test.outcome.name().to_owned(),
+        text: test.text.clone(),
+        hours: test.hours,
+        lba: test.lba,
+    }
+}
+
+fn requested(asked: &SelfTestAsked) -> wire::SelfTestRequest {
+    let kind = match asked.kind {
+        TestKind::Short => wire::SelfTestKind::Short,
+        TestKind::Long => wire::SelfTestKind::Long,
+    };
+    let (started, text) = match &asked.result {
+        Ok(words) => (true, words.clone()),
+        Err(why) => (false, why.clone()),
+    };
+    wire::SelfTestRequest { kind: kind.into(), time: Some(time(asked.at)), started, text }
+}

@@ -1,0 +1,121 @@
+//! The engine's words on the wire, and back.
+
+use tonic::Status;
+
+use crate::api::convert::time;
+use crate::api::status::invalid;
+use crate::api::wire;
+use crate::attach::engine::Seen;
+use crate::attach::rules::sizes;
+use crate::attach::step::Room;
+use crate::model::attach::{Access, AccessMode, Attachment, Kind};
+
+pub fn kind(kind: Kind) -> wire::ProvidedKind {
+    match kind {
+        Kind::Loop => wire::ProvidedKind::Loop,
+        Kind::Lvm => wire::ProvidedKind::Lvm,
+        Kind::StaticDevice => wire::ProvidedKind::StaticDevice,
+        Kind::StaticDirectory => wire::ProvidedKind::StaticDirectory,
+    }
+}
+
+pub fn kind_of(number: i32) -> Result<Option<Kind>, Status> {
+    match wire::ProvidedKind::try_from(number) {
+        Ok(wire::ProvidedKind::Unspecified) => Ok(None),
+        Ok(wire::ProvidedKind::Loop) => Ok(Some(Kind::Loop)),
+        Ok(wire::ProvidedKind::Lvm) => Ok(Some(Kind::Lvm)),
+        Ok(wire::ProvidedKind::StaticDevice | wire::ProvidedKind::StaticDirectory) | Err(_) => {
+            Err(invalid("kind", "is neither PROVIDED_KIND_LOOP nor PROVIDED_KIND_LVM"))
+        }
+    }
+}
+
+fn mode(mode: AccessMode) -> wire::AccessMode {
+    match mode {
+        AccessMode::SingleNodeWriter => wire::AccessMode::SingleNodeWriter,
+        AccessMode::SingleNodeReaderOnly => wire::AccessMode::SingleNodeReaderOnly,
+        AccessMode::MultiNodeReaderOnly => wire::AccessMode::MultiNodeReaderOnly,
+        AccessMode::MultiNodeSingleWriter => wire::AccessMode::MultiNodeSingleWriter,
+        AccessMode::MultiNodeMultiWriter => wire::AccessMode::MultiNodeMultiWriter,
+        AccessMode::SingleNodeSingleWriter => wire::AccessMode::SingleNodeSingleWriter,
+        AccessMode::SingleNodeMultiWriter => wire::AccessMode::SingleNodeMultiWriter,
+    }
+}
+
+pub fn access_of(access: wire::Access) -> Result<Access, Status> {
+    let mode = match access.mode() {
+        wire::AccessMode::Unspecified => return Err(invalid("access.mode", "is none that CSI has")),
+        wire::AccessMode::SingleNodeWriter => AccessMode::SingleNodeWriter,
+        wire::AccessMode::SingleNodeReaderOnly => AccessMode::SingleNodeReaderOnly,
+        wire::AccessMode::MultiNodeReaderOnly => AccessMode::MultiNodeReaderOnly,
+        wire::AccessMode::MultiNodeSingleWriter => AccessMode::MultiNodeSingleWriter,
+        wire::AccessMode::MultiNodeMultiWriter => AccessMode::MultiNodeMultiWriter,
+        wire::AccessMode::SingleNodeSingleWriter => AccessMode::SingleNodeSingleWriter,
+        wire::AccessMode::SingleNodeMultiWriter => AccessMode::SingleNodeMultiWriter,
+    };
+    Ok(Access { mode, block: access.block, fs_type: Some(access.fs_type).filter(|name| !name.is_empty()), mount_flags: access.mount_flags })
+}
+
+fn access(access: &Access) -> wire::Access {
+    wire::Access {
+        mode: mode(access.mode).into(),
+        block: access.block,
+        fs_type: access.fs_type.clone().unwrap_or_default(),
+        mount_flags: access.mount_flags.clone(),
+    }
+}
+
+pub fn room(kind_of: Kind, room: &Result<Room, String>) -> wire::PoolKind {
+    let (total, available, unit, trouble) = match room {
+        Ok(room) => (room.total, room.available, room.unit.max(1), String::new()),
+        Err(why) => (0, 0, 1, why.clone()),
+    };
+    let multiple = |bytes: u64| bytes / unit * unit;
+    wire::PoolKind {
+        kind: kind(kind_of).into(),
+        total_bytes: total,
+        available_bytes: multiple(available),
+        largest_bytes: multiple(available),
+        smallest_bytes: sizes::SMALLEST.div_ceil(unit) * unit,
+        trouble,
+    }
+}
+
+pub fn volume(seen: &Seen, driver: &str) -> wire::ProvidedVolume {
+    let provided = &seen.provided;
+    let one = |role, held| attachment(driver, &provided.handle, role, held);
+    let staged = provided.staged.iter().map(|staged| one(wire::MountRole::Staging, staged));
+    let published = provided.published.iter().map(|held| one(wire::MountRole::Pod, held));
+    wire::ProvidedVolume {
+        handle: provided.handle.clone(),
+        name: seen.name.clone(),
+        kind: kind(provided.kind).into(),
+        size_bytes: provided.size,
+        created: seen.created.map(time),
+        mkfs_options: seen.mkfs_options.clone(),
+        accesses: seen.accesses.iter().map(access).collect(),
+        attachments: staged.chain(published).collect(),
+        device: provided.device.clone().unwrap_or_default(),
+        busy: seen.doing().unwrap_or_default(),
+        trouble: provided.trouble.clone().unwrap_or_default(),
+    }
+}
+
+pub fn attachment(driver: &str, handle: &str, role: wire::MountRole, held: &Attachment) -> wire::Attachment {
+    let pod = held.pod.clone().unwrap_or_default();
+    wire::Attachment {
+        driver: driver.to_owned(),
+        handle: handle.to_owned(),
+        volume_id: crate::model::ids::VolumeId::csi(driver, handle).to_string(),
+        role: role.into(),
+        path: held.path.to_string(),
+        read_only: held.read_only,
+        mode: mode(held.access.mode).into(),
+        block: held.access.block,
+        pod_uid: pod.uid,
+        pod_name: pod.name,
+        pod_namespace: pod.namespace,
+        since: Some(time(held.since)),
+        stale: String::new(),
+    }
+}

@@ -1,0 +1,105 @@
+//! The daemon watches itself where nobody else does, as in a pod: a thread that looks whether the owner's loop still turns, and ends the process when it
+//! has stood still for long, so that its supervisor starts it anew.
+//!
+//! In: the owner's heartbeat. Out: the end of the process, or nothing. Devices, mounts and workers have no part in it: what hangs there does not stop the
+//! loop. No probe from outside is as good: one that starts a program in the container needs the disk below the image, and one over the network needs a
+//! port that somebody else can keep busy.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use nix::sys::prctl::set_dumpable;
+use nix::unistd::alarm;
+
+use crate::state::owner::Heartbeat;
+
+/// The loop turns once a second: this is the least after which standing still can be told from being late.
+pub const SHORTEST: Duration = Duration::from_secs(2);
+/// So often within the time that it may stand still.
+const LOOKS: u32 = 10;
+/// For the log's thread to write why, before the process ends.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Watches as long as it is there.
+#[derive(Debug)]
+pub struct Watchdog {
+    _there: SyncSender<()>,
+}
+
+impl Watchdog {
+    pub fn start(heartbeat: Heartbeat, patience: Duration) -> io::Result<Watchdog> {
+        let (there, watched) = sync_channel(0);
+        std::thread::Builder::new()
+            .name("watchdog".into())
+            .stack_size(128 * 1024)
+            .spawn(move || watch(|| heartbeat.count(), &watched, patience / LOOKS, || end(patience)))
+            .map(|_| Watchdog { _there: there })
+    }
+}
+
+/// Looks until it is no longer needed, or until `end` has been called. Looks are counted, not time: a process that was stopped altogether (SIGSTOP, a
+/// frozen control group, a machine that was suspended) has not stood still by itself.
+fn watch(beats: impl Fn() -> u64, watched: &Receiver<()>, every: Duration, end: impl FnOnce()) {
+    let (mut last, mut same) = (None, 0);
+    while watched.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+        let now = Some(beats());
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+        if same >= LOOKS {
+            return end();
+        }
+    }
+}
+
+/// Whatever the loop stands in may hold a lock that a log line or an allocation needs: the kernel ends the process if this thread does not come to it.
+fn end(patience: Duration) {
+    alarm::set(2);
+    tracing::error!(seconds = patience.as_secs(), "the inner loop stands still: the daemon ends, to be started anew");
+    std::thread::park_timeout(LAST_WORDS);
+    // No core: it would be written to a disk that may be the one that hangs, and until it is written nothing is started anew. Without this it is one more
+    // file, and the process ends all the same.
+    let _ = set_dumpable(false);
+    std::process::abort();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use super::*;
+
+    const EVERY: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_loop_that_stands_still_is_ended_after_so_many_looks_and_not_before() {
+        let (_there, watched) = sync_channel(0);
+        let looks = AtomicU64::new(0);
+        let ended = AtomicBool::new(false);
+        let count = || {
+            looks.fetch_add(1, Ordering::Relaxed);
+            7
+        };
+        watch(count, &watched, EVERY, || ended.store(true, Ordering::Relaxed));
+        assert!(ended.load(Ordering::Relaxed));
+        // The first one has nothing to compare with.
+        assert_eq!(looks.load(Ordering::Relaxed), u64::from(LOOKS) + 1);
+    }
+
+    #[test]
+    fn a_loop_that_turns_slowly_is_left_alone_and_so_is_one_that_has_ended_well() {
+        let (there, watched) = sync_channel(0);
+        let looks = AtomicU64::new(0);
+        let there = std::sync::Mutex::new(Some(there));
+        // It moves at the last look that it has; after a hundred it is no longer watched.
+        let count = || {
+            let look = looks.fetch_add(1, Ordering::Relaxed);
+            if look == 100 {
+                there.lock().expect("the test").take();
+            }
+            look / u64::from(LOOKS)
+        };
+        watch(count, &watched, EVERY, || panic!("ended"));
+        assert!(looks.load(Ordering::Relaxed) > 100);
+    }
+}

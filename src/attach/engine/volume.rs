@@ -1,0 +1,235 @@
+//! One volume in the book: what it is made of, how it is used, what is about to be done with it.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+
+use crate::attach::engine::{Seen, StaticVolume};
+use crate::attach::fault::Fault;
+use crate::attach::record::{AttachmentsRecord, Intent, VERSION, VolumeRecord};
+use crate::attach::rules::access;
+use crate::attach::step::{Device, Mounted};
+use crate::model::attach::{Attachment, Kind, Provided};
+use crate::model::path::HostPath;
+
+/// Longest part of a caller's text in a message.
+const ECHO: usize = 140;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    Image(HostPath),
+    LogicalVolume { group: String, name: String },
+    Device(HostPath),
+    Folder(HostPath),
+}
+
+/// Why a volume is left alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// A record of it cannot be read: nothing is done with it at all.
+    Unreadable(String),
+    /// Its own record is gone: what is attached of it can be detached, nothing else.
+    Orphan(String),
+}
+
+#[derive(Clone, Debug)]
+pub struct Volume {
+    pub handle: String,
+    /// Under which it was asked for; also of one that is not made yet, or whose record tells no more.
+    pub name: String,
+    pub kind: Kind,
+    pub backing: Backing,
+    /// Bytes; 0 while it is not known.
+    pub size: u64,
+    /// Of the pool's volumes.
+    pub record: Option<VolumeRecord>,
+    pub device: Option<Device>,
+    pub staged: Option<Attachment>,
+    pub published: Vec<Attachment>,
+    /// Fields of the attachments' record that we do not know.
+    pub other: Map<String, Value>,
+    /// What is about to be done, as it is written down.
+    pub intent: Option<Intent>,
+    /// It is there: told to callers. One that is not, and has no intent any more, leaves the book.
+    pub made: bool,
+    /// Its records were compared with the host since the start.
+    pub looked: bool,
+    pub broken: Option<Broken>,
+    /// What was wrong when it was last looked at.
+    pub trouble: Option<String>,
+    /// Why it could not be put right when that was last tried; it is in the log.
+    pub unsettled: Option<String>,
+}
+
+impl Volume {
+    pub fn new(handle: &str, kind: Kind, backing: Backing) -> Volume {
+        Volume {
+            handle: handle.to_owned(),
+            name: handle.to_owned(),
+            kind,
+            backing,
+            size: 0,
+            record: None,
+            device: None,
+            staged: None,
+            published: Vec::new(),
+            other: Map::new(),
+            intent: None,
+            made: true,
+            looked: false,
+            broken: None,
+            trouble: None,
+            unsettled: None,
+        }
+    }
+
+    pub fn of_static(entry: &StaticVolume) -> Volume {
+        Volume::new(&entry.name, entry.kind, static_backing(entry.kind, entry.path.clone()))
+    }
+
+    pub fn with_record(mut self, record: VolumeRecord) -> Volume {
+        self.name.clone_from(&record.name);
+        self.size = record.size;
+        self.record = Some(record);
+        self
+    }
+
+    pub fn is_static(&self) -> bool {
+        matches!(self.kind, Kind::StaticDevice | Kind::StaticDirectory)
+    }
+
+    pub fn is_attached(&self) -> bool {
+        self.staged.is_some() || !self.published.is_empty()
+    }
+
+    /// What a static volume's entry names.
+    pub fn entry(&self) -> Option<HostPath> {
+        match &self.backing {
+            Backing::Device(path) | Backing::Folder(path) => Some(path.clone()),
+            Backing::Image(_) | Backing::LogicalVolume { .. } => None,
+        }
+    }
+
+    pub fn attachments(&self) -> AttachmentsRecord {
+        AttachmentsRecord {
+            version: VERSION,
+            handle: self.handle.clone(),
+            kind: self.kind,
+            entry: self.entry(),
+            staged: self.staged.clone(),
+            published: self.published.clone(),
+            other: self.other.clone(),
+        }
+    }
+
+    /// Whether what is mounted somewhere is this volume. Device nodes are bound from a filesystem of nodes, by their name; a folder by its path within its
+    /// filesystem, where it is not the whole of it: then it could be anybody's.
+    pub fn is_mounted_as(&self, mounted: &Mounted) -> bool {
+        if let Backing::Folder(path) = &self.backing {
+            let root = mounted.root.as_bytes();
+            return root.len() > 1 && path.as_bytes().ends_with(root);
+        }
+        let Some(device) = &self.device else { return false };
+        let last = |bytes: &[u8]| bytes.rsplit(|byte| *byte == b'/').next().map(<[u8]>::to_vec);
+        let name = Some(device.name.as_bytes().to_vec());
+        let mapped = match &self.backing {
+            // Device-mapper doubles the dashes within a part of a name (lvm(8)).
+            Backing::LogicalVolume { group, name } => Some(format!("{}-{}", group.replace('-', "--"), name.replace('-', "--"))),
+            Backing::Image(_) | Backing::Device(_) | Backing::Folder(_) => None,
+        };
+        let source = last(mounted.source.as_bytes());
+        source == name
+            || last(mounted.root.as_bytes()) == name
+            || mounted.source.as_bytes() == device.node.as_bytes()
+            || mapped.is_some_and(|mapped| source == Some(mapped.into_bytes()))
+    }
+
+    /// Everything can be done with it, as far as its records go.
+    pub fn usable(&self) -> Result<(), Fault> {
+        match &self.broken {
+            None => Ok(()),
+            Some(Broken::Unreadable(why) | Broken::Orphan(why)) => {
+                Err(Fault::Precondition(format!("volume {} cannot be used: {why}", self.handle)))
+            }
+        }
+    }
+
+    /// At least it can be detached.
+    pub fn touchable(&self) -> Result<(), Fault> {
+        match &self.broken {
+            Some(Broken::Unreadable(_)) => self.usable(),
+            Some(Broken::Orphan(_)) | None => Ok(()),
+        }
+    }
+
+    /// Who has it, for messages.
+    pub fn holders(&self) -> Option<String> {
+        let staged = self.staged.iter().map(|staged| format!("staged at {}", staged.path));
+        let published = self.published.iter().map(|held| format!("published to {}", access::name_of(held)));
+        let all: Vec<String> = published.chain(staged).take(4).collect();
+        (!all.is_empty()).then(|| all.join(", "))
+    }
+
+    pub fn provided(&self) -> Provided {
+        let backing = match &self.backing {
+            Backing::Image(path) | Backing::Device(path) | Backing::Folder(path) => path.clone(),
+            Backing::LogicalVolume { group, name } => HostPath::from(format!("/dev/{group}/{name}").as_str()),
+        };
+        let broken = self.broken.as_ref().map(|(Broken::Unreadable(why) | Broken::Orphan(why))| why.clone());
+        let unfinished = || {
+            let intent = self.intent.as_ref()?;
+            Some(format!("{} was not finished, and could not be put right yet", intent.operation.name()))
+        };
+        Provided {
+            handle: self.handle.clone(),
+            kind: self.kind,
+            size: self.size,
+            device: self.device.as_ref().map(|device| device.name.clone()),
+            backing,
+            staged: self.staged.clone(),
+            published: self.published.clone(),
+            trouble: broken.or_else(|| self.trouble.clone()).or_else(unfinished),
+        }
+    }
+
+    pub fn seen(&self, busy: Option<watch::Receiver<String>>) -> Seen {
+        let record = self.record.as_ref();
+        let mut provided = self.provided();
+        if busy.is_some() && self.broken.is_none() && self.trouble.is_none() {
+            provided.trouble = None;
+        }
+        Seen {
+            provided,
+            name: self.name.clone(),
+            created: record.map(|record| record.created),
+            mkfs_options: record.map(|record| record.mkfs_options.clone()).unwrap_or_default(),
+            accesses: record.map(|record| record.accesses.clone()).unwrap_or_default(),
+            busy,
+        }
+    }
+
+    /// What is about to be done with it now, written as an intent.
+    pub fn intent(&self, operation: crate::attach::record::Operation, now: Timestamp) -> Intent {
+        let entry = self.entry();
+        Intent {
+            version: VERSION,
+            handle: self.handle.clone(),
+            since: now,
+            operation,
+            formatting: false,
+            device: None,
+            kind: self.kind,
+            entry,
+        }
+    }
+}
+
+pub fn static_backing(kind: Kind, path: HostPath) -> Backing {
+    if kind == Kind::StaticDirectory { Backing::Folder(path) } else { Backing::Device(path) }
+}
+
+/// `handle` may be anything that a caller sent: it is data, shown without control characters.
+pub fn unknown(handle: &str) -> Fault {
+    let shown: String = handle.chars().take(ECHO).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    Fault::NotFound(format!("no volume here has the handle `{shown}`"))
+}

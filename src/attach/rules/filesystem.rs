@@ -1,0 +1,42 @@
+//! The filesystems that are made and mounted for volumes.
+
+use crate::attach::fault::Fault;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filesystem {
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl Filesystem {
+    pub const ALL: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Filesystem::Ext4 => "ext4",
+            Filesystem::Xfs => "xfs",
+            Filesystem::Btrfs => "btrfs",
+        }
+    }
+
+    pub fn of(name: &str) -> Option<Filesystem> {
+        Filesystem::ALL.into_iter().find(|filesystem| filesystem.name() == name)
+    }
+
+    /// What a request asks for; nothing is ext4.
+    pub fn asked(fs_type: Option<&str>) -> Result<Filesystem, Fault> {
+        let Some(name) = fs_type else { return Ok(Filesystem::Ext4) };
+        Filesystem::of(name).ok_or_else(|| Fault::invalid("access.fs_type", "is none of ext4, xfs and btrfs"))
+    }
+
+    /// The smallest device, in bytes, that its mkfs takes with its defaults: mke2fs makes one of a mebibyte (without a journal), mkfs.xfs refuses less than
+    /// 300 MiB since xfsprogs 5.19, mkfs.btrfs less than 109 MiB (metadata twice).
+    pub fn smallest(self) -> u64 {
+        match self {
+            Filesystem::Ext4 => 1 << 20,
+            Filesystem::Xfs => 300 << 20,
+            Filesystem::Btrfs => 109 << 20,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! One run of a filesystem checker in its jail: how each is called, what becomes of its output, how it is held back and ended.
+//!
+//! In: an order (`Order`), somebody who may stop it. Out: one `model::check::Run` with its ballot. Blocks: it belongs into a helper process or a thread of
+//! its own. Knows nothing of which device is to be read, nor of freezing. Used by the daemon's helper (`source::worker`) and by `check --image`.
+
+mod output;
+mod run;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::model::check::Filesystem;
+use crate::model::policy::checks::Tools;
+
+pub use run::{Done, Order, Told, not_started, run};
+
+/// Arguments that make our binary the jail; `host::jail::enter` is given those behind them.
+pub const JAIL: [&str; 2] = ["worker", "jail"];
+
+/// What is checked, as the checker finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source<'a> {
+    /// A block device's node.
+    Node(&'a Path),
+    /// A file that holds a filesystem.
+    Image(&'a Path),
+}
+
+/// The arguments by which the checker changes nothing and asks nothing (e2fsck(8), xfs_repair(8), btrfs-check(8)).
+pub fn arguments(filesystem: Filesystem, source: Source<'_>) -> Vec<OsString> {
+    let (path, image) = match source {
+        Source::Node(path) => (path, false),
+        Source::Image(path) => (path, true),
+    };
+    let options: &[&str] = match (filesystem, image) {
+        (Filesystem::Ext4, _) => &["-fn"],
+        // A small cache of buffers: a quarter of the memory, and no more time (docs/checks.md).
+        (Filesystem::Xfs, false) => &["-n", "-o", "bhash=256"],
+        (Filesystem::Xfs, true) => &["-n", "-f", "-o", "bhash=256"],
+        (Filesystem::Btrfs, false) => &["check", "--readonly", "--force"],
+        (Filesystem::Btrfs, true) => &["check", "--readonly"],
+    };
+    options.iter().map(OsString::from).chain([path.as_os_str().to_owned()]).collect()
+}
+
+/// xfs_repair sets RLIMIT_FSIZE to infinity and gives up where it may not (increase_rlimit(), repair/init.c).
+pub fn wants_unlimited_files(filesystem: Filesystem) -> bool {
+    filesystem == Filesystem::Xfs
+}
+
+/// As one would type it.
+pub fn shown(command: &Path, args: &[OsString]) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=./:+,@%".contains(&byte);
+    let quoted = |word: &std::ffi::OsStr| {
+        let text = word.to_string_lossy();
+        if !text.is_empty() && word.as_bytes().iter().copied().all(plain) {
+            text.into_owned()
+        } else {
+            format!("'{}'", text.replace('\'', "'\\''"))
+        }
+    };
+    let name = command.file_name().unwrap_or(command.as_os_str());
+    std::iter::once(name).chain(args.iter().map(OsString::as_os_str)).map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// Where distributions put them.
+const FOLDERS: [&str; 6] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
+
+/// The program that checks this filesystem: what is set, else where distributions put it. `Err` says what to install.
+pub fn tool(tools: &Tools, filesystem: Filesystem) -> Result<PathBuf, String> {
+    let (name, package) = filesystem.checker();
+    let set = match filesystem {
+        Filesystem::Ext4 => &tools.e2fsck,
+        Filesystem::Xfs => &tools.xfs_repair,
+        Filesystem::Btrfs => &tools.btrfs,
+    };
+    match set {
+        Some(path) if path.is_file() => Ok(path.clone()),
+        Some(path) => Err(format!("{} is not there: `checks.tools.{name}` names it", path.display())),
+        None => {
+            let mut places = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+            places.find(|path| path.is_file()).ok_or_else(|| format!("{name} is not installed: install the package {package}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checker_is_called_so_that_it_changes_nothing() {
+        let node = Source::Node(Path::new("/dev/sda1"));
+        let told = |filesystem, source| shown(Path::new("/usr/sbin/x"), &arguments(filesystem, source));
+        assert_eq!(told(Filesystem::Ext4, node), "x -fn /dev/sda1");
+        assert_eq!(told(Filesystem::Xfs, node), "x -n -o bhash=256 /dev/sda1");
+        assert_eq!(told(Filesystem::Btrfs, node), "x check --readonly --force /dev/sda1");
+        assert_eq!(told(Filesystem::Xfs, Source::Image(Path::new("/a b"))), "x -n -f -o bhash=256 '/a b'");
+    }
+
+    #[test]
+    fn a_missing_program_says_what_to_install() {
+        let tools = Tools { btrfs: Some("/nonexistent/btrfs".into()), ..Tools::default() };
+        assert_eq!(tool(&tools, Filesystem::Btrfs).unwrap_err(), "/nonexistent/btrfs is not there: `checks.tools.btrfs` names it");
+    }
+}

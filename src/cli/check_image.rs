@@ -1,0 +1,248 @@
+//! `check --image`: a file that holds a filesystem, checked without a daemon, as root or not. The file is never changed.
+//!
+//! In: a path, the policy's limits. Out: a `model::check::Check`, as the daemon makes of a filesystem that is not mounted. Blocks until the checker has ended;
+//! the checker ends with the thread that called.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::checker::{self, JAIL, Order, Source, Told};
+use crate::host::clock::now;
+use crate::host::helper::Program;
+use crate::host::jail::{self, Cell, IMAGE, Plan};
+use crate::model::check::steps::{Outcome, Situation, Step, next};
+use crate::model::check::{Check, Filesystem, Mode, Origin, Run, State, Target, Terms, Verdict};
+use crate::model::dev::DevNo;
+use crate::model::ids::CheckId;
+use crate::model::path::HostPath;
+use crate::model::policy::checks::CheckPolicy;
+
+/// One run decides; a few, should the first have failed.
+const MOST_RUNS: usize = 4;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    #[error("opening {}", .0.display())]
+    Open(PathBuf, #[source] io::Error),
+    #[error("reading {}", .0.display())]
+    Read(PathBuf, #[source] io::Error),
+    #[error("{} is a device: `diskvitals check {}` asks the daemon to check it", .0.display(), .0.display())]
+    Device(PathBuf),
+    #[error("{} is no file", .0.display())]
+    NoFile(PathBuf),
+    #[error("{} is empty", .0.display())]
+    Empty(PathBuf),
+    #[error("{} holds no filesystem that can be checked: neither ext2, ext3, ext4, XFS nor btrfs", .0.display())]
+    Unknown(PathBuf),
+    #[error("{0}")]
+    NoTool(String),
+    #[error("making a pipe")]
+    Pipe(#[source] nix::errno::Errno),
+}
+
+/// `filesystem`: where it is known, else it is told by its superblock. `phase`: what the checker says it is doing.
+pub fn check_image(
+    path: &Path,
+    filesystem: Option<Filesystem>,
+    policy: &CheckPolicy,
+    phase: &mut dyn FnMut(&str),
+) -> Result<Check, ImageError> {
+    // Ourselves: `diskvitals worker jail` is handled by its main function.
+    let program = Program { program: "/proc/self/exe".into(), args: JAIL.map(OsString::from).to_vec() };
+    check_image_in(&program, path, filesystem, policy, phase)
+}
+
+/// With another program that brings the jail.
+pub fn check_image_in(
+    program: &Program,
+    path: &Path,
+    filesystem: Option<Filesystem>,
+    policy: &CheckPolicy,
+    phase: &mut dyn FnMut(&str),
+) -> Result<Check, ImageError> {
+    let asked = now();
+    let absolute = path.canonicalize().map_err(|error| ImageError::Open(path.to_owned(), error))?;
+    let found = detect(&absolute)?;
+    let filesystem = filesystem.or(found).ok_or_else(|| ImageError::Unknown(path.to_owned()))?;
+    let command = checker::tool(&policy.tools, filesystem).map_err(ImageError::NoTool)?;
+    let cell = cell(&absolute)?;
+    let source = if cell.is_some() { Source::Image(Path::new(IMAGE)) } else { Source::Image(&absolute) };
+    let order = Order {
+        program: program.clone(),
+        filesystem,
+        mode: Mode::Unmounted,
+        args: checker::arguments(filesystem, source),
+        command,
+        plan: Plan {
+            cell,
+            memory: policy.memory_bytes,
+            unlimited_files: checker::wants_unlimited_files(filesystem),
+            modest: false,
+            parent: nix::unistd::getpid().as_raw(),
+        },
+        timeout: policy.timeout,
+        bytes_per_second: None,
+    };
+    let shown = checker::shown(&order.command, &checker::arguments(filesystem, Source::Image(path)));
+    // Nobody writes into it: the run goes on until it has ended or we have.
+    let (stop, _held) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(ImageError::Pipe)?;
+    // Nobody else reads from it.
+    let terms = Terms { bytes_per_second: None, ..policy.terms(&policy.for_names(&[])) };
+    let mut runs: Vec<Arc<Run>> = Vec::new();
+    let outcome = loop {
+        let so_far: Vec<&Run> = runs.iter().map(Arc::as_ref).collect();
+        let situation = Situation { filesystem, mode: Mode::Unmounted, terms: &terms, signals: &[], snapshot: false, no_freeze: None };
+        match next(&situation, &so_far, now()) {
+            Step::Done(outcome) => break outcome,
+            Step::Run(Mode::Unmounted) if runs.len() < MOST_RUNS => {
+                let mut told = Told { phase: &mut *phase, void: &mut || None };
+                let mut run = checker::run(&order, stop.as_fd(), &mut told).run;
+                run.command.clone_from(&shown);
+                runs.push(Arc::new(run));
+            }
+            // A file can neither be frozen nor waited for.
+            Step::Run(_) | Step::Wait { .. } => {
+                let reason = "the runs of the checker did not come to a result".to_owned();
+                break Outcome { verdict: Verdict::Inconclusive, reason, mode: Mode::Unmounted };
+            }
+        }
+    };
+    Ok(check(path, filesystem, terms, asked, runs, outcome))
+}
+
+fn check(path: &Path, filesystem: Filesystem, terms: Terms, asked: Timestamp, runs: Vec<Arc<Run>>, outcome: Outcome) -> Check {
+    let name = HostPath::from(path).to_string();
+    Check {
+        id: CheckId::new(&name, asked),
+        target: Target {
+            device: name.clone(),
+            name,
+            volume: None,
+            filesystem,
+            uuid: None,
+            dev: DevNo::default(),
+            members: Vec::new(),
+            mount: None,
+            mounted_dev: None,
+            mode: Mode::Unmounted,
+            drives: Vec::new(),
+            logical_volume: None,
+        },
+        origin: Origin::Asked(format!("uid {}", nix::unistd::getuid())),
+        terms,
+        asked,
+        started: Some(asked),
+        ended: Some(now()),
+        state: State::Ended,
+        mode: outcome.mode,
+        runs,
+        signals: Vec::new(),
+        verdict: Some(outcome.verdict),
+        reason: outcome.reason,
+        cancelled: false,
+    }
+}
+
+/// As root the checker is its image's owner, without a right to write; else it is who we are.
+fn cell(path: &Path) -> Result<Option<Cell>, ImageError> {
+    if !jail::is_possible() {
+        return Ok(None);
+    }
+    let owner = path.metadata().map_err(|error| ImageError::Open(path.to_owned(), error))?;
+    Ok(Some(Cell { uid: owner.uid(), gid: owner.gid(), nodes: Vec::new(), image: Some(HostPath::from(path)) }))
+}
+
+/// s_magic of ext2, ext3 and ext4: at 56 of the superblock, which begins at 1024, and in its copies at the beginning of block group 1 where blocks have
+/// 1024, 2048 or 4096 bytes (fs/ext4/ext4.h).
+const EXT_MAGIC: [u8; 2] = 0xef53_u16.to_le_bytes();
+const EXT_AT: [u64; 4] = [1024 + 56, 8193 * 1024 + 56, 16384 * 2048 + 56, 32768 * 4096 + 56];
+/// XFS_SB_MAGIC, at the very beginning (fs/xfs/libxfs/xfs_format.h).
+const XFS_MAGIC: &[u8] = b"XFSB";
+/// BTRFS_MAGIC, at 64 of the superblock, which begins at 64 KiB (btrfs_tree.h).
+const BTRFS_MAGIC: &[u8] = b"_BHRfS_M";
+const BTRFS_AT: u64 = 0x10000 + 64;
+
+/// None: nothing that is known.
+fn detect(path: &Path) -> Result<Option<Filesystem>, ImageError> {
+    let opening = |error| ImageError::Open(path.to_owned(), error);
+    // Nothing waits for a pipe's other end.
+    let file = File::options().read(true).custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY).open(path).map_err(opening)?;
+    let kind = file.metadata().map_err(opening)?;
+    if kind.file_type().is_block_device() {
+        return Err(ImageError::Device(path.to_owned()));
+    }
+    if !kind.is_file() {
+        return Err(ImageError::NoFile(path.to_owned()));
+    }
+    if kind.len() == 0 {
+        return Err(ImageError::Empty(path.to_owned()));
+    }
+    let is_at = |at: u64, magic: &[u8]| {
+        let mut there = vec![0; magic.len()];
+        match file.read_exact_at(&mut there, at) {
+            Ok(()) => Ok(there == magic),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(ImageError::Read(path.to_owned(), error)),
+        }
+    };
+    if is_at(BTRFS_AT, BTRFS_MAGIC)? {
+        return Ok(Some(Filesystem::Btrfs));
+    }
+    if is_at(0, XFS_MAGIC)? {
+        return Ok(Some(Filesystem::Xfs));
+    }
+    for at in EXT_AT {
+        if is_at(at, &EXT_MAGIC)? {
+            return Ok(Some(Filesystem::Ext4));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(parts: &[(u64, &[u8])]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(200 << 20).unwrap();
+        parts.iter().for_each(|(at, bytes)| file.as_file().write_all_at(bytes, *at).unwrap());
+        file
+    }
+
+    #[test]
+    fn a_filesystem_is_known_by_its_superblock_or_a_copy_of_it() {
+        let found = |parts: &[(u64, &[u8])]| detect(image(parts).path()).unwrap();
+        assert_eq!(found(&[(0, b"XFSB")]), Some(Filesystem::Xfs));
+        assert_eq!(found(&[(65600, b"_BHRfS_M")]), Some(Filesystem::Btrfs));
+        assert_eq!(found(&[(1080, &[0x53, 0xef])]), Some(Filesystem::Ext4));
+        assert_eq!(found(&[(134_217_784, &[0x53, 0xef])]), Some(Filesystem::Ext4));
+        assert_eq!(found(&[]), None);
+    }
+
+    #[test]
+    fn what_is_no_image_is_told_apart() {
+        let policy = CheckPolicy::default();
+        let program = Program { program: "/nonexistent".into(), args: Vec::new() };
+        let told = |path: &Path| check_image_in(&program, path, None, &policy, &mut |_| ()).unwrap_err().to_string();
+        assert_eq!(told(Path::new("/nonexistent/x.img")), "opening /nonexistent/x.img");
+        assert_eq!(told(Path::new("/")), "/ is no file");
+        assert_eq!(told(Path::new("/dev/null")), "/dev/null is no file");
+        let empty = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(told(empty.path()), format!("{} is empty", empty.path().display()));
+        let blank = image(&[]);
+        let wrong = format!("{} holds no filesystem that can be checked: neither ext2, ext3, ext4, XFS nor btrfs", blank.path().display());
+        assert_eq!(told(blank.path()), wrong);
+        let mut missing = CheckPolicy::default();
+        missing.tools.xfs_repair = Some("/nonexistent/xfs_repair".into());
+        let error = check_image_in(&program, image(&[(0, b"XFSB")]).path(), None, &missing, &mut |_| ()).unwrap_err();
+        assert_eq!(error.to_string(), "/nonexistent/xfs_repair is not there: `checks.tools.xfs_repair` names it");
+    }
+}

@@ -1,0 +1,76 @@
+//! What recorded outputs of a checker say, for people: the verdict, then each run with what it found.
+
+use crate::analyze::fsck::Fsck;
+use crate::analyze::fsck::OfRun;
+use crate::cli::render::heading;
+use crate::cli::render::wrapped;
+use crate::cli::screen::{Screen, Tone, plain};
+use crate::cli::table::{Column, column, table};
+use crate::model::check::Ballot;
+use crate::model::check::Verdict;
+use crate::model::check::Weight;
+
+const FINDINGS: [Column; 3] = [column("WEIGHT", 0, 1), column("KIND", 12, 2), column("TEXT", 30, 0)];
+/// Findings of a run that are shown; JSON has more.
+const MOST: usize = 20;
+
+pub fn text(fsck: &Fsck, screen: &Screen) -> String {
+    let (verdict, tone) = match fsck.verdict {
+        Verdict::Clean => ("clean", Tone::Good),
+        Verdict::Suspected => ("suspected", Tone::Warning),
+        Verdict::Corrupted => ("corrupted", Tone::Critical),
+        Verdict::Inconclusive => ("inconclusive", Tone::Warning),
+        Verdict::Failed => ("failed", Tone::Warning),
+    };
+    let runs = fsck.runs.len();
+    let runs = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") };
+    let mut text = format!("{}  {} {}, {runs}\n", screen.paint(tone, verdict), fsck.filesystem, fsck.mode.name());
+    text.push_str(&wrapped(&fsck.reason, "", screen));
+    for run in &fsck.runs {
+        text.push('\n');
+        text.push_str(&of_run(run, screen));
+    }
+    for file in &fsck.unreadable {
+        text.push_str(&format!("\n{}: {}\n", plain(&file.file), plain(&file.error)));
+    }
+    text
+}
+
+fn of_run(run: &OfRun, screen: &Screen) -> String {
+    let ballot = match run.ballot {
+        Ballot::Clean => "clean",
+        Ballot::Findings => "findings",
+        Ballot::Failed => "failed",
+    };
+    let end = match (run.exit_status, run.signal) {
+        (Some(status), _) => format!(", exit status {status}"),
+        (None, Some(signal)) => format!(", signal {signal}"),
+        (None, None) => String::new(),
+    };
+    let mut text = heading(&format!("{}: {ballot}{end}", plain(&run.file)), screen);
+    if !run.failure.is_empty() {
+        text.push_str(&wrapped(&run.failure, "", screen));
+    }
+    if let Some(words) = &run.pending_replay {
+        text.push_str(&wrapped(words, "", screen));
+    }
+    let rows: Vec<_> = run
+        .findings
+        .iter()
+        .take(MOST)
+        .map(|finding| {
+            let (weight, tone) = match finding.weight {
+                Weight::Transient => ("transient", Tone::Faint),
+                Weight::Bookkeeping => ("bookkeeping", Tone::Warning),
+                Weight::Damage => ("damage", Tone::Critical),
+            };
+            vec![(weight.to_owned(), tone), (finding.kind.clone(), Tone::Plain), (finding.text.clone(), Tone::Plain)]
+        })
+        .collect();
+    text.push_str(&table(&FINDINGS, &rows, screen));
+    let left = run.findings.len().saturating_sub(MOST) as u64 + run.more_findings;
+    if left > 0 {
+        text.push_str(&format!("and {left} more\n"));
+    }
+    text
+}

@@ -1,0 +1,61 @@
+//! A recorded answer of smartctl, for people.
+
+use crate::analyze::smart::{Finding, Health, Smart};
+use crate::cli::render::smart::{hours, label, verdict};
+use crate::cli::render::{heading, pairs, wrapped};
+use crate::cli::screen::{Screen, Tone, bytes, plain};
+use crate::model::finding::Severity;
+
+/// A file of `analyze smart`.
+pub fn text(smart: &Smart, screen: &Screen) -> String {
+    let (word, tone) = match smart.health {
+        Health::Good => ("GOOD", Tone::Good),
+        Health::Suspect => ("SUSPECT", Tone::Warning),
+        Health::Bad => ("BAD", Tone::Critical),
+        Health::Unknown => ("UNKNOWN", Tone::Warning),
+    };
+    let drive = &smart.drive;
+    let or_empty = |text: &Option<String>| plain(text.as_deref().unwrap_or_default());
+    let mut lines = vec![
+        ("health", screen.paint(tone, word)),
+        ("because", or_empty(&smart.why)),
+        ("to do", or_empty(&smart.hint)),
+        ("model", plain(format!("{} {}", or_empty(&drive.vendor), or_empty(&drive.model)).trim())),
+        ("family", or_empty(&drive.family)),
+        ("serial", or_empty(&drive.serial)),
+        ("firmware", or_empty(&drive.firmware)),
+        ("size", drive.size_bytes.map(bytes).unwrap_or_default()),
+        ("drive says", verdict(smart.passed).to_owned()),
+        ("temperature", drive.temperature_celsius.map(|celsius| format!("{celsius} °C")).unwrap_or_default()),
+        ("powered on", drive.power_on_hours.map(hours).unwrap_or_default()),
+    ];
+    // What never went wrong is not worth a line.
+    let shown = |metric: &str, value: u64| match metric {
+        "temperature" | "power_on_hours" => None,
+        "wear_percent" | "spare_percent" => Some(format!("{value} %")),
+        _ if value == 0 => None,
+        _ => Some(value.to_string()),
+    };
+    let values: Vec<(String, String)> =
+        smart.values.iter().filter_map(|(metric, value)| Some((label(metric), shown(metric, *value)?))).collect();
+    lines.extend(values.iter().map(|(label, value)| (label.as_str(), value.clone())));
+    lines.extend(smart.messages.iter().enumerate().map(|(at, text)| (if at == 0 { "smartctl says" } else { "" }, plain(text))));
+    let mut text = heading(&plain(&smart.file), screen);
+    text.push_str(&pairs(&lines));
+    smart.findings.iter().for_each(|finding| text.push_str(&of(finding, screen)));
+    text
+}
+
+fn of(finding: &Finding, screen: &Screen) -> String {
+    let (word, tone) = match finding.severity {
+        Severity::Bad => ("BAD", Tone::Critical),
+        Severity::Suspect => ("SUSPECT", Tone::Warning),
+        Severity::Info => ("info", Tone::Plain),
+    };
+    let mut text = format!("{} {}\n", screen.paint(tone, word), screen.paint(Tone::Strong, finding.reason.name()));
+    text.push_str(&wrapped(&finding.message, "    ", screen));
+    // Verbatim: neither cut nor wrapped.
+    finding.evidence.iter().for_each(|line| text.push_str(&format!("    | {}\n", plain(line))));
+    text.push_str(&wrapped(&format!("To do: {}", finding.reason.action()), "    ", screen));
+    text
+}

@@ -1,0 +1,217 @@
+//! Whole screens, compared as they are.
+
+use crate::analyze::smart::smart_of;
+use crate::api::wire;
+use crate::api::wire::smart::State;
+use crate::cli::args::TestKind;
+use crate::cli::render::smart;
+use crate::cli::screen::tests::{before, screen};
+use crate::cli::self_test::Progress;
+use crate::model::policy::smart::SmartPolicy;
+
+fn value(metric: &str, first: u64, value: u64, changed: Option<i64>) -> wire::SmartValue {
+    wire::SmartValue { metric: metric.into(), value, first, first_time: before(3 * 86_400), changed: changed.and_then(before) }
+}
+
+fn test(kind: &str, outcome: &str, text: &str, hours: u64) -> wire::SelfTest {
+    wire::SelfTest { kind: kind.into(), outcome: outcome.into(), text: text.into(), hours: Some(hours), lba: None }
+}
+
+fn told() -> wire::Smart {
+    wire::Smart {
+        state: State::Answered.into(),
+        asked: before(120),
+        answered: before(120),
+        passed: Some(true),
+        temperature_celsius: Some(36),
+        power_on_hours: Some(29_798),
+        power_cycles: Some(120),
+        wear_percent: Some(3),
+        values: vec![
+            value("crc_errors", 0, 0, None),
+            value("pending", 257, 269, Some(7200)),
+            value("reallocated", 4, 4, None),
+            value("reported_uncorrectable", 0, 0, None),
+            value("temperature", 30, 36, Some(60)),
+            value("wear_percent", 2, 3, Some(86_400)),
+        ],
+        attributes: vec![
+            wire::SmartAttribute {
+                id: 5,
+                name: "Reallocated_Sector_Ct".into(),
+                value: 100,
+                worst: 100,
+                threshold: Some(10),
+                prefailure: true,
+                raw: 4,
+                raw_text: "4".into(),
+                ..Default::default()
+            },
+            wire::SmartAttribute {
+                id: 190,
+                name: "Airflow_Temperature_Cel".into(),
+                value: 44,
+                worst: 40,
+                threshold: Some(45),
+                failed: "now".into(),
+                raw: 56,
+                raw_text: "56 (Min/Max 20/60)".into(),
+                ..Default::default()
+            },
+        ],
+        self_tests: Some(wire::SelfTests {
+            running_remaining_percent: Some(70),
+            log: vec![
+                test("Extended offline", "failed", "Completed: read failure", 29_700),
+                test("Short offline", "passed", "Completed without error", 29_000),
+            ],
+            short_minutes: 2,
+            long_minutes: 480,
+            requested: None,
+        }),
+        messages: vec!["==> WARNING: a firmware update is available".into()],
+        family: "Acme Spinner".into(),
+        device: "/dev/sda".into(),
+        device_type: "sat".into(),
+        ..Default::default()
+    }
+}
+
+fn drive(smart: wire::Smart) -> wire::Drive {
+    wire::Drive { id: "naa.5".into(), name: "sda".into(), smart: Some(smart), ..Default::default() }
+}
+
+#[test]
+fn a_drive_says_what_it_says_and_how_it_moved() {
+    insta::assert_snapshot!(smart::section(&drive(told()), &screen(Some(100))), @r#"
+
+    SMART
+    state          answered 2 min ago
+    drive says     passed
+    temperature    36 °C
+    powered on     29798 h (3.4 years), 120 power cycles
+    wear           3 % used (1 % more than 3 days ago, last changed 1 day ago)
+    pending        269 (12 more than 3 days ago, last changed 2 h ago)
+    reallocated    4 (unchanged since 2026-02-26 12:00:00)
+    at zero        CRC errors, reported uncorrectable
+    self-tests     one runs, 70 % remain
+                   Extended offline failed: Completed: read failure, 98 hours of power ago
+                   Short offline passed: Completed without error, 798 hours of power ago
+    attributes     2: --attributes shows them
+    family         Acme Spinner
+    asked by       /dev/sda as sat
+    smartctl says  ==> WARNING: a firmware update is available
+    "#);
+    assert_eq!(smart::section(&wire::Drive::default(), &screen(None)), "", "SMART is not asked for");
+}
+
+#[test]
+fn an_answer_that_stands_has_its_age() {
+    let state = |state: State, detail: &str, answered| {
+        let smart = wire::Smart { state: state.into(), detail: detail.into(), asked: before(60), answered, ..Default::default() };
+        smart::section(&drive(smart), &screen(None)).lines().nth(2).unwrap_or_default().to_owned()
+    };
+    let lines = [
+        state(State::Waiting, "", None),
+        state(State::Asleep, "STANDBY", before(90_000)),
+        state(State::Asleep, "STANDBY", None),
+        state(State::NotApplicable, "SMART is switched off in this drive; switch it on: smartctl -s on DEVICE", None),
+        state(State::Failed, "Permission denied", before(7200)),
+        state(State::Stuck, "smartctl has not returned since 11:00", before(7200)),
+    ];
+    insta::assert_snapshot!(lines.join("\n"), @r#"
+    state  not asked yet
+    state  asleep (STANDBY), and left so; what follows is of 1 day ago
+    state  asleep (STANDBY), and left so; it has not told anything yet
+    state  not applicable: SMART is switched off in this drive; switch it on: smartctl -s on DEVICE
+    state  asked in vain 1 min ago: Permission denied; what follows is of 2 h ago
+    state  stuck: smartctl has not returned since 11:00; what follows is of 2 h ago
+    "#);
+}
+
+#[test]
+fn attributes_are_a_table() {
+    insta::assert_snapshot!(smart::attributes(&drive(told()), &screen(Some(100))), @r#"
+    attributes of naa.5, told 2 min ago
+    ID   NAME                     VALUE  WORST  THRESHOLD  MEANS    FAILED  RAW
+    5    Reallocated_Sector_Ct    100    100    10         failure          4
+    190  Airflow_Temperature_Cel  44     40     45         old age  now     56 (Min/Max 20/60)
+    "#);
+    insta::assert_snapshot!(smart::attributes(&wire::Drive::default(), &screen(None)), @"no attributes: the drive has not told any, or it is not an ATA drive");
+}
+
+#[test]
+fn history_has_a_line_a_value() {
+    let point = |seconds: i64, value| wire::SmartPoint { time: before(seconds), value };
+    let series = |metric: &str, points| wire::SmartSeries { metric: metric.into(), points };
+    let history = wire::SmartHistory {
+        drive_id: "naa.5".into(),
+        series: vec![
+            series("pending", vec![point(86_400 * 30, 0), point(86_400 * 10, 8), point(86_400 * 5, 269), point(60, 269)]),
+            series("wear_percent", vec![point(60, 3)]),
+            series("nothing", Vec::new()),
+        ],
+    };
+    insta::assert_snapshot!(smart::history::text(&history, &screen(Some(120))), @r#"
+    history of naa.5
+    VALUE    HISTORY                   FIRST  LAST  MIN  MAX  FROM              TO
+    pending  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▂▂▂████  0      269   0    269  2026-01-30 12:00  2026-03-01 11:59
+    wear     ▁                         3      3     3    3    2026-03-01 11:59  2026-03-01 11:59
+    "#);
+    let none = wire::SmartHistory { drive_id: "naa.5".into(), series: Vec::new() };
+    assert!(smart::history::text(&none, &screen(None)).contains("nothing yet"));
+}
+
+#[test]
+fn a_self_test_has_a_line_for_each_news() {
+    let line = |progress: Progress, kind| smart::self_test::line(&progress, true, kind, &drive(told()));
+    let failed = wire::SelfTest { lba: Some(77), ..test("Short offline", "failed", "Completed: read failure", 1) };
+    let lines = [
+        line(Progress::Asked, TestKind::Short),
+        line(Progress::Runs(None), TestKind::Short),
+        line(Progress::Runs(None), TestKind::Long),
+        smart::self_test::line(&Progress::Runs(Some(70)), false, TestKind::Short, &drive(told())),
+        line(Progress::Ended(failed), TestKind::Short),
+        line(Progress::Refused("a test is running already".into()), TestKind::Long),
+        line(Progress::Untold, TestKind::Short),
+        line(Progress::NotTaken, TestKind::Short),
+    ];
+    insta::assert_snapshot!(lines.concat(), @r#"
+    sda: asked for a short self-test
+    sda: the short self-test runs; it takes about 2 min, and it goes on without this command
+    sda: the long self-test runs; it takes about 8 h, and it goes on without this command
+    sda: the short self-test runs, 70 % remain
+    sda: failed: Completed: read failure, first at LBA 77
+    sda: refused: a test is running already
+    sda: the drive does not tell how the test went: it is over, or never began
+    sda: the daemon has not got to the drive; diskvitals drive tells how it is asked
+    "#);
+}
+
+#[test]
+fn a_recorded_answer_is_shown_with_what_it_means() {
+    let text = |json: &str| {
+        let answer = smart_of(json.as_bytes(), "sda.json".into(), &SmartPolicy::default()).expect("an answer");
+        smart::file::text(&answer, &screen(Some(100)))
+    };
+    let healthy = r#"{"smartctl": {"version": [7, 3], "exit_status": 0}, "device": {"name": "/dev/sda", "type": "sat", "protocol": "ATA"},
+        "model_name": "ACME SPIN4000-A", "serial_number": "AC1", "smart_status": {"passed": true}, "temperature": {"current": 31},
+        "power_on_time": {"hours": 100}, "user_capacity": {"bytes": 4000787030016}}"#;
+    insta::assert_snapshot!(text(healthy), @r#"
+    sda.json
+    health       GOOD
+    model        ACME SPIN4000-A
+    serial       AC1
+    size         3.6 TiB
+    drive says   passed
+    temperature  31 °C
+    powered on   100 h
+    "#);
+    let asleep = r#"{"smartctl": {"version": [7, 3], "exit_status": 2, "messages":
+        [{"string": "Device is in STANDBY mode, exit(2)", "severity": "information"}]}, "device": {"name": "/dev/sda", "protocol": "ATA"}}"#;
+    insta::assert_snapshot!(text(asleep), @r#"
+    sda.json
+    health   UNKNOWN
+    because  the drive was asleep (STANDBY) and was not woken
+    "#);
+}

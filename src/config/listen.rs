@@ -1,0 +1,68 @@
+//! Where metrics are served: `127.0.0.1:9961`, `[::1]:9961`, or `unix:/run/diskvitals/metrics.sock`.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    #[error("`{0}` is no address: write 127.0.0.1:9961, [::1]:9961, a pod's own address, or unix:/PATH")]
+    NotAnAddress(String),
+    #[error("`{0}` means every address of the node, and serial numbers are no news for a network: name one (127.0.0.1, the pod's own)")]
+    Everywhere(String),
+    #[error("`{0}`: the socket's path must be absolute")]
+    Relative(String),
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Address, AddressError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = PathBuf::from(path);
+            return if path.is_absolute() { Ok(Address::Unix(path)) } else { Err(AddressError::Relative(text.to_owned())) };
+        }
+        let address: SocketAddr = text.parse().map_err(|_| AddressError::NotAnAddress(text.to_owned()))?;
+        let ip = address.ip().to_canonical();
+        if ip.is_unspecified() { Err(AddressError::Everywhere(text.to_owned())) } else { Ok(Address::Tcp(address)) }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => write!(f, "{address}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_read_back_as_they_are_written() {
+        for text in ["127.0.0.1:9961", "[::1]:0", "10.2.3.4:80", "unix:/run/x y.sock"] {
+            assert_eq!(text.parse::<Address>().map(|address| address.to_string()).as_deref(), Ok(text));
+        }
+    }
+
+    #[test]
+    fn every_address_at_once_and_what_is_none_are_refused() {
+        for text in ["0.0.0.0:9961", "[::]:9961", "[::ffff:0.0.0.0]:9961"] {
+            assert_eq!(text.parse::<Address>(), Err(AddressError::Everywhere(text.to_owned())));
+        }
+        for text in ["", "9961", ":9961", "localhost:9961", "/run/x.sock", "127.0.0.1"] {
+            assert_eq!(text.parse::<Address>(), Err(AddressError::NotAnAddress(text.to_owned())));
+        }
+        assert_eq!("unix:run/x".parse::<Address>(), Err(AddressError::Relative("unix:run/x".to_owned())));
+    }
+}

@@ -1,0 +1,342 @@
+//! The daemon, as the rest of the shim sees it: asked over its agent's socket, found again by itself when it was away.
+//!
+//! In: the socket's path. Out: answers, or the CSI status that says why there is none. One task ([`Keeper`]) holds the connection: it greets the daemon
+//! on each new one, since the two are upgraded at different times, and tries again, ever more slowly, while there is none; a call that finds no
+//! connection makes it try at once. Each new trouble is logged once, not each attempt. Knows nothing of what is asked.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+use tonic::{Code, Status};
+
+use crate::api::API_REVISION;
+use crate::api::client::{Client, ClientError, Over};
+use crate::api::wire;
+
+/// Before the second attempt; doubled for each further one.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// However many calls ask for it, attempts are not made more often.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+/// For the first words on a new connection. While they are waited for, calls are refused after [`PATIENCE`].
+const GREETING: Duration = Duration::from_secs(5);
+/// How long a call waits for a connection that is being made.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// For an answer from the daemon's memory, connecting included: the kubelet asks volume by volume, and every driver in the same loop.
+const QUICK: Duration = Duration::from_millis(900);
+/// Longest time for a call that changes something.
+pub const LONGEST: Duration = Duration::from_secs(90);
+
+/// Why the daemon cannot be asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Trouble {
+    #[error("diskvitalsd is not reached yet")]
+    NotYet,
+    #[error("{0}")]
+    NotReached(String),
+    #[error("diskvitalsd {version} speaks API revision {theirs}, this diskvitals-csi only up to {API_REVISION}: upgrade diskvitals-csi")]
+    TooNew { theirs: u32, version: String },
+}
+
+#[derive(Clone)]
+enum Link {
+    /// The `generation`-th connection; 1 is the first.
+    Up {
+        client: Client,
+        generation: u64,
+    },
+    /// A connection is being made.
+    Asking {
+        since: Instant,
+        trouble: Trouble,
+    },
+    Down {
+        trouble: Trouble,
+    },
+}
+
+/// Cheap to clone: all clones share the connection.
+#[derive(Clone)]
+pub struct Agent {
+    links: watch::Receiver<Link>,
+    wake: Arc<Notify>,
+    /// The newest connection that failed a call.
+    failed: Arc<watch::Sender<u64>>,
+}
+
+/// Makes and holds the connection, as long as [`Keeper::run`] runs.
+pub struct Keeper {
+    path: PathBuf,
+    link: watch::Sender<Link>,
+    wake: Arc<Notify>,
+    failed: watch::Receiver<u64>,
+    ready: watch::Sender<bool>,
+}
+
+/// Must be called within a tokio runtime.
+pub fn agent(path: &Path) -> (Agent, Keeper) {
+    let (link, links) = watch::channel(Link::Asking { since: Instant::now(), trouble: Trouble::NotYet });
+    let (failed, failures) = watch::channel(0);
+    let wake = Arc::new(Notify::new());
+    let agent = Agent { links, wake: wake.clone(), failed: Arc::new(failed) };
+    (agent, Keeper { path: path.to_owned(), link, wake, failed: failures, ready: watch::channel(false).0 })
+}
+
+impl Agent {
+    /// Asks what the daemon answers from memory. UNAVAILABLE within a second when it does not. `ask` may be called twice, on two connections.
+    pub async fn quick<T, F, A>(&self, ask: F) -> Result<T, Status>
+    where
+        F: Fn(Client) -> A,
+        A: Future<Output = Result<T, ClientError>>,
+    {
+        let until = Instant::now() + QUICK;
+        let mut failed = 0;
+        loop {
+            let (client, generation) = self.client(until, failed).await?;
+            match timeout_at(until, ask(client)).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                // The connection ended, perhaps because the daemon was started anew. What is asked may be asked again.
+                Ok(Err(ClientError::Broken { .. })) if failed == 0 => failed = self.over(generation),
+                Ok(Err(error)) => return Err(status(error)),
+                Err(_) => {
+                    self.over(generation);
+                    return Err(unavailable(format_args!("it has not answered within {} ms", QUICK.as_millis())));
+                }
+            }
+        }
+    }
+
+    /// Asks for something to be done, which takes its time: at most `limit`, and never more than [`LONGEST`]. What is asked for must be idempotent: it is
+    /// asked for again when the connection ends meanwhile.
+    pub async fn long<T, F, A>(&self, limit: Duration, ask: F) -> Result<T, Status>
+    where
+        F: Fn(Client) -> A,
+        A: Future<Output = Result<T, ClientError>>,
+    {
+        let until = Instant::now() + limit.min(LONGEST);
+        let mut failed = 0;
+        loop {
+            let (client, generation) = self.client(until, failed).await?;
+            match timeout_at(until, ask(client.with_timeout(LONGEST))).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(ClientError::Broken { .. })) if failed == 0 => failed = self.over(generation),
+                Ok(Err(error)) => return Err(status(error)),
+                Err(_) => return Err(Status::deadline_exceeded("diskvitalsd has not finished yet: ask again, it goes on meanwhile")),
+            }
+        }
+    }
+
+    /// True while the daemon is connected and greeted.
+    pub fn is_up(&self) -> bool {
+        matches!(*self.links.borrow(), Link::Up { .. })
+    }
+
+    /// Returns when [`Agent::is_up`] may have changed.
+    pub async fn changed(&mut self) {
+        if self.links.changed().await.is_err() {
+            // The keeper has gone: the process ends.
+            std::future::pending().await
+        }
+    }
+
+    /// A connection newer than `failed`; UNAVAILABLE when there is none within [`PATIENCE`].
+    async fn client(&self, until: Instant, failed: u64) -> Result<(Client, u64), Status> {
+        let mut links = self.links.clone();
+        let mut until = until.min(Instant::now() + PATIENCE);
+        let mut woken = false;
+        loop {
+            let trouble = match links.borrow_and_update().clone() {
+                Link::Up { client, generation } if generation > failed => return Ok((client, generation)),
+                Link::Up { .. } => Trouble::NotReached("the connection is over".into()),
+                Link::Asking { since, trouble } => {
+                    until = until.min(since + PATIENCE);
+                    trouble
+                }
+                Link::Down { trouble } if woken => return Err(unavailable(trouble)),
+                Link::Down { trouble } => {
+                    woken = true;
+                    self.wake.notify_one();
+                    trouble
+                }
+            };
+            match timeout_at(until, links.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return Err(unavailable(trouble)),
+            }
+        }
+    }
+
+    /// The connection `generation` is of no use any more.
+    fn over(&self, generation: u64) -> u64 {
+        self.failed.send_if_modified(|failed| {
+            let newer = generation > *failed;
+            *failed = generation.max(*failed);
+            newer
+        });
+        generation
+    }
+}
+
+impl Keeper {
+    /// True from the first greeting on, for ever.
+    pub fn ready(&self) -> watch::Receiver<bool> {
+        self.ready.subscribe()
+    }
+
+    pub async fn run(mut self) -> std::convert::Infallible {
+        let (mut generation, mut pause, mut last) = (0, FIRST_PAUSE, Trouble::NotYet);
+        loop {
+            self.link.send_replace(Link::Asking { since: Instant::now(), trouble: last.clone() });
+            let trouble = match greet(&self.path).await {
+                Ok((client, over, node)) => {
+                    tracing::info!(agent = %self.path.display(), node = node.name, version = node.version, "diskvitalsd answers: ready");
+                    generation += 1;
+                    self.link.send_replace(Link::Up { client, generation });
+                    self.ready.send_replace(true);
+                    pause = FIRST_PAUSE;
+                    last = self.end_of(generation, over).await;
+                    tracing::warn!(agent = %self.path.display(), trouble = %last, "diskvitalsd has gone; trying on");
+                    continue;
+                }
+                Err(trouble) => trouble,
+            };
+            if trouble != last {
+                match &trouble {
+                    Trouble::TooNew { .. } => tracing::error!(agent = %self.path.display(), %trouble, "diskvitalsd is too new; trying on"),
+                    _ => tracing::warn!(agent = %self.path.display(), %trouble, "diskvitalsd is not reached; trying on"),
+                }
+            }
+            self.link.send_replace(Link::Down { trouble: trouble.clone() });
+            last = trouble;
+            tokio::time::sleep(SHORTEST_PAUSE).await;
+            // Whether it was woken or not: an attempt follows.
+            let _ = timeout(pause, self.wake.notified()).await;
+            pause = longer(pause);
+        }
+    }
+
+    async fn end_of(&mut self, generation: u64, mut over: Over) -> Trouble {
+        tokio::select! {
+            () = over.wait() => Trouble::NotReached("the connection is over".into()),
+            // An error: no one is left to call.
+            _ = self.failed.wait_for(|failed| *failed >= generation) => Trouble::NotReached("it does not answer in its time".into()),
+        }
+    }
+}
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(LONGEST_PAUSE)
+}
+
+async fn greet(path: &Path) -> Result<(Client, Over, wire::Node), Trouble> {
+    let (client, over) = Client::connect_once(path, GREETING).await.map_err(not_reached)?;
+    let node = understood(client.node().await.map_err(not_reached)?)?;
+    Ok((client, over, node))
+}
+
+/// An older daemon is understood: a call that it does not know yet is answered by UNAVAILABLE, and with what to do.
+fn understood(node: wire::Node) -> Result<wire::Node, Trouble> {
+    if node.api_revision > API_REVISION {
+        return Err(Trouble::TooNew { theirs: node.api_revision, version: node.version });
+    }
+    Ok(node)
+}
+
+/// The client's words are for people at a shell; on the agent's socket other advice helps.
+fn not_reached(error: ClientError) -> Trouble {
+    Trouble::NotReached(match error {
+        ClientError::NoDaemon(path) => format!("no diskvitalsd listens on {}", path.display()),
+        ClientError::NoPermission(path) => format!("no permission to connect to {}: its folder keeps this uid out", path.display()),
+        ClientError::Refused(status) if status.code() == Code::PermissionDenied => not_admitted(&status),
+        error => format!("{:#}", anyhow::Error::from(error)),
+    })
+}
+
+fn not_admitted(status: &Status) -> String {
+    format!("diskvitalsd does not admit this program: {} (its [csi] allow_uids)", status.message())
+}
+
+fn unavailable(why: impl std::fmt::Display) -> Status {
+    Status::unavailable(format!("diskvitalsd cannot be asked: {why}"))
+}
+
+/// The daemon's codes are CSI's. What only the two of us have to settle is not the caller's mistake.
+fn status(error: ClientError) -> Status {
+    match error {
+        ClientError::Refused(status) => match status.code() {
+            Code::PermissionDenied | Code::Unauthenticated => Status::unavailable(not_admitted(&status)),
+            Code::Unimplemented => unavailable("it is older than this diskvitals-csi and does not know this call: upgrade it"),
+            code => Status::new(code, status.message()),
+        },
+        ClientError::TimedOut { .. } => Status::deadline_exceeded("diskvitalsd has not finished yet: ask again, it goes on meanwhile"),
+        error => unavailable(format_args!("{:#}", anyhow::Error::from(error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pauses_double_up_to_half_a_minute() {
+        let pauses: Vec<u64> =
+            std::iter::successors(Some(FIRST_PAUSE), |pause| Some(longer(*pause))).take(7).map(|p| p.as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+    }
+
+    #[test]
+    fn a_daemon_of_a_newer_revision_is_refused_and_said_to_be() {
+        let node = |api_revision| wire::Node { api_revision, version: "9.0.0".into(), ..Default::default() };
+        assert!(understood(node(API_REVISION)).is_ok());
+        let trouble = understood(node(API_REVISION + 1)).expect_err("too new");
+        assert!(trouble.to_string().contains("diskvitalsd 9.0.0 speaks API revision 2"), "{trouble}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_absent_daemon_is_tried_again_and_never_ready() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("agent.sock");
+        let (agent, keeper) = agent(&path);
+        let ready = keeper.ready();
+        let ended = timeout(Duration::from_secs(600), keeper.run()).await;
+        assert!(ended.is_err() && !*ready.borrow() && !agent.is_up());
+        let trouble = greet(&path).await.err().expect("nobody there");
+        assert_eq!(trouble.to_string(), format!("no diskvitalsd listens on {}", path.display()));
+    }
+
+    #[tokio::test]
+    async fn a_call_without_a_daemon_is_unavailable_within_a_second_and_says_why() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("agent.sock");
+        let (agent, keeper) = agent(&path);
+        tokio::select! {
+            never = keeper.run() => match never {},
+            () = async {
+                for _ in 0..3 {
+                    let began = Instant::now();
+                    let status = agent.quick(async |client: Client| client.node().await).await.expect_err("away");
+                    assert!(began.elapsed() < Duration::from_secs(1));
+                    assert_eq!(status.code(), Code::Unavailable);
+                    assert!(status.message().contains("no diskvitalsd listens on"), "{}", status.message());
+                }
+            } => {}
+        }
+    }
+
+    #[test]
+    fn what_only_the_two_programs_must_settle_is_unavailable() {
+        for (theirs, ours) in [
+            (Code::NotFound, Code::NotFound),
+            (Code::Aborted, Code::Aborted),
+            (Code::ResourceExhausted, Code::ResourceExhausted),
+            (Code::PermissionDenied, Code::Unavailable),
+            (Code::Unimplemented, Code::Unavailable),
+        ] {
+            assert_eq!(status(ClientError::Refused(Box::new(Status::new(theirs, "x")))).code(), ours);
+        }
+    }
+}

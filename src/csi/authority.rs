@@ -1,0 +1,214 @@
+//! A connection on whose requests `:authority` is always one that the server takes.
+//!
+//! gRPC in Go that dials a bare socket path sends that path, percent-encoded, as `:authority: %2Fvar%2Flib%2F…`; the kubelet does so when it calls a
+//! plugin's registration socket. The crate h2 refuses such a request with PROTOCOL_ERROR before any service sees it. So the bytes from the client are
+//! read here first, and an authority that is none is replaced.
+//!
+//! In: a client's connection. Out: the same connection; what is written to it is not looked at. Knows nothing of gRPC, of CSI, or of who calls.
+
+mod frames;
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tonic::transport::server::Connected;
+
+use crate::csi::authority::frames::{Frames, Malformed};
+
+/// Read from the client at once, in bytes. On the stack while it is looked at: an idle connection costs no buffer.
+const CHUNK: usize = 8 << 10;
+/// As much as this is made ready for the server, and one header block more, before the server has taken it: HPACK can make many kilobytes of one byte.
+const AHEAD: usize = 32 << 10;
+
+/// A connection seen from the server's side.
+#[derive(Debug)]
+pub struct LenientAuthority<S> {
+    connection: S,
+    frames: Frames,
+    /// Read, but not looked at yet, because enough is ready.
+    unread: Vec<u8>,
+    /// For the server; taken up to `taken`.
+    ready: Vec<u8>,
+    taken: usize,
+    /// Told after all that is ready.
+    malformed: Option<Malformed>,
+}
+
+impl<S> LenientAuthority<S> {
+    pub fn new(connection: S) -> LenientAuthority<S> {
+        LenientAuthority { connection, frames: Frames::new(), unread: Vec::new(), ready: Vec::new(), taken: 0, malformed: None }
+    }
+
+    fn look_at(&mut self, bytes: &[u8]) {
+        match self.frames.take(bytes, &mut self.ready, AHEAD) {
+            Ok(seen) => self.unread = bytes[seen..].to_vec(),
+            Err(malformed) => {
+                tracing::debug!(%malformed, "a client's bytes are not HTTP/2: its connection is closed");
+                self.malformed = Some(malformed);
+                self.unread = Vec::new();
+            }
+        }
+    }
+
+    /// Hands over what is ready. True: something was.
+    fn hand_over(&mut self, to: &mut ReadBuf<'_>) -> bool {
+        let left = &self.ready[self.taken..];
+        if left.is_empty() {
+            return false;
+        }
+        let now = left.len().min(to.remaining());
+        to.put_slice(&left[..now]);
+        self.taken += now;
+        if self.taken == self.ready.len() {
+            self.taken = 0;
+            self.ready.clear();
+            self.ready.shrink_to(CHUNK);
+        }
+        true
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for LenientAuthority<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if to.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            if this.hand_over(to) {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(malformed) = this.malformed {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, malformed)));
+            }
+            if !this.unread.is_empty() {
+                let unread = std::mem::take(&mut this.unread);
+                this.look_at(&unread);
+                continue;
+            }
+            let mut chunk = [const { MaybeUninit::uninit() }; CHUNK];
+            let mut chunk = ReadBuf::uninit(&mut chunk);
+            ready!(Pin::new(&mut this.connection).poll_read(cx, &mut chunk))?;
+            if chunk.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            this.look_at(chunk.filled());
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for LenientAuthority<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.connection).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.connection).poll_write_vectored(cx, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.connection.is_write_vectored()
+    }
+}
+
+impl<S: Connected> Connected for LenientAuthority<S> {
+    type ConnectInfo = S::ConnectInfo;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.connection.connect_info()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::csi::authority::frames::PREFACE;
+
+    fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).expect("small").to_be_bytes();
+        [&length[1..], &[kind, 0, 0, 0, 0, 1], payload].concat()
+    }
+
+    async fn read_through(bytes: Vec<u8>, pipe: usize, at_once: usize) -> (Vec<u8>, io::Result<()>) {
+        let (mut client, server) = tokio::io::duplex(pipe);
+        let writing = tokio::spawn(async move {
+            // The reader ends early where the bytes are malformed.
+            let _ = client.write_all(&bytes).await;
+        });
+        let mut server = LenientAuthority::new(server);
+        let (mut all, mut chunk) = (Vec::new(), vec![0; at_once]);
+        let ended = loop {
+            match server.read(&mut chunk).await {
+                Ok(0) => break Ok(()),
+                Ok(n) => all.extend_from_slice(&chunk[..n]),
+                Err(error) => break Err(error),
+            }
+        };
+        drop(server);
+        writing.await.expect("written");
+        (all, ended)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn data_arrives_unchanged_whatever_is_read_at_once(payload in prop::collection::vec(any::<u8>(), 0..40_000), pipe in 1usize..20_000, at_once in 1usize..9000) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            let bytes = [PREFACE, &frame(0x4, &[]), &frame(0x0, &payload)].concat();
+            let (arrived, ended) = runtime.block_on(read_through(bytes.clone(), pipe, at_once));
+            prop_assert!(ended.is_ok());
+            prop_assert_eq!(arrived, bytes);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_came_before_malformed_bytes_arrives_then_the_reading_fails() {
+        let good = [PREFACE, &frame(0x6, &[7; 8])].concat();
+        // A header block that refers to an entry of a table that is empty.
+        let mut headers = frame(0x1, &[0xff, 0x70]);
+        let (arrived, ended) = read_through([good.clone(), headers.clone()].concat(), 1000, 1000).await;
+        assert!(ended.is_ok(), "without END_HEADERS the rest of the block is waited for");
+        assert_eq!(arrived, good);
+
+        headers[4] = 0x4;
+        let (arrived, ended) = read_through([good.clone(), headers].concat(), 1000, 1000).await;
+        assert_eq!(ended.expect_err("malformed").kind(), io::ErrorKind::InvalidData);
+        assert_eq!(arrived, good);
+    }
+
+    #[tokio::test]
+    async fn no_more_is_made_ready_than_the_server_takes() {
+        // 60 blocks, each of a kilobyte that HPACK makes 64 kB of.
+        let mut decoded_large = vec![0x40, 1, b'n', 0x7f, 0x81, 0x06];
+        decoded_large.extend([b'v'; 896]);
+        decoded_large.extend([0xbe; 60]);
+        decoded_large.extend([0x01, 1, b'%']);
+        let mut headers = frame(0x1, &decoded_large);
+        headers[4] = 0x4;
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        client.write_all(PREFACE).await.expect("written");
+        for _ in 0..60 {
+            client.write_all(&headers).await.expect("written");
+        }
+        let mut server = LenientAuthority::new(server);
+        let mut byte = [0];
+        while server.read(&mut byte).await.expect("well formed") == 1 && server.ready.len() < AHEAD {
+            assert!(server.unread.len() <= CHUNK);
+        }
+        assert!(server.ready.len() < AHEAD + frames::BLOCK + 1000, "{}", server.ready.len());
+    }
+}

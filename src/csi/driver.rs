@@ -1,0 +1,125 @@
+//! What the services of one shim share: who the driver is, where it is, what it says of health and in which dialect.
+
+use std::time::{Duration, SystemTime};
+
+use tonic::{Code, Status};
+
+use crate::api::client::{Client, ClientError};
+use crate::api::wire as daemon;
+use crate::csi::agent::Agent;
+use crate::csi::arguments::no_volume;
+use crate::csi::health::{self, HealthStatus, Told};
+use crate::csi::options::HealthApi;
+use crate::csi::topology::Topology;
+use crate::csi::wire;
+
+/// How long the daemon's picture of the node may take to show what the daemon has just done.
+const FRESH: Duration = Duration::from_secs(5);
+
+pub struct Driver {
+    pub name: String,
+    pub node_id: String,
+    pub topology: Topology,
+    pub health_api: HealthApi,
+    /// Attaching and growing through the controller are announced.
+    pub controller_publish: bool,
+    pub agent: Agent,
+}
+
+impl Driver {
+    /// What is known of the health of one of our volumes: NOT_FOUND for one that we do not have.
+    pub async fn told(&self, id: &str) -> Result<Told, Status> {
+        let told = self.agent.quick(|client| told(client, self.name.clone(), id.to_owned())).await;
+        told.map_err(|status| named(id, status))
+    }
+
+    /// One of our volumes: NOT_FOUND for one that we do not have.
+    pub async fn provided(&self, id: &str) -> Result<daemon::ProvidedVolume, Status> {
+        let provided = self.agent.quick(|client| {
+            let id = id.to_owned();
+            async move { client.provided(&id).await }
+        });
+        provided.await.map_err(|status| named(id, status))
+    }
+
+    /// UNIMPLEMENTED where CSI 1.13's health calls are not announced.
+    pub fn speaks_health(&self) -> Result<(), Status> {
+        if self.health_api.health() {
+            Ok(())
+        } else {
+            Err(Status::unimplemented("the health calls of CSI 1.13 are switched off (--health-api)"))
+        }
+    }
+
+    /// CSI 1.13's answer: UNAVAILABLE while health is not known, so that the caller keeps what it had.
+    pub fn volume_health(&self, id: &str, told: Told) -> Result<wire::VolumeHealth, Status> {
+        match told.statuses {
+            Ok(statuses) => Ok(wire::VolumeHealth { volume_id: id.to_owned(), health_statuses: entries(statuses) }),
+            Err(why) => Err(Status::unavailable(format!("the health of this volume is not known: {why}"))),
+        }
+    }
+
+    /// CSI 1.12's answer, where it is spoken.
+    pub fn condition(&self, told: Told) -> Option<wire::VolumeCondition> {
+        let health::Condition { abnormal, message } = told.condition;
+        self.health_api.condition().then_some(wire::VolumeCondition { abnormal, message })
+    }
+
+    /// A volume as the controller's calls tell of it.
+    pub fn volume(&self, volume: &daemon::ProvidedVolume) -> wire::Volume {
+        wire::Volume {
+            volume_id: volume.handle.clone(),
+            capacity_bytes: crate::csi::stats::signed(volume.size_bytes),
+            volume_context: self.topology.context(),
+            content_source: None,
+            accessible_topology: vec![self.topology.wire()],
+        }
+    }
+
+    /// The nodes on which a volume is staged or published: this one, or none.
+    pub fn published_on(&self, volume: &daemon::ProvidedVolume) -> Vec<String> {
+        if self.controller_publish && !volume.attachments.is_empty() { vec![self.node_id.clone()] } else { Vec::new() }
+    }
+}
+
+/// The daemon's picture of the node; of a volume that is not in it yet, what is known of it as one of ours.
+async fn told(client: Client, driver: String, id: String) -> Result<Told, ClientError> {
+    match client.volume_by_handle(&driver, &id).await {
+        Ok(volume) => Ok(health::told(&volume)),
+        Err(ClientError::Refused(status)) if status.code() == Code::NotFound => {
+            client.provided(&id).await.map(|volume| of_provided(&volume))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// As [`health::of_provided`], now.
+pub fn of_provided(volume: &daemon::ProvidedVolume) -> Told {
+    health::of_provided(volume, volume.attachments.iter().any(is_fresh))
+}
+
+/// It was made so lately that the daemon's picture of the node may not show it yet.
+pub fn is_fresh(attachment: &daemon::Attachment) -> bool {
+    let since = attachment.since.and_then(|since| SystemTime::try_from(since).ok());
+    // An error: it lies ahead, so that the clock was set back.
+    since.is_some_and(|since| since.elapsed().is_ok_and(|age| age < FRESH))
+}
+
+/// The daemon speaks of handles, the caller of volume ids.
+pub fn named(id: &str, status: Status) -> Status {
+    if status.code() == Code::NotFound { no_volume(id) } else { status }
+}
+
+fn entries(statuses: Vec<HealthStatus>) -> Vec<wire::volume_health::VolumeHealthEntry> {
+    let entry = |status: HealthStatus| wire::volume_health::VolumeHealthEntry {
+        status: match status.status {
+            health::Status::Degraded => wire::VolumeHealthErrorType::Degraded,
+            health::Status::Inaccessible => wire::VolumeHealthErrorType::Inaccessible,
+            health::Status::DataLoss => wire::VolumeHealthErrorType::DataLoss,
+        }
+        .into(),
+        reason: status.reason,
+        message: status.message,
+    };
+    statuses.into_iter().map(entry).collect()
+}

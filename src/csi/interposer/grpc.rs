@@ -1,0 +1,147 @@
+//! gRPC over HTTP/2, as little of it as a proxy needs: messages in and out of a body, and the status of an answer.
+//! Source: grpc.io, "gRPC over HTTP2"; "Compression".
+
+use std::io::Read;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use flate2::read::GzDecoder;
+use http::{HeaderMap, HeaderValue, Response};
+use tonic::{Code, Status};
+
+use crate::csi::interposer::body::Body;
+use crate::csi::interposer::failure;
+
+const STATUS: &str = "grpc-status";
+const MESSAGE: &str = "grpc-message";
+const ENCODING: &str = "grpc-encoding";
+/// Flag and length before each message.
+const PREFIX: usize = 5;
+/// A compressed message may not become larger than this, in bytes.
+const INFLATED: u64 = 64 << 20;
+
+/// The only message in a body. None: there are none or several, or we do not know how it is compressed.
+pub fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
+    let flag = *data.first()?;
+    let length = u32::from_be_bytes(data.get(1..PREFIX)?.try_into().ok()?);
+    let message = data.slice(PREFIX..);
+    if message.len() != usize::try_from(length).ok()? {
+        return None;
+    }
+    match flag {
+        0 => Some(message),
+        1 if headers.get(ENCODING).is_some_and(|encoding| encoding == "gzip") => inflated(&message),
+        _ => None,
+    }
+}
+
+fn inflated(message: &[u8]) -> Option<Bytes> {
+    let mut out = Vec::new();
+    // A message that is cut is no message.
+    let read = GzDecoder::new(message).take(INFLATED + 1).read_to_end(&mut out).ok()?;
+    (read as u64 <= INFLATED).then(|| Bytes::from(out))
+}
+
+/// As it goes into a body, uncompressed: that is lawful under every `grpc-encoding`.
+pub fn framed(message: &[u8]) -> Option<Bytes> {
+    let length = u32::try_from(message.len()).ok()?;
+    let mut out = BytesMut::with_capacity(PREFIX + message.len());
+    out.put_u8(0);
+    out.put_u32(length);
+    out.put_slice(message);
+    Some(out.freeze())
+}
+
+/// grpc-status, of headers (an answer of trailers only) or of trailers.
+pub fn code(headers: &HeaderMap) -> Option<Code> {
+    headers.get(STATUS).map(|status| Code::from_bytes(status.as_bytes()))
+}
+
+/// An answer that is an error and nothing else.
+pub fn refusal(status: &Status) -> Response<Body> {
+    let mut response = Response::new(Body::none());
+    let headers = response.headers_mut();
+    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    put_status(headers, status);
+    response
+}
+
+/// An answer of our own.
+pub fn answer(message: &[u8]) -> Response<Body> {
+    let Some(data) = framed(message) else {
+        return refusal(&Status::resource_exhausted("the answer is larger than a message of gRPC can be"));
+    };
+    let mut trailers = HeaderMap::new();
+    trailers.insert(STATUS, HeaderValue::from_static("0"));
+    let mut response = Response::new(Body::whole(data, Some(trailers)));
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+/// The end of an answer whose connection ended before it.
+pub fn broken_off(error: &hyper::Error) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    put_status(&mut trailers, &Status::unavailable(format!("the upstream driver broke the connection off: {}", failure::line(error))));
+    trailers
+}
+
+fn put_status(headers: &mut HeaderMap, status: &Status) {
+    headers.insert(STATUS, HeaderValue::from(i32::from(status.code())));
+    if let Ok(message) = HeaderValue::from_str(&percent_encoded(status.message())) {
+        headers.insert(MESSAGE, message);
+    }
+}
+
+/// Status-Message: bytes beyond printable ASCII, and the percent sign itself, as %XX.
+fn percent_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if matches!(byte, b' '..=b'~') && byte != b'%' {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    #[test]
+    fn a_body_of_one_message_is_understood_and_no_other() {
+        let body = framed(b"abc").expect("fits");
+        let plain = HeaderMap::new();
+        assert_eq!(only_message(&body, &plain).as_deref(), Some(&b"abc"[..]));
+        assert_eq!(only_message(&Bytes::new(), &plain), None);
+        assert_eq!(only_message(&body.slice(..7), &plain), None);
+        assert_eq!(only_message(&[body.clone(), body].concat().into(), &plain), None);
+    }
+
+    #[test]
+    fn a_gzipped_message_is_read_and_one_of_another_encoding_is_left_alone() {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(b"abc").expect("writes");
+        let packed = encoder.finish().expect("ends");
+        let mut body = framed(&packed).expect("fits").to_vec();
+        body[0] = 1;
+        let body = Bytes::from(body);
+        let mut headers = HeaderMap::new();
+        headers.insert(ENCODING, HeaderValue::from_static("gzip"));
+        assert_eq!(only_message(&body, &headers).as_deref(), Some(&b"abc"[..]));
+        headers.insert(ENCODING, HeaderValue::from_static("snappy"));
+        assert_eq!(only_message(&body, &headers), None);
+    }
+
+    #[test]
+    fn a_status_message_is_plain_ascii_on_the_wire() {
+        assert_eq!(percent_encoded("100 % gone:\nä"), "100 %25 gone:%0A%C3%A4");
+        let headers = refusal(&Status::not_found("ä")).into_parts().0.headers;
+        assert_eq!((code(&headers), &headers[MESSAGE]), (Some(Code::NotFound), &HeaderValue::from_static("%C3%A4")));
+    }
+}

@@ -1,0 +1,222 @@
+//! Our health into the upstream's answers, on the raw message: one field is changed, and all others, known or not, stay as they are.
+//!
+//! In: an answer's bytes and what the daemon told. Out: the new bytes, or [`Junk`], upon which the upstream's answer goes on untouched. No I/O, no CSI
+//! types: numbers only (CSI_WIRE, sections 1 to 3).
+
+use std::collections::HashMap;
+
+use crate::csi::interposer::laws;
+use crate::csi::interposer::raw;
+use crate::csi::interposer::raw::{Junk, Value};
+use crate::csi::interposer::verdict::{Condition, HealthStatus, Told};
+use crate::csi::limits;
+
+/// NodeGetCapabilitiesResponse, ControllerGetCapabilitiesResponse: capabilities.
+const CAPABILITIES: u32 = 1;
+/// NodeServiceCapability, ControllerServiceCapability: rpc; and its type.
+const RPC: u32 = 1;
+const TYPE: u32 = 1;
+/// NodeGetVolumeStatsResponse, and both VolumeStatus messages: volume_condition (until 1.12).
+const CONDITION: u32 = 2;
+/// VolumeCondition.
+const ABNORMAL: u32 = 1;
+const CONDITION_MESSAGE: u32 = 2;
+/// NodeGetVolumeHealthResponse, ControllerGetVolumeHealthResponse: volume_health.
+const VOLUME_HEALTH: u32 = 1;
+/// VolumeHealth.
+const HEALTH_VOLUME_ID: u32 = 1;
+const HEALTH_STATUSES: u32 = 2;
+/// ControllerListVolumeHealthResponse, ListVolumesResponse: entries and next_token.
+const ENTRIES: u32 = 1;
+const NEXT_TOKEN: u32 = 2;
+/// ListVolumesResponse.Entry, ControllerGetVolumeResponse: volume and status.
+const VOLUME: u32 = 1;
+const STATUS: u32 = 2;
+/// Volume.
+const VOLUME_ID: u32 = 2;
+/// NodeGetStorageHealthResponse.
+const BACKEND_HEALTH: u32 = 1;
+
+/// The rpc capabilities that a …GetCapabilities answer announces.
+pub fn announced(message: &[u8]) -> Result<Vec<i32>, Junk> {
+    let mut found = Vec::new();
+    for capability in raw::fields(message)?.iter().filter_map(|field| field.bytes(CAPABILITIES)) {
+        let rpc = raw::fields(capability)?.iter().filter_map(|field| field.bytes(RPC)).collect::<Vec<_>>().concat();
+        if !rpc.is_empty() {
+            found.push(raw::int32(&rpc, TYPE)?);
+        }
+    }
+    Ok(found)
+}
+
+/// Announces what is not announced yet.
+pub fn capabilities(message: &[u8], add: &[i32]) -> Result<Vec<u8>, Junk> {
+    let present = announced(message)?;
+    let mut out = message.to_vec();
+    for number in add.iter().filter(|number| !present.contains(number)) {
+        let (mut rpc, mut capability) = (Vec::new(), Vec::new());
+        raw::put_number(&mut rpc, TYPE, u64::from(number.unsigned_abs()));
+        raw::put_bytes(&mut capability, RPC, &rpc);
+        raw::put_bytes(&mut out, CAPABILITIES, &capability);
+    }
+    Ok(out)
+}
+
+/// NodeGetVolumeStats.
+pub fn stats(message: &[u8], ours: &Condition) -> Result<Vec<u8>, Junk> {
+    with_condition(message, ours)
+}
+
+/// ControllerGetVolume.
+pub fn volume(message: &[u8], ours: &Condition) -> Result<Vec<u8>, Junk> {
+    raw::edit(message, STATUS, |status| with_condition(status.unwrap_or_default(), ours))
+}
+
+/// ListVolumes: the entries that we know.
+pub fn volumes(message: &[u8], ours: &HashMap<String, Told>) -> Result<Vec<u8>, Junk> {
+    raw::edit_each(message, ENTRIES, |entry| {
+        let inner = raw::fields(entry)?.iter().filter_map(|field| field.bytes(VOLUME)).collect::<Vec<_>>().concat();
+        match ours.get(raw::text(&inner, VOLUME_ID)?) {
+            Some(told) => volume(entry, &told.condition),
+            None => Ok(entry.to_vec()),
+        }
+    })
+}
+
+fn with_condition(message: &[u8], ours: &Condition) -> Result<Vec<u8>, Junk> {
+    raw::edit(message, CONDITION, |theirs| condition(theirs, ours))
+}
+
+/// Abnormal where one of the two is; a message that names all that is wrong, ours first. What the upstream says of a volume in which we see nothing
+/// wrong stays as it is.
+fn condition(theirs: Option<&[u8]>, ours: &Condition) -> Result<Vec<u8>, Junk> {
+    let mut out = Vec::new();
+    let Some(theirs) = theirs else {
+        put_condition(&mut out, ours.abnormal, &ours.message);
+        return Ok(out);
+    };
+    let fields = raw::fields(theirs)?;
+    let message = raw::text(theirs, CONDITION_MESSAGE)?;
+    if !ours.abnormal {
+        return Ok(theirs.to_vec());
+    }
+    let abnormal = fields.iter().filter_map(|field| field.varint(ABNORMAL)).next_back().is_some_and(|value| value != 0);
+    let both = if abnormal && !message.is_empty() && !ours.message.contains(message) {
+        format!("{}; {message}", ours.message)
+    } else {
+        ours.message.clone()
+    };
+    put_condition(&mut out, true, &both);
+    for field in fields {
+        let known = matches!((field.number, field.value), (ABNORMAL, Value::Varint(_)) | (CONDITION_MESSAGE, Value::Bytes(_)));
+        if !known {
+            out.extend_from_slice(field.raw);
+        }
+    }
+    Ok(out)
+}
+
+fn put_condition(out: &mut Vec<u8>, abnormal: bool, message: &str) {
+    if abnormal {
+        raw::put_number(out, ABNORMAL, 1);
+    }
+    if !message.is_empty() {
+        raw::put_bytes(out, CONDITION_MESSAGE, limits::message(message).as_bytes());
+    }
+}
+
+/// NodeGetVolumeHealth, ControllerGetVolumeHealth. An empty `message` gives our answer alone.
+pub fn health(message: &[u8], handle: &str, ours: &[HealthStatus]) -> Result<Vec<u8>, Junk> {
+    raw::edit(message, VOLUME_HEALTH, |theirs| volume_health(theirs.unwrap_or_default(), handle, ours))
+}
+
+/// One VolumeHealth.
+pub fn volume_health(theirs: &[u8], handle: &str, ours: &[HealthStatus]) -> Result<Vec<u8>, Junk> {
+    let fields = raw::fields(theirs)?;
+    let mut out = Vec::new();
+    if !fields.iter().any(|field| field.bytes(HEALTH_VOLUME_ID).is_some()) {
+        raw::put_bytes(&mut out, HEALTH_VOLUME_ID, handle.as_bytes());
+    }
+    replaced(&mut out, theirs, HEALTH_STATUSES, ours)?;
+    Ok(out)
+}
+
+/// NodeGetStorageHealth. An empty `message` gives our answer alone.
+pub fn storage(message: &[u8], ours: &[HealthStatus]) -> Result<Vec<u8>, Junk> {
+    let mut out = Vec::new();
+    replaced(&mut out, message, BACKEND_HEALTH, ours)?;
+    Ok(out)
+}
+
+/// The repeated field `number` becomes the lawful list of what it holds and of ours.
+fn replaced(out: &mut Vec<u8>, message: &[u8], number: u32, ours: &[HealthStatus]) -> Result<(), Junk> {
+    let fields = raw::fields(message)?;
+    let theirs: Vec<&[u8]> = fields.iter().filter_map(|field| field.bytes(number)).collect();
+    match laws::joined(&theirs, ours)? {
+        None => out.extend_from_slice(message),
+        Some(entries) => {
+            for field in fields.iter().filter(|field| field.bytes(number).is_none()) {
+                out.extend_from_slice(field.raw);
+            }
+            for entry in entries {
+                raw::put_bytes(out, number, &entry);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A page of ControllerListVolumeHealth: whom it speaks of, and how it goes on.
+pub struct Page {
+    pub handles: Vec<String>,
+    pub next_token: String,
+}
+
+pub fn page(message: &[u8]) -> Result<Page, Junk> {
+    let mut handles = Vec::new();
+    for entry in raw::fields(message)?.iter().filter_map(|field| field.bytes(ENTRIES)) {
+        handles.push(raw::text(entry, HEALTH_VOLUME_ID)?.to_owned());
+    }
+    Ok(Page { handles, next_token: raw::text(message, NEXT_TOKEN)?.to_owned() })
+}
+
+/// ControllerListVolumeHealth: ours into the entries that are there.
+pub fn listed_health(message: &[u8], ours: &HashMap<String, Vec<HealthStatus>>) -> Result<Vec<u8>, Junk> {
+    raw::edit_each(message, ENTRIES, |entry| {
+        let handle = raw::text(entry, HEALTH_VOLUME_ID)?;
+        match ours.get(handle) {
+            Some(statuses) => volume_health(entry, handle, statuses),
+            None => Ok(entry.to_vec()),
+        }
+    })
+}
+
+/// ControllerListVolumeHealth: `more` behind the entries that are there, and another token.
+pub fn continued(message: &[u8], more: &[(String, Vec<HealthStatus>)], next_token: &str) -> Result<Vec<u8>, Junk> {
+    let mut out = Vec::with_capacity(message.len());
+    for field in raw::fields(message)?.iter().filter(|field| field.bytes(NEXT_TOKEN).is_none()) {
+        out.extend_from_slice(field.raw);
+    }
+    for (handle, statuses) in more {
+        raw::put_bytes(&mut out, ENTRIES, &volume_health(&[], handle, statuses)?);
+    }
+    if !next_token.is_empty() {
+        raw::put_bytes(&mut out, NEXT_TOKEN, next_token.as_bytes());
+    }
+    Ok(out)
+}
+
+/// The same list request, for another page. Fields 1 and 2: max_entries and starting_token.
+pub fn another_page(request: &[u8], starting_token: &str) -> Result<Vec<u8>, Junk> {
+    let mut out = Vec::with_capacity(request.len());
+    for field in raw::fields(request)?.iter().filter(|field| !matches!(field.number, 1 | 2)) {
+        out.extend_from_slice(field.raw);
+    }
+    if !starting_token.is_empty() {
+        raw::put_bytes(&mut out, 2, starting_token.as_bytes());
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! The calls that are more than passed on. All others, known to CSI or not, are never looked into.
+
+/// A call that we add to, answer, or tell the daemon of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    NodeGetCapabilities,
+    ControllerGetCapabilities,
+    NodeGetVolumeStats,
+    NodeGetVolumeHealth,
+    NodeGetStorageHealth,
+    ControllerGetVolumeHealth,
+    ControllerListVolumeHealth,
+    ListVolumes,
+    ControllerGetVolume,
+    NodeStageVolume,
+    NodeUnstageVolume,
+    NodePublishVolume,
+    NodeUnpublishVolume,
+    CreateVolume,
+}
+
+/// Which kinds of health are spoken: `--health-api`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialects {
+    /// CSI ≤ 1.12: VolumeCondition.
+    pub condition: bool,
+    /// CSI 1.13: the health calls.
+    pub health: bool,
+}
+
+/// Which service's capabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    Node,
+    Controller,
+}
+
+/// NodeServiceCapability.RPC.Type and ControllerServiceCapability.RPC.Type (CSI_WIRE, section 2).
+pub const NODE_GET_VOLUME_STATS: i32 = 2;
+pub const NODE_VOLUME_CONDITION: i32 = 4;
+pub const NODE_GET_VOLUME_HEALTH: i32 = 7;
+pub const NODE_GET_STORAGE_HEALTH: i32 = 8;
+pub const CONTROLLER_LIST_VOLUMES: i32 = 3;
+pub const CONTROLLER_VOLUME_CONDITION: i32 = 11;
+pub const CONTROLLER_GET_VOLUME: i32 = 12;
+pub const CONTROLLER_GET_VOLUME_HEALTH: i32 = 16;
+pub const CONTROLLER_LIST_VOLUME_HEALTH: i32 = 17;
+
+pub const GET_PLUGIN_INFO: &str = "/csi.v1.Identity/GetPluginInfo";
+pub const LIST_VOLUME_HEALTH: &str = "/csi.v1.Controller/ControllerListVolumeHealth";
+
+impl Method {
+    pub fn of(path: &str) -> Option<Method> {
+        Some(match path.strip_prefix("/csi.v1.")? {
+            "Node/NodeGetCapabilities" => Method::NodeGetCapabilities,
+            "Controller/ControllerGetCapabilities" => Method::ControllerGetCapabilities,
+            "Node/NodeGetVolumeStats" => Method::NodeGetVolumeStats,
+            "Node/NodeGetVolumeHealth" => Method::NodeGetVolumeHealth,
+            "Node/NodeGetStorageHealth" => Method::NodeGetStorageHealth,
+            "Controller/ControllerGetVolumeHealth" => Method::ControllerGetVolumeHealth,
+            "Controller/ControllerListVolumeHealth" => Method::ControllerListVolumeHealth,
+            "Controller/ListVolumes" => Method::ListVolumes,
+            "Controller/ControllerGetVolume" => Method::ControllerGetVolume,
+            "Node/NodeStageVolume" => Method::NodeStageVolume,
+            "Node/NodeUnstageVolume" => Method::NodeUnstageVolume,
+            "Node/NodePublishVolume" => Method::NodePublishVolume,
+            "Node/NodeUnpublishVolume" => Method::NodeUnpublishVolume,
+            "Controller/CreateVolume" => Method::CreateVolume,
+            _ => return None,
+        })
+    }
+
+    /// Not to be looked into in this dialect.
+    pub fn passes(self, dialects: Dialects) -> bool {
+        match self {
+            Method::NodeGetVolumeHealth
+            | Method::NodeGetStorageHealth
+            | Method::ControllerGetVolumeHealth
+            | Method::ControllerListVolumeHealth => !dialects.health,
+            Method::ListVolumes | Method::ControllerGetVolume => !dialects.condition,
+            _ => false,
+        }
+    }
+
+    /// The capability under which the call is announced, where we announce it for an upstream that lacks it.
+    pub fn capability(self) -> Option<(Service, i32)> {
+        match self {
+            Method::NodeGetVolumeStats => Some((Service::Node, NODE_GET_VOLUME_STATS)),
+            Method::NodeGetVolumeHealth => Some((Service::Node, NODE_GET_VOLUME_HEALTH)),
+            Method::NodeGetStorageHealth => Some((Service::Node, NODE_GET_STORAGE_HEALTH)),
+            Method::ControllerGetVolumeHealth => Some((Service::Controller, CONTROLLER_GET_VOLUME_HEALTH)),
+            Method::ControllerListVolumeHealth => Some((Service::Controller, CONTROLLER_LIST_VOLUME_HEALTH)),
+            _ => None,
+        }
+    }
+}
+
+impl Service {
+    pub fn capabilities_call(self) -> &'static str {
+        match self {
+            Service::Node => "/csi.v1.Node/NodeGetCapabilities",
+            Service::Controller => "/csi.v1.Controller/ControllerGetCapabilities",
+        }
+    }
+
+    /// What we announce beside what the upstream does. A condition alone is of no use to anybody where there is no call that carries it.
+    pub fn added(self, dialects: Dialects, upstreams: &[i32]) -> Vec<i32> {
+        let mut add = Vec::new();
+        match self {
+            Service::Node => {
+                add.push(NODE_GET_VOLUME_STATS);
+                if dialects.condition {
+                    add.push(NODE_VOLUME_CONDITION);
+                }
+                if dialects.health {
+                    add.extend([NODE_GET_VOLUME_HEALTH, NODE_GET_STORAGE_HEALTH]);
+                }
+            }
+            Service::Controller => {
+                let carried = upstreams.iter().any(|number| [CONTROLLER_LIST_VOLUMES, CONTROLLER_GET_VOLUME].contains(number));
+                if dialects.condition && carried {
+                    add.push(CONTROLLER_VOLUME_CONDITION);
+                }
+                if dialects.health {
+                    add.extend([CONTROLLER_GET_VOLUME_HEALTH, CONTROLLER_LIST_VOLUME_HEALTH]);
+                }
+            }
+        }
+        add
+    }
+}

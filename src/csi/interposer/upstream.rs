@@ -1,0 +1,189 @@
+//! The real driver: one connection to its socket, used by all calls, made anew when it has ended.
+//!
+//! In: requests as they came. Out: its answers as they come, or why there are none. Knows nothing of CSI.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tonic::{Code, Status};
+
+use crate::csi::interposer::body;
+use crate::csi::interposer::body::{Body, Gathered};
+use crate::csi::interposer::failure;
+use crate::csi::interposer::failure::Failure;
+use crate::csi::interposer::grpc;
+
+/// For a connection to begin.
+const CONNECT: Duration = Duration::from_secs(1);
+/// For answers to questions of our own.
+const ASK: Duration = Duration::from_secs(2);
+/// Largest answer to such a question, in bytes.
+const ANSWER: usize = 16 << 20;
+/// Flow control, in bytes: one answer that is not fetched must not keep the others.
+pub const STREAM_WINDOW: u32 = 512 << 10;
+pub const CONNECTION_WINDOW: u32 = 64 << 20;
+/// Headers and trailers, in bytes. h2's own 16 KiB are less than what gRPC in Go lets through.
+pub const HEADERS: u32 = 1 << 20;
+
+pub struct Upstream {
+    path: PathBuf,
+    current: Mutex<Option<SendRequest<Body>>>,
+    /// One dials, the others wait for the connection that it makes.
+    dialling: Semaphore,
+    /// How many connections there have been: another one may reach another version of the driver.
+    generation: AtomicU64,
+    away: AtomicBool,
+}
+
+impl Upstream {
+    pub fn new(path: PathBuf) -> Upstream {
+        Upstream {
+            path,
+            current: Mutex::new(None),
+            dialling: Semaphore::new(1),
+            generation: AtomicU64::new(0),
+            away: AtomicBool::new(false),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Sends a request on, and waits for the headers of its answer. No time-out: that is the caller's (`grpc-timeout` goes along). Dropped, it cancels
+    /// the call at the upstream.
+    pub async fn send(&self, mut request: Request<Body>) -> Result<Response<Incoming>, Failure> {
+        complete(request.uri_mut());
+        let mut again = true;
+        loop {
+            let mut sender = self.connection().await?;
+            match sender.try_send_request(request).await {
+                Ok(answer) => return Ok(answer),
+                // The connection ended before anything of the request was sent.
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) if again => {
+                        again = false;
+                        request = unsent;
+                        self.forget();
+                    }
+                    _ => return Err(Failure::of_call(self.path.clone(), error.into_error())),
+                },
+            }
+        }
+    }
+
+    /// A question of our own: one message there, one message back.
+    pub async fn ask(&self, method: &'static str, message: &[u8]) -> Result<Bytes, Status> {
+        let data = grpc::framed(message).ok_or_else(|| Status::resource_exhausted("the request is too large"))?;
+        let mut request = Request::new(Body::whole(data, None));
+        *request.method_mut() = http::Method::POST;
+        *request.version_mut() = http::Version::HTTP_2;
+        *request.uri_mut() = Uri::from_static(method);
+        for (name, value) in
+            [("content-type", "application/grpc"), ("te", "trailers"), ("user-agent", "diskvitals-csi"), ("grpc-timeout", "2S")]
+        {
+            request.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        let answered = async {
+            let answer = self.send(request).await.map_err(|failure| Status::unavailable(failure::line(&failure)))?;
+            let (head, incoming) = answer.into_parts();
+            let Gathered::Whole(data, trailers) = body::response(incoming, ANSWER).await else {
+                return Err(Status::unavailable("the answer broke off"));
+            };
+            match trailers.as_ref().and_then(grpc::code).or_else(|| grpc::code(&head.headers)) {
+                Some(Code::Ok) => grpc::only_message(&data, &head.headers).ok_or_else(|| Status::internal("the answer is no message")),
+                Some(code) => Err(Status::new(code, "refused")),
+                None => Err(Status::internal("the answer has no status")),
+            }
+        };
+        tokio::time::timeout(ASK, answered).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")))
+    }
+
+    async fn connection(&self) -> Result<SendRequest<Body>, Failure> {
+        if let Some(sender) = self.live() {
+            return Ok(sender);
+        }
+        // Never closed.
+        let _turn = self.dialling.acquire().await;
+        match self.live() {
+            Some(sender) => Ok(sender),
+            None => self.dial().await,
+        }
+    }
+
+    fn live(&self) -> Option<SendRequest<Body>> {
+        self.lock().as_ref().filter(|sender| !sender.is_closed()).cloned()
+    }
+
+    fn forget(&self) {
+        *self.lock() = None;
+    }
+
+    async fn dial(&self) -> Result<SendRequest<Body>, Failure> {
+        let begun = async {
+            let stream = UnixStream::connect(&self.path).await?;
+            let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+            // No keep-alive pings: servers of gRPC in Go end connections for more than one in five minutes, and a unix socket says itself when it ends.
+            builder
+                .initial_stream_window_size(STREAM_WINDOW)
+                .initial_connection_window_size(CONNECTION_WINDOW)
+                .max_header_list_size(HEADERS);
+            Ok(builder.handshake(TokioIo::new(stream)).await?)
+        };
+        let begun: Result<_, Box<dyn std::error::Error + Send + Sync>> = match tokio::time::timeout(CONNECT, begun).await {
+            Ok(begun) => begun,
+            Err(_) => Err(format!("no connection within {} s", CONNECT.as_secs()).into()),
+        };
+        match begun {
+            Ok((sender, connection)) => {
+                tokio::spawn(async move {
+                    // How it ended is told by the calls that were under way.
+                    let _ = connection.await;
+                });
+                self.generation.fetch_add(1, Ordering::AcqRel);
+                if self.away.swap(false, Ordering::AcqRel) {
+                    tracing::info!(upstream = %self.path.display(), "the upstream driver is back");
+                }
+                *self.lock() = Some(sender.clone());
+                Ok(sender)
+            }
+            Err(source) => {
+                if !self.away.swap(true, Ordering::AcqRel) {
+                    tracing::warn!(upstream = %self.path.display(), %source, "the upstream driver is away: its callers are told UNAVAILABLE");
+                }
+                Err(Failure::Away { path: self.path.clone(), source })
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<SendRequest<Body>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// HTTP/2 towards the upstream needs an authority; callers over unix sockets may leave it out.
+fn complete(uri: &mut Uri) {
+    if uri.authority().is_some() && uri.scheme().is_some() {
+        return;
+    }
+    let mut parts = std::mem::take(uri).into_parts();
+    parts.authority.get_or_insert_with(|| Authority::from_static("localhost"));
+    parts.scheme.get_or_insert(Scheme::HTTP);
+    parts.path_and_query.get_or_insert_with(|| http::uri::PathAndQuery::from_static("/"));
+    // All three parts are there: nothing can be missing.
+    *uri = Uri::from_parts(parts).unwrap_or_default();
+}

@@ -1,0 +1,134 @@
+//! `--mode registrar`: tells the kubelet of a CSI driver that serves its own socket, by the kubelet's plugin registration v1. The job of
+//! node-driver-registrar, without a foreign sidecar.
+//!
+//! In: a driver's socket, the kubelet's plugins_registry folder, the path at which the kubelet finds the driver's socket. Out: a socket
+//! `NAME-reg.sock` in that folder, for as long as this runs; the kubelet asks it, and takes the driver away when it has gone. Knows nothing of volumes,
+//! of health, of the daemon.
+
+mod driver;
+mod service;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tonic::service::Routes;
+
+use crate::csi::registrar::driver::NotAName;
+use crate::csi::registrar::service::{RegistrationService, Standing};
+use crate::csi::server;
+use crate::csi::server::{ListenError, Listener, Place, ServeError};
+use crate::csi::wire::registration::PluginInfo;
+use crate::csi::wire::registration::registration_server::RegistrationServer;
+
+/// The kubelet's word for what speaks CSI on its endpoint.
+const TYPE: &str = "CSIPlugin";
+/// Of CSI. The kubelet takes a driver that names any 1.x; node-driver-registrar says the same.
+const VERSIONS: &[&str] = &["1.0.0"];
+/// How often the socket's name is looked for in the folder. A lost one means that a kubelet that starts again does not find the driver.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// What is registered, and where.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// The driver's socket as this process reaches it.
+    pub driver: PathBuf,
+    /// The same socket as the kubelet reaches it.
+    pub kubelet_path: String,
+    /// The kubelet's plugins_registry, as this process sees it.
+    pub folder: PathBuf,
+}
+
+/// Why registering ends without having been told to stop. Each is for the supervisor to start the program anew, with growing pauses.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistrarError {
+    #[error("asking the driver at {} for its name", driver.display())]
+    Name {
+        driver: PathBuf,
+        #[source]
+        source: NotAName,
+    },
+    #[error("the registration socket cannot be used")]
+    Listen(#[from] ListenError),
+    #[error("serving the registration socket")]
+    Serve(#[from] ServeError),
+    #[error("the kubelet refuses {name}: {reason}")]
+    Refused { name: String, reason: String },
+    #[error("the registration socket {} has been removed or replaced: a kubelet that starts again would not find {name}", socket.display())]
+    Lost { name: String, socket: PathBuf },
+}
+
+/// Why serving ends.
+enum End {
+    Stopped,
+    Refused(String),
+    Lost,
+}
+
+/// Waits until the driver answers, then serves the registration socket until `stop` completes, the kubelet refuses the driver, or the socket has lost
+/// its name. The socket is removed in each case where it is still ours.
+pub async fn run(registration: Registration, stop: impl Future<Output = ()>) -> Result<(), RegistrarError> {
+    let Registration { driver, kubelet_path, folder } = registration;
+    let mut stop = std::pin::pin!(stop);
+    let name = tokio::select! {
+        name = driver::name(&driver) => name.map_err(|source| RegistrarError::Name { driver: driver.clone(), source })?,
+        () = &mut stop => return Ok(()),
+    };
+    let socket = socket(&folder, &name);
+    let listener = Listener::bind(&socket, server::FOR_OWNER).await?;
+    tracing::info!(driver = name, socket = %socket.display(), endpoint = kubelet_path, "waiting for the kubelet to register the driver");
+
+    let info = PluginInfo {
+        r#type: TYPE.to_owned(),
+        name: name.clone(),
+        endpoint: kubelet_path,
+        supported_versions: VERSIONS.iter().map(|version| (*version).to_owned()).collect(),
+    };
+    let (standing, mut told) = watch::channel(Standing::Unknown);
+    let place = listener.place();
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let service = RegistrationService::begin(info, standing, reporter).await;
+    let services = Routes::new(RegistrationServer::new(service).max_decoding_message_size(server::MESSAGE)).add_service(health);
+    let mut end = End::Stopped;
+    let ending = async {
+        end = tokio::select! {
+            () = stop => End::Stopped,
+            reason = refused(&mut told) => End::Refused(reason),
+            () = lost(&place) => End::Lost,
+        };
+    };
+    server::serve(listener, services, server::REQUEST, ending).await?;
+    match end {
+        End::Stopped => Ok(()),
+        End::Refused(reason) => Err(RegistrarError::Refused { name, reason }),
+        End::Lost => Err(RegistrarError::Lost { name, socket }),
+    }
+}
+
+/// A name is one part of a path: [`driver::name`] gives no other.
+fn socket(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}-reg.sock"))
+}
+
+/// Completes when the kubelet has said no. Its call is answered all the same.
+async fn refused(told: &mut watch::Receiver<Standing>) -> String {
+    loop {
+        if let Standing::Refused(reason) = &*told.borrow_and_update() {
+            return reason.clone();
+        }
+        if told.changed().await.is_err() {
+            // The service has gone: serving ends by itself.
+            return std::future::pending().await;
+        }
+    }
+}
+
+async fn lost(place: &Place) {
+    let mut looks = tokio::time::interval(LOOK);
+    loop {
+        looks.tick().await;
+        if !place.is_ours() {
+            return;
+        }
+    }
+}

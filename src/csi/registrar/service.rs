@@ -1,0 +1,121 @@
+//! The service `pluginregistration.Registration`: says what there is to register, and hears what became of it.
+//!
+//! In: the kubelet's two calls. Out: the driver's standing with the kubelet, and the same as grpc.health.v1 (SERVING: registered). One line is logged for
+//! each change of it: a kubelet that starts again calls again.
+
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use crate::csi::wire::registration::registration_server::Registration;
+use crate::csi::wire::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+
+/// Of the kubelet's reason, in characters: it is logged.
+const REASON: usize = 1024;
+/// grpc.health.v1's name for a server as a whole.
+const WHOLE: &str = "";
+
+/// What the kubelet has said of the driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing yet.
+    Unknown,
+    Registered,
+    /// With the kubelet's reason.
+    Refused(String),
+}
+
+pub struct RegistrationService {
+    info: PluginInfo,
+    standing: watch::Sender<Standing>,
+    reporter: HealthReporter,
+}
+
+impl RegistrationService {
+    /// Not serving, until the kubelet has registered the driver.
+    pub async fn begin(info: PluginInfo, standing: watch::Sender<Standing>, reporter: HealthReporter) -> RegistrationService {
+        reporter.set_service_status(WHOLE, ServingStatus::NotServing).await;
+        RegistrationService { info, standing, reporter }
+    }
+
+    async fn now(&self, new: Standing) {
+        let changed = self.standing.send_if_modified(|standing| {
+            let changed = *standing != new;
+            standing.clone_from(&new);
+            changed
+        });
+        if !changed {
+            return;
+        }
+        let serving = match &new {
+            Standing::Registered => {
+                tracing::info!(driver = self.info.name, "the kubelet has registered the driver");
+                ServingStatus::Serving
+            }
+            Standing::Refused(reason) => {
+                tracing::error!(driver = self.info.name, reason, "the kubelet refuses the driver");
+                ServingStatus::NotServing
+            }
+            Standing::Unknown => ServingStatus::NotServing,
+        };
+        self.reporter.set_service_status(WHOLE, serving).await;
+    }
+}
+
+#[tonic::async_trait]
+impl Registration for RegistrationService {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(self.info.clone()))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        request: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let RegistrationStatus { plugin_registered, error } = request.into_inner();
+        let standing = if plugin_registered {
+            Standing::Registered
+        } else if error.is_empty() {
+            Standing::Refused("it gives no reason".to_owned())
+        } else {
+            Standing::Refused(error.chars().take(REASON).collect())
+        };
+        self.now(standing).await;
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn service() -> (RegistrationService, watch::Receiver<Standing>) {
+        let (standing, told) = watch::channel(Standing::Unknown);
+        let info = PluginInfo { r#type: "CSIPlugin".into(), name: "csi.example.com".into(), ..Default::default() };
+        (RegistrationService::begin(info, standing, HealthReporter::new()).await, told)
+    }
+
+    async fn notified(service: &RegistrationService, plugin_registered: bool, error: &str) {
+        let status = RegistrationStatus { plugin_registered, error: error.into() };
+        service.notify_registration_status(Request::new(status)).await.expect("an answer");
+    }
+
+    #[tokio::test]
+    async fn a_kubelet_that_registers_twice_changes_the_standing_once() {
+        let (service, mut told) = service().await;
+        notified(&service, true, "").await;
+        assert_eq!(*told.borrow_and_update(), Standing::Registered);
+        notified(&service, true, "").await;
+        assert!(!told.has_changed().expect("alive"));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_carries_the_kubelets_reason_at_a_bounded_length() {
+        let (service, told) = service().await;
+        notified(&service, false, &"é".repeat(5000)).await;
+        assert_eq!(*told.borrow(), Standing::Refused("é".repeat(REASON)));
+        notified(&service, false, "").await;
+        assert_eq!(*told.borrow(), Standing::Refused("it gives no reason".into()));
+    }
+}

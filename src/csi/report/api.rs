@@ -1,0 +1,204 @@
+//! The API server: four small calls through the kube crate, with the pod's own service account, or by a kubeconfig (KUBECONFIG) outside a cluster.
+//!
+//! In: events and conditions of our own. Out: that they are told, or whether it is worth trying again. Its own node is read by an empty patch of the node's
+//! status: for that no right to read nodes is needed, and the admission policy that ties patches to one node holds for it too.
+
+use std::future::Future;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeCondition, ObjectReference, PersistentVolume};
+use k8s_openapi::api::events::v1::Event as KubeEvent;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::csi::report::Pace;
+use crate::csi::report::condition::{Condition, TYPE};
+use crate::csi::report::event::{Event, Regarding, is_name};
+use crate::csi::report::picture::Claimed;
+
+pub use kube::Config;
+
+/// Owner of the fields of the condition (server-side apply).
+const MANAGER: &str = "diskvitals-report";
+const CONTROLLER: &str = "diskvitals.io/report";
+
+/// Why there is no way to the API server; a matter of set-up.
+#[derive(Debug, thiserror::Error)]
+pub enum UnusableError {
+    #[error("finding the API server: in a pod by its service account's token, elsewhere by KUBECONFIG")]
+    Config(#[source] Box<kube::config::InferConfigError>),
+    #[error("making a client of the API server")]
+    Client(#[source] Box<kube::Error>),
+    #[error("{0:?} is no name of a node: give --node-id, in Kubernetes spec.nodeName")]
+    Node(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Worth another attempt, after a time if the server says so.
+    NotNow { why: String, after: Option<Duration> },
+    /// It will not be taken.
+    Refused(String),
+}
+
+impl Failure {
+    /// Why, and the server's wish.
+    pub fn parts(self) -> (String, Option<Duration>) {
+        match self {
+            Failure::NotNow { why, after } => (why, after),
+            Failure::Refused(why) => (why, None),
+        }
+    }
+}
+
+pub struct Api {
+    client: kube::Client,
+    node: String,
+    server: String,
+    /// For one answer.
+    answer: Duration,
+}
+
+impl Api {
+    /// The way that the environment tells of.
+    pub async fn find() -> Result<Config, UnusableError> {
+        Config::infer().await.map_err(|error| UnusableError::Config(Box::new(error)))
+    }
+
+    pub fn new(mut config: Config, node: &str, pace: &Pace) -> Result<Api, UnusableError> {
+        if !is_name(node) {
+            return Err(UnusableError::Node(node.to_owned()));
+        }
+        // How often and when is decided here.
+        config.default_retry = false;
+        config.connect_timeout = Some(pace.answer);
+        let server = config.cluster_url.to_string();
+        let client = kube::Client::try_from(config).map_err(|error| UnusableError::Client(Box::new(error)))?;
+        Ok(Api { client, node: node.to_owned(), server, answer: pace.answer })
+    }
+
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// An event that is there already has been told.
+    pub async fn tell_event(&self, event: &Event) -> Result<(), Failure> {
+        if !is_name(&event.namespace) {
+            return Err(Failure::Refused(format!("{:?} is no namespace", event.namespace)));
+        }
+        let events: kube::Api<KubeEvent> = kube::Api::namespaced(self.client.clone(), &event.namespace);
+        let parameters = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
+        match self.answer(events.create(&parameters, &wire(event))).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_there(&error) => Ok(()),
+            Err(error) => Err(failure(error)),
+        }
+    }
+
+    /// The claim of a volume, where a pod of its namespace uses it here.
+    pub async fn claim(&self, claimed: &Claimed) -> Result<Option<Regarding>, Failure> {
+        if !is_name(&claimed.pv) {
+            return Ok(None);
+        }
+        let volumes: kube::Api<PersistentVolume> = kube::Api::all(self.client.clone());
+        let volume = self.answer(volumes.get_opt(&claimed.pv)).await.map_err(failure)?;
+        Ok(volume.and_then(|volume| volume.spec?.claim_ref).and_then(|claim| bound(claim, claimed)))
+    }
+
+    /// The condition as it stands: its status, and since when.
+    pub async fn condition(&self) -> Result<Option<(String, Timestamp)>, Failure> {
+        let nodes: kube::Api<Node> = kube::Api::all(self.client.clone());
+        let nothing = Patch::Merge(json!({}));
+        let node = self.answer(nodes.patch_status(&self.node, &PatchParams::default(), &nothing)).await.map_err(failure)?;
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        let ours = conditions.into_iter().find(|condition| condition.type_ == TYPE);
+        Ok(ours.and_then(|condition| Some((condition.status, condition.last_transition_time?.0))))
+    }
+
+    pub async fn tell_condition(&self, condition: &Condition, since: Timestamp, now: Timestamp) -> Result<(), Failure> {
+        let nodes: kube::Api<Node> = kube::Api::all(self.client.clone());
+        let condition = NodeCondition {
+            type_: TYPE.into(),
+            status: condition.status.name().into(),
+            reason: Some(condition.reason.clone()),
+            message: Some(condition.message.clone()),
+            last_transition_time: Some(Time(since)),
+            last_heartbeat_time: Some(Time(now)),
+        };
+        let applied = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.node},
+            "status": {"conditions": [condition]},
+        });
+        let parameters = PatchParams::apply(MANAGER).force();
+        self.answer(nodes.patch_status(&self.node, &parameters, &Patch::Apply(applied))).await.map_err(failure)?;
+        Ok(())
+    }
+
+    async fn answer<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
+        match tokio::time::timeout(self.answer, call).await {
+            Ok(answer) => answer.map_err(Error::Kube),
+            Err(_) => Err(Error::TimedOut(self.answer)),
+        }
+    }
+}
+
+enum Error {
+    Kube(kube::Error),
+    TimedOut(Duration),
+}
+
+fn is_there(error: &Error) -> bool {
+    matches!(error, Error::Kube(kube::Error::Api(status)) if status.reason == "AlreadyExists")
+}
+
+/// What is about the request is final, and what is about the server, its load or the token's age is not. A conflict of writers settles itself.
+fn failure(error: Error) -> Failure {
+    let status = match error {
+        Error::Kube(kube::Error::Api(status)) => status,
+        Error::Kube(error) => return Failure::NotNow { why: format!("{:#}", anyhow::Error::from(error)), after: None },
+        Error::TimedOut(limit) => {
+            return Failure::NotNow { why: format!("the API server has not answered within {} s", limit.as_secs_f32()), after: None };
+        }
+    };
+    let why = format!("{} {}: {}", status.code, status.reason, status.message);
+    match status.code {
+        401 | 408 | 409 | 429 | 500..=599 => {
+            let seconds = status.details.map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
+            Failure::NotNow { why, after: seconds.map(|seconds| Duration::from_secs(seconds.into())) }
+        }
+        _ => Failure::Refused(why),
+    }
+}
+
+fn bound(claim: ObjectReference, claimed: &Claimed) -> Option<Regarding> {
+    let (namespace, name, uid) = (claim.namespace?, claim.name?, claim.uid?);
+    let used = claimed.namespaces.is_empty() || claimed.namespaces.contains(&namespace);
+    used.then_some(Regarding { kind: "PersistentVolumeClaim", namespace, name, uid })
+}
+
+fn wire(event: &Event) -> KubeEvent {
+    let Event { namespace, name, regarding, reason, action, note, warning, instance, time } = event;
+    KubeEvent {
+        metadata: ObjectMeta { name: Some(name.clone()), namespace: Some(namespace.clone()), ..ObjectMeta::default() },
+        regarding: Some(ObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some(regarding.kind.into()),
+            namespace: Some(regarding.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+            name: Some(regarding.name.clone()),
+            uid: Some(regarding.uid.clone()),
+            ..ObjectReference::default()
+        }),
+        reason: Some(reason.clone()),
+        action: Some((*action).into()),
+        note: Some(note.clone()),
+        type_: Some(if *warning { "Warning" } else { "Normal" }.into()),
+        event_time: Some(MicroTime(*time)),
+        reporting_controller: Some(CONTROLLER.into()),
+        reporting_instance: Some(instance.clone()),
+        ..KubeEvent::default()
+    }
+}

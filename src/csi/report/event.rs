@@ -1,0 +1,166 @@
+//! An event as the API server takes it: names and lengths of events.k8s.io/v1 (pkg/apis/core/validation/events.go).
+//!
+//! In: news, and whom it is about. Out: every field of an event, of allowed length. Pure.
+
+use jiff::Timestamp;
+
+use crate::csi::limits;
+use crate::csi::report::news::{Kind, News};
+
+/// A reason's, an action's and a reporting instance's longest, in bytes.
+const SHORT: usize = 128;
+/// Where events about what has no namespace are.
+const OF_NODES: &str = "default";
+const CLEARED: &str = "Cleared";
+
+/// The object that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Regarding {
+    pub kind: &'static str,
+    /// Empty: the object has none.
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub namespace: String,
+    pub name: String,
+    pub regarding: Regarding,
+    pub reason: String,
+    pub action: &'static str,
+    pub note: String,
+    pub warning: bool,
+    pub instance: String,
+    pub time: Timestamp,
+}
+
+impl Event {
+    pub fn new(news: &News, regarding: Regarding, node: &str) -> Event {
+        let namespace = if regarding.namespace.is_empty() { OF_NODES.to_owned() } else { regarding.namespace.clone() };
+        Event {
+            namespace,
+            name: name(&regarding.uid, &news.key),
+            reason: if news.kind == Kind::Cleared { cleared(&news.reason) } else { reason(&news.reason) },
+            action: news.kind.action(),
+            note: limits::message(&news.note.replace(char::is_control, " ")).into_owned(),
+            warning: news.kind.is_warning(),
+            instance: instance(node).to_owned(),
+            time: news.at,
+            regarding,
+        }
+    }
+}
+
+/// Events of a node are found by its name in the place of its uid: so the kubelet names it, and so `kubectl describe node` asks.
+pub fn of_node(node: &str) -> Regarding {
+    Regarding { kind: "Node", namespace: String::new(), name: node.to_owned(), uid: node.to_owned() }
+}
+
+/// The longest beginning of the node's name that is taken; the chart's admission policy compares the same.
+pub fn instance(node: &str) -> &str {
+    &node[..node.floor_char_boundary(SHORT)]
+}
+
+/// One transition has one name for one object, whoever tells it: the API server then refuses the second.
+fn name(uid: &str, key: &str) -> String {
+    let text = format!("{uid}\0{key}");
+    format!("diskvitals.{:032x}", fnv1a(text.as_bytes()))
+}
+
+/// CamelCase of letters and digits, as a condition's reason must be and an event's should.
+pub fn reason(text: &str) -> String {
+    let kept: String = text.chars().filter(char::is_ascii_alphanumeric).skip_while(|c| !c.is_ascii_alphabetic()).take(SHORT).collect();
+    if kept.is_empty() { "Unspecified".to_owned() } else { kept }
+}
+
+fn cleared(text: &str) -> String {
+    let mut reason = reason(text);
+    reason.truncate(SHORT - CLEARED.len());
+    reason + CLEARED
+}
+
+/// FNV-1a, 128 bits (draft-eastlake-fnv): stable over releases, which the standard library's hasher does not promise.
+fn fnv1a(bytes: &[u8]) -> u128 {
+    let begin = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    bytes.iter().fold(begin, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b))
+}
+
+/// A name by which an object can be asked for (DNS subdomain, RFC 1123), so that it is a part of a path and nothing else.
+pub fn is_name(text: &str) -> bool {
+    let part = |part: &str| {
+        let ends = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        let bytes = part.as_bytes();
+        ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
+    };
+    text.len() <= 253 && text.split('.').all(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::csi::report::news::About;
+
+    fn news(reason: &str, note: &str, kind: Kind) -> News {
+        News {
+            key: "0123456789ab 1 Bad 2".into(),
+            about: About::Node,
+            kind,
+            reason: reason.into(),
+            note: note.into(),
+            at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn an_event_of_a_node_lies_in_the_default_namespace_and_names_the_reporters_node() {
+        let event = Event::new(&news("SmartFailing", "drive sda: failing", Kind::Raised), of_node("worker-1"), "worker-1");
+        assert_eq!((event.namespace.as_str(), event.regarding.uid.as_str(), event.instance.as_str()), ("default", "worker-1", "worker-1"));
+        assert_eq!((event.reason.as_str(), event.action, event.warning), ("SmartFailing", "Raised", true));
+        let over = Event::new(&news("SmartFailing", "over", Kind::Cleared), of_node("worker-1"), "worker-1");
+        assert_eq!((over.reason.as_str(), over.warning), ("SmartFailingCleared", false));
+    }
+
+    #[test]
+    fn a_name_is_the_same_for_the_same_transition_of_the_same_object_and_else_another() {
+        // Of the hash's draft: the empty input gives its offset, and "foobar" a vector.
+        assert_eq!(fnv1a(b""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
+        assert_eq!(fnv1a(b"foobar"), 0x343e_1662_793c_64bf_6f0d_3597_ba44_6f18);
+        assert_eq!(name("a", "b"), name("a", "b"));
+        assert_ne!(name("a", "b"), name("ab", ""));
+        assert!(is_name(&name("a", "b")));
+    }
+
+    #[test]
+    fn what_leads_elsewhere_is_no_name() {
+        for (text, good) in [
+            ("pvc-1", true),
+            ("a.b-c.d", true),
+            ("", false),
+            ("../nodes", false),
+            ("a/b", false),
+            ("a?b", false),
+            ("A", false),
+            ("-a", false),
+            ("a..b", false),
+        ] {
+            assert_eq!(is_name(text), good, "{text}");
+        }
+        assert!(!is_name(&"a".repeat(254)));
+    }
+
+    proptest! {
+        #[test]
+        fn every_event_keeps_to_the_api_servers_lengths(reason in "\\PC{0,300}", note in "[aä🙂\\x00-\\x1f]{0,1500}", node in "[a-zä]{1,253}") {
+            for kind in [Kind::Raised, Kind::Cleared] {
+                let event = Event::new(&news(&reason, &note, kind), of_node(&node), &node);
+                prop_assert!(!event.reason.is_empty() && event.reason.len() <= 128 && event.reason.bytes().all(|b| b.is_ascii_alphanumeric()));
+                prop_assert!(event.note.len() <= 1024 && !event.note.contains(char::is_control));
+                prop_assert!(event.instance.len() <= 128 && node.starts_with(&event.instance));
+            }
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The daemon's picture of this node as far as Kubernetes is told of it, put together from what the daemon's Watch says.
+//!
+//! In: the daemon's messages. Out: drives, volumes with who uses them, and what is wrong. Pure. What only a newer daemon knows is read as unknown, never as
+//! good.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::wire;
+use crate::api::wire::watch_event::{Change, Item};
+use crate::csi::health;
+
+/// Troubles that are over are of interest so long.
+pub const REMEMBERED: SignedDuration = SignedDuration::from_hours(1);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Health {
+    Good,
+    Suspect,
+    Bad,
+    #[default]
+    Unknown,
+}
+
+/// How bad one thing is, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Info,
+    Suspect,
+    Bad,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    Drive(String),
+    Volume(String),
+    Device(String),
+}
+
+/// A finding of the daemon, or the state of a volume that no finding speaks of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    pub about: Subject,
+    pub level: Level,
+    /// The wire's number of what it means for the data: the larger the worse.
+    pub status: i32,
+    pub reason: String,
+    pub message: String,
+    /// None: a state, of which the daemon does not say since when it is so.
+    pub since: Option<Timestamp>,
+    /// Grows each time that it was raised or got worse.
+    pub count: u64,
+    pub acknowledged: bool,
+    pub cleared: Option<Cleared>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cleared {
+    pub time: Timestamp,
+    pub why: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drive {
+    /// For people.
+    pub name: String,
+    pub health: Health,
+    pub why: String,
+    pub maintenance: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// For people.
+    pub name: String,
+    pub health: Health,
+    pub why: String,
+    pub pods: Vec<Pod>,
+    pub claimed: Vec<Claimed>,
+}
+
+/// A pod whose name the node knows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pod {
+    pub uid: String,
+    pub namespace: String,
+    pub name: String,
+}
+
+/// A PersistentVolume that pods of these namespaces use: which claim it is bound to only the API server knows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Claimed {
+    pub pv: String,
+    pub namespaces: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Picture {
+    /// Of the node; what is acknowledged or under maintenance does not count.
+    pub health: Health,
+    pub settled: bool,
+    pub drives: BTreeMap<String, Drive>,
+    pub volumes: BTreeMap<String, Volume>,
+    /// By finding id, or of a state by a name that no finding has.
+    pub troubles: BTreeMap<String, Trouble>,
+    /// Lately cleared.
+    pub over: BTreeMap<String, Trouble>,
+}
+
+/// What an event of Watch has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// More of the first picture follows.
+    Partial,
+    /// That was all of it.
+    Whole,
+    Changed,
+}
+
+impl Picture {
+    pub fn apply(&mut self, event: wire::WatchEvent) -> Step {
+        let (change, item) = (event.change(), event.item);
+        match (change, item) {
+            (Change::SnapshotBegin, _) => {
+                *self = Picture::default();
+                return Step::Partial;
+            }
+            (Change::SnapshotEnd, _) => return Step::Whole,
+            (Change::Removed, Some(Item::Drive(drive))) => {
+                self.drives.remove(&drive.id);
+            }
+            (_, Some(Item::Drive(drive))) => {
+                self.drives.insert(drive.id.clone(), Drive::of(&drive));
+            }
+            (Change::Removed, Some(Item::Volume(volume))) => {
+                self.volumes.remove(&volume.id);
+                self.troubles.remove(&state_id(&volume.id));
+            }
+            (_, Some(Item::Volume(volume))) => self.volume(&volume),
+            (Change::Removed, Some(Item::Finding(finding))) => {
+                self.troubles.remove(&finding.id);
+                self.cleared(finding);
+            }
+            (_, Some(Item::Finding(finding))) => {
+                if finding.cleared.is_some() {
+                    self.cleared(finding);
+                } else if let Some((id, trouble)) = Trouble::of(finding) {
+                    self.troubles.insert(id, trouble);
+                }
+            }
+            // Checks are findings when they find something; and what a newer daemon tells of besides.
+            (_, Some(Item::Check(_)) | None) => {}
+        }
+        Step::Changed
+    }
+
+    /// One that may be over.
+    pub fn cleared(&mut self, finding: wire::Finding) {
+        if let Some((id, trouble)) = Trouble::of(finding).filter(|(_, trouble)| trouble.cleared.is_some()) {
+            self.over.insert(id, trouble);
+        }
+    }
+
+    /// Its node's own words, which Watch does not tell.
+    pub fn node(&mut self, node: &wire::Node, now: Timestamp) {
+        self.health = health_of(node.health());
+        self.settled = node.settled;
+        self.over.retain(|_, trouble| trouble.cleared.as_ref().is_some_and(|cleared| now.duration_since(cleared.time) <= REMEMBERED));
+    }
+
+    /// Those that speak of what is wrong, the worst first; of equally bad ones drives first, which are the cause of what is said of volumes.
+    pub fn adverse(&self) -> Vec<(&str, &Trouble)> {
+        let mut adverse: Vec<_> =
+            self.troubles.iter().filter(|(_, trouble)| trouble.level > Level::Info).map(|(id, trouble)| (id.as_str(), trouble)).collect();
+        adverse.sort_by(|(a_id, a), (b_id, b)| {
+            let of_drive = |trouble: &Trouble| matches!(trouble.about, Subject::Drive(_));
+            (b.level, of_drive(b), b.status)
+                .cmp(&(a.level, of_drive(a), a.status))
+                .then_with(|| (&a.reason, &a.about, a_id).cmp(&(&b.reason, &b.about, b_id)))
+        });
+        adverse
+    }
+
+    /// It is to be looked at: not acknowledged, and not about a drive under maintenance.
+    pub fn counts(&self, trouble: &Trouble) -> bool {
+        let maintained = matches!(&trouble.about, Subject::Drive(id) if self.drives.get(id).is_some_and(|drive| drive.maintenance));
+        !trouble.acknowledged && !maintained
+    }
+
+    /// For people.
+    pub fn name<'a>(&'a self, subject: &'a Subject) -> &'a str {
+        match subject {
+            Subject::Drive(id) => self.drives.get(id).map_or(id, |drive| &drive.name),
+            Subject::Volume(id) => self.volumes.get(id).map_or(id, |volume| &volume.name),
+            Subject::Device(name) => name,
+        }
+    }
+
+    fn volume(&mut self, volume: &wire::Volume) {
+        let id = state_id(&volume.id);
+        match Trouble::of_state(volume) {
+            Some(trouble) => self.troubles.insert(id, trouble),
+            None => self.troubles.remove(&id),
+        };
+        self.volumes.insert(volume.id.clone(), Volume::of(volume));
+    }
+}
+
+/// Finding ids are hexadecimal digits.
+fn state_id(volume: &str) -> String {
+    format!("state of {volume}")
+}
+
+impl Trouble {
+    fn of(finding: wire::Finding) -> Option<(String, Trouble)> {
+        let (level, status, since) = (level(finding.severity()), finding.status, time(finding.since));
+        let subject = finding.subject?;
+        let about = match subject.kind() {
+            wire::SubjectKind::Drive => Subject::Drive(subject.id),
+            wire::SubjectKind::Volume => Subject::Volume(subject.id),
+            // Also a kind that only a newer daemon knows.
+            wire::SubjectKind::Device | wire::SubjectKind::Unspecified => Subject::Device(subject.id),
+        };
+        let cleared = finding.cleared.and_then(|cleared| Some(Cleared { time: time(cleared.time)?, why: cleared.why }));
+        let trouble = Trouble {
+            about,
+            level,
+            status,
+            reason: finding.reason,
+            message: finding.message,
+            since,
+            count: finding.count,
+            acknowledged: finding.acknowledged.is_some(),
+            cleared,
+        };
+        Some((finding.id, trouble))
+    }
+
+    /// Of a volume that cannot serve and of which no finding says so.
+    fn of_state(volume: &wire::Volume) -> Option<Trouble> {
+        let spoken_of = volume.findings.iter().any(|finding| finding.cleared.is_none() && level(finding.severity()) > Level::Info);
+        if spoken_of {
+            return None;
+        }
+        let told = health::told(volume).statuses.ok()?.into_iter().next()?;
+        let (level, status) = match told.status {
+            health::Status::Degraded => (Level::Suspect, wire::FindingStatus::Degraded),
+            health::Status::Inaccessible => (Level::Bad, wire::FindingStatus::Inaccessible),
+            health::Status::DataLoss => (Level::Bad, wire::FindingStatus::DataLoss),
+        };
+        Some(Trouble {
+            about: Subject::Volume(volume.id.clone()),
+            level,
+            status: status.into(),
+            reason: told.reason,
+            message: told.message,
+            since: None,
+            count: 0,
+            acknowledged: false,
+            cleared: None,
+        })
+    }
+}
+
+impl Drive {
+    fn of(drive: &wire::Drive) -> Drive {
+        let about: Vec<&str> = [&drive.model, &drive.serial].into_iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
+        let kernel = if drive.name.is_empty() { &drive.id } else { &drive.name };
+        let name = if about.is_empty() { format!("drive {kernel}") } else { format!("drive {kernel} ({})", about.join(" ")) };
+        Drive { name, health: health_of(drive.health()), why: drive.health_unknown_why.clone(), maintenance: drive.maintenance }
+    }
+}
+
+impl Volume {
+    fn of(volume: &wire::Volume) -> Volume {
+        let host = volume.mounts.iter().find(|mount| mount.role() == wire::MountRole::Host);
+        let name = match (volume.pv.as_str(), host) {
+            ("", Some(mount)) => format!("filesystem {}", mount.path),
+            ("", None) => format!("volume {}", volume.id),
+            (pv, _) => format!("volume {pv}"),
+        };
+        let mut pods: Vec<Pod> = volume
+            .pods
+            .iter()
+            .filter(|pod| !pod.name.is_empty() && !pod.namespace.is_empty())
+            .map(|pod| Pod { uid: pod.uid.clone(), namespace: pod.namespace.clone(), name: pod.name.clone() })
+            .collect();
+        pods.sort();
+        pods.dedup();
+        Volume { name, health: health_of(volume.health()), why: volume.health_unknown_why.clone(), pods, claimed: claimed(volume) }
+    }
+}
+
+/// The kubelet calls a volume of a PersistentVolume by the latter's name, in the folders of these plugins always.
+fn claimed(volume: &wire::Volume) -> Vec<Claimed> {
+    let mut claimed: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    if !volume.pv.is_empty() {
+        claimed.entry(&volume.pv).or_default();
+    }
+    for pod in &volume.pods {
+        let parts: Vec<&str> = pod.path.split('/').collect();
+        let plugin = parts.iter().position(|part| *part == pod.uid).and_then(|at| match parts.get(at + 1..at + 3) {
+            Some(["volumes", plugin]) => Some(*plugin),
+            _ => None,
+        });
+        let pv = match plugin {
+            Some("kubernetes.io~local-volume") => pod.volume_name.as_str(),
+            Some("kubernetes.io~csi") if !volume.ephemeral => pod.volume_name.as_str(),
+            // Of another plugin's volume it may be the name in the pod's own specification; a raw block volume's record names its PV.
+            _ => volume.pv.as_str(),
+        };
+        if !pv.is_empty() {
+            claimed.entry(pv).or_default().extend(Some(pod.namespace.clone()).filter(|namespace| !namespace.is_empty()));
+        }
+    }
+    claimed.into_iter().map(|(pv, namespaces)| Claimed { pv: pv.to_owned(), namespaces }).collect()
+}
+
+fn health_of(health: wire::Health) -> Health {
+    match health {
+        wire::Health::Good => Health::Good,
+        wire::Health::Suspect => Health::Suspect,
+        wire::Health::Bad => Health::Bad,
+        wire::Health::Unknown | wire::Health::Unspecified => Health::Unknown,
+    }
+}
+
+/// What is adverse in words that only a newer daemon has is suspect at least.
+fn level(severity: wire::Severity) -> Level {
+    match severity {
+        wire::Severity::Info => Level::Info,
+        wire::Severity::Suspect | wire::Severity::Unspecified => Level::Suspect,
+        wire::Severity::Bad => Level::Bad,
+    }
+}
+
+fn time(time: Option<prost_types::Timestamp>) -> Option<Timestamp> {
+    time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+use super::*;
+
+fn event(change: Change, item: Item) -> wire::WatchEvent {
+    wire::WatchEvent { change: change.into(), item: Some(item), ..Default::default() }
+}
+
+fn finding(id: &str, kind: wire::SubjectKind, subject: &str, severity: wire::Severity) -> wire::Finding {
+    wire::Finding {
+        id: id.into(),
+        subject: Some(wire::Subject { kind: kind.into(), id: subject.into() }),
+        severity: severity.into(),
+        status: wire::FindingStatus::Degraded.into(),
+        reason: "SmartFailing".into(),
+        message: "it says so".into(),
+        since: Some(prost_types::Timestamp { seconds: 100, nanos: 0 }),
+        count: 1,
+        ..Default::default()
+    }
+}
+
+fn pod(uid: &str, name: &str, volume_name: &str, path: &str) -> wire::PodUse {
+    let namespace = if name.is_empty() { "" } else { "shop" };
+    wire::PodUse { uid: uid.into(), namespace: namespace.into(), name: name.into(), volume_name: volume_name.into(), path: path.into() }
+}
+
+fn claims(volume: &wire::Volume) -> Vec<(String, Vec<String>)> {
+    Volume::of(volume).claimed.into_iter().map(|claimed| (claimed.pv, claimed.namespaces.into_iter().collect())).collect()
+}
+
+#[test]
+fn a_finding_is_a_trouble_until_it_is_cleared_and_then_over_for_an_hour() {
+    let mut picture = Picture::default();
+    let raised = finding("0a", wire::SubjectKind::Drive, "d1", wire::Severity::Bad);
+    assert_eq!(picture.apply(event(Change::Added, Item::Finding(raised.clone()))), Step::Changed);
+    assert_eq!(picture.troubles["0a"].level, Level::Bad);
+    let cleared = wire::Finding {
+        cleared: Some(wire::Cleared { time: Some(prost_types::Timestamp { seconds: 1000, nanos: 0 }), why: "seen to be over".into() }),
+        ..raised
+    };
+    picture.apply(event(Change::Removed, Item::Finding(cleared)));
+    assert!(picture.troubles.is_empty());
+    assert_eq!(picture.over["0a"].cleared.as_ref().map(|cleared| cleared.why.as_str()), Some("seen to be over"));
+    let at = |second| Timestamp::from_second(second).expect("a time");
+    picture.node(&wire::Node::default(), at(1000 + 3600));
+    assert_eq!(picture.over.len(), 1);
+    picture.node(&wire::Node::default(), at(1000 + 3601));
+    assert!(picture.over.is_empty());
+}
+
+#[test]
+fn what_only_a_newer_daemon_knows_is_never_good() {
+    let mut picture = Picture::default();
+    let mut strange = finding("0a", wire::SubjectKind::Drive, "d1", wire::Severity::Bad);
+    strange.severity = 99;
+    picture.apply(event(Change::Added, Item::Finding(strange)));
+    assert_eq!(picture.troubles["0a"].level, Level::Suspect);
+    picture.node(&wire::Node { health: 99, settled: true, ..Default::default() }, Timestamp::UNIX_EPOCH);
+    assert_eq!(picture.health, Health::Unknown);
+    assert_eq!(Picture::default().health, Health::Unknown);
+}
+
+#[test]
+fn a_second_beginning_forgets_what_was() {
+    let mut picture = Picture::default();
+    picture.apply(event(Change::Added, Item::Drive(wire::Drive { id: "d1".into(), ..Default::default() })));
+    let begin = wire::WatchEvent { change: Change::SnapshotBegin.into(), ..Default::default() };
+    assert_eq!(picture.apply(begin), Step::Partial);
+    assert_eq!(picture, Picture::default());
+    let end = wire::WatchEvent { change: Change::SnapshotEnd.into(), ..Default::default() };
+    assert_eq!(picture.apply(end), Step::Whole);
+}
+
+#[test]
+fn the_claim_of_a_local_volume_and_of_a_csi_volume_is_found_by_the_name_of_its_persistent_volume() {
+    let local = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~local-volume/local-pv";
+    let of = |pods| wire::Volume { id: "fs:1".into(), pods, ..Default::default() };
+    assert_eq!(claims(&of(vec![pod("u1", "web", "local-pv", local)])), [("local-pv".to_owned(), vec!["shop".to_owned()])]);
+    // The pod's namespace is not known: the claim is asked for all the same.
+    assert_eq!(claims(&of(vec![pod("u1", "", "local-pv", local)])), [("local-pv".to_owned(), vec![])]);
+    let csi = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pvc-1/mount";
+    assert_eq!(claims(&of(vec![pod("u1", "web", "pvc-1", csi)])), [("pvc-1".to_owned(), vec!["shop".to_owned()])]);
+    let inline = wire::Volume { ephemeral: true, ..of(vec![pod("u1", "web", "scratch", csi)]) };
+    assert_eq!(claims(&inline), []);
+    // Here the name may be one of the pod's own specification.
+    let nfs = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~nfs/data";
+    assert_eq!(claims(&of(vec![pod("u1", "web", "data", nfs)])), []);
+    let block = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pvc-2/u1";
+    let block = wire::Volume { pv: "pvc-2".into(), ..of(vec![pod("u1", "web", "pvc-2", block)]) };
+    assert_eq!(claims(&block), [("pvc-2".to_owned(), vec!["shop".to_owned()])]);
+}
+
+#[test]
+fn a_pod_without_a_name_is_not_among_those_that_can_be_told() {
+    let volume = wire::Volume {
+        pods: vec![pod("u1", "", "a", "/x"), pod("u2", "web", "a", "/y"), pod("u2", "web", "b", "/z")],
+        ..Default::default()
+    };
+    let names: Vec<String> = Volume::of(&volume).pods.into_iter().map(|pod| pod.name).collect();
+    assert_eq!(names, ["web"]);
+}
+
+#[test]
+fn a_volume_that_cannot_serve_is_a_trouble_also_where_no_finding_says_so() {
+    let mut picture = Picture::default();
+    let volume = wire::Volume {
+        id: "csi:d/h".into(),
+        health: wire::Health::Good.into(),
+        operational_status: wire::OperationalStatus::Missing.into(),
+        condition: Some(wire::Condition { abnormal: true, message: "the image is gone".into() }),
+        ..Default::default()
+    };
+    picture.apply(event(Change::Added, Item::Volume(volume.clone())));
+    let trouble = &picture.troubles["state of csi:d/h"];
+    assert_eq!((trouble.level, trouble.reason.as_str(), trouble.since), (Level::Bad, "DeviceMissing", None));
+    picture.apply(event(Change::Modified, Item::Volume(wire::Volume { condition: Some(wire::Condition::default()), ..volume.clone() })));
+    assert!(picture.troubles.is_empty());
+    // A finding says it already.
+    let spoken_of = finding("0a", wire::SubjectKind::Volume, "csi:d/h", wire::Severity::Bad);
+    picture.apply(event(
+        Change::Modified,
+        Item::Volume(wire::Volume { health: wire::Health::Bad.into(), findings: vec![spoken_of], ..volume }),
+    ));
+    assert!(picture.troubles.is_empty());
+}

@@ -1,0 +1,156 @@
+//! Where this node's volumes can be reached from: from this node. One label, whose key is a setting and whose value is made of the node's id.
+//!
+//! In: node id and key. Out: the label, and whether a caller's topology includes us. Pure.
+//!
+//! The value is stored in PersistentVolumes for as long as they live. A volume remembers it in its context ([`CONTEXT`]); a node that has another value
+//! now does not stage it, since the volume's data lies on a node that the cluster looks for under the old one.
+
+use std::collections::HashMap;
+
+use tonic::Status;
+
+use crate::csi::wire;
+
+/// The key in a volume's context that holds the value at its creation.
+pub const CONTEXT: &str = "diskvitals.io/topology";
+/// Longest value of a label, in bytes (Kubernetes, Labels and Selectors).
+const VALUE: usize = 63;
+/// Bytes of the hash at a value's end, in hex.
+const HASH: usize = 32;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    pub key: String,
+    pub value: String,
+}
+
+impl Topology {
+    pub fn of_node(key: &str, node_id: &str) -> Topology {
+        Topology { key: key.to_owned(), value: value(node_id) }
+    }
+
+    pub fn wire(&self) -> wire::Topology {
+        wire::Topology { segments: HashMap::from([(self.key.clone(), self.value.clone())]) }
+    }
+
+    /// What goes with a volume into each later call.
+    pub fn context(&self) -> HashMap<String, String> {
+        HashMap::from([(CONTEXT.to_owned(), self.value.clone())])
+    }
+
+    /// This node is in `place`. A place without segments is everywhere; a segment with a key that is not ours is a place that we are not in.
+    pub fn is_in(&self, place: &wire::Topology) -> bool {
+        place.segments.iter().all(|(key, value)| *key == self.key && *value == self.value)
+    }
+
+    /// RESOURCE_EXHAUSTED when the volume is required elsewhere (CSI, CreateVolume: unable to provision in accessible_topology). What is only preferred
+    /// elsewhere can be here.
+    pub fn can_meet(&self, requirement: Option<&wire::TopologyRequirement>) -> Result<(), Status> {
+        let Some(requirement) = requirement.filter(|requirement| !requirement.requisite.is_empty()) else {
+            return Ok(());
+        };
+        if requirement.requisite.iter().any(|place| self.is_in(place)) {
+            return Ok(());
+        }
+        let Topology { key, value } = self;
+        Err(Status::resource_exhausted(format!("accessibility_requirements.requisite: excludes this node, which is {key}={value}")))
+    }
+
+    /// FAILED_PRECONDITION when a volume was made under another value of this node's.
+    pub fn has_made(&self, volume_context: &HashMap<String, String>) -> Result<(), Status> {
+        match volume_context.get(CONTEXT) {
+            Some(value) if *value != self.value => Err(Status::failed_precondition(format!(
+                "volume_context: the volume was made on a node whose topology value was `{}`, this one's is `{}`: give diskvitals-csi its former --node-id",
+                value.escape_debug(),
+                self.value
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The id itself where it is the value of a label; else a beginning that looks like it, and a hash.
+fn value(node_id: &str) -> String {
+    let inside = node_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = node_id.as_bytes();
+    if inside && ends(bytes.first()) && ends(bytes.last()) && bytes.len() <= VALUE {
+        return node_id.to_owned();
+    }
+    let fitting = node_id.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    let begun: String = fitting.skip_while(|c| *c == '-').take(VALUE - HASH - 1).collect();
+    let begun = if begun.is_empty() { "node" } else { &begun };
+    format!("{begun}-{:032x}", hash(bytes))
+}
+
+/// FNV-1a, 128 bits (draft-eastlake-fnv): stable over releases, which the standard library's hasher does not promise.
+fn hash(bytes: &[u8]) -> u128 {
+    bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
+        (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tonic::Code;
+
+    use super::*;
+
+    fn place(segments: &[(&str, &str)]) -> wire::Topology {
+        wire::Topology { segments: segments.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect() }
+    }
+
+    fn ours() -> Topology {
+        Topology::of_node("topology.diskvitals.io/node", "worker-1.example")
+    }
+
+    proptest! {
+        #[test]
+        fn the_value_is_always_the_value_of_a_label(id in "\\PC{1,300}") {
+            let value = value(&id);
+            prop_assert!(value.len() <= VALUE);
+            prop_assert!(value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)), "{}", value);
+            let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+            prop_assert!(ends(value.as_bytes().first()) && ends(value.as_bytes().last()), "{}", value);
+        }
+
+        #[test]
+        fn nodes_with_long_names_that_begin_alike_stay_apart(begun in "[a-z]{63}", one in "[a-z]{1,9}", other in "[a-z]{1,9}") {
+            prop_assume!(one != other);
+            prop_assert_ne!(value(&format!("{begun}{one}")), value(&format!("{begun}{other}")));
+        }
+    }
+
+    #[test]
+    fn a_value_once_given_never_changes() {
+        assert_eq!(value("worker-1.example"), "worker-1.example");
+        assert_eq!(value(&"a".repeat(63)), "a".repeat(63));
+        // The hash is the published test vector of FNV-1a's own kind: of the empty text it is the offset basis.
+        assert_eq!(hash(b""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
+        assert_eq!(hash(b"foobar"), 0x343e_1662_793c_64bf_6f0d_3597_ba44_6f18);
+        assert_eq!(value("-"), format!("node-{:032x}", hash(b"-")));
+    }
+
+    #[test]
+    fn a_requirement_is_met_when_one_of_its_places_has_us() {
+        let need = |requisite: Vec<wire::Topology>, preferred| wire::TopologyRequirement { requisite, preferred };
+        let here = place(&[("topology.diskvitals.io/node", "worker-1.example")]);
+        let there = place(&[("topology.diskvitals.io/node", "worker-2")]);
+        let elsewhere = place(&[("topology.kubernetes.io/zone", "a"), ("topology.diskvitals.io/node", "worker-1.example")]);
+        assert!(ours().can_meet(None).is_ok());
+        assert!(ours().can_meet(Some(&need(vec![], vec![there.clone()]))).is_ok());
+        assert!(ours().can_meet(Some(&need(vec![there.clone(), here], vec![]))).is_ok());
+        let status = ours().can_meet(Some(&need(vec![there, elsewhere], vec![]))).expect_err("elsewhere");
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert!(status.message().starts_with("accessibility_requirements.requisite: "));
+    }
+
+    #[test]
+    fn a_volume_made_under_another_value_is_not_ours_to_stage() {
+        assert!(ours().has_made(&ours().context()).is_ok());
+        assert!(ours().has_made(&HashMap::new()).is_ok());
+        let status = ours().has_made(&HashMap::from([(CONTEXT.into(), "worker-2".into())])).expect_err("another's");
+        assert_eq!(status.code(), Code::FailedPrecondition);
+    }
+}

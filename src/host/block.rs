@@ -1,0 +1,112 @@
+//! Block devices by their nodes: size, whether somebody has them, their bytes made zero.
+//!
+//! In: a node's path. Out: sizes in bytes, errors. Knows nothing of what is on them.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::libc;
+use nix::sys::stat::major;
+use nix::sys::stat::minor;
+
+use crate::host::sys;
+use crate::model::dev::DevNo;
+
+/// One call to the kernel zeroes so much: it cannot be interrupted meanwhile.
+const ZERO_AT_ONCE: u64 = 64 << 20;
+
+/// How a device is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Read,
+    /// O_EXCL: EBUSY while it is mounted, a member of an array, or somebody else's in the same way (blkdev_open()).
+    ReadAlone,
+    WriteAlone,
+}
+
+/// An open block device.
+#[derive(Debug)]
+pub struct Block {
+    file: File,
+    pub dev: DevNo,
+    /// Bytes.
+    pub size: u64,
+}
+
+impl Block {
+    /// InvalidInput where the path leads to something else than a block device.
+    pub fn open(path: &Path, way: Way) -> io::Result<Block> {
+        // Looked at first: opening a pipe or a character device may do things.
+        if !std::fs::metadata(path)?.file_type().is_block_device() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a block device"));
+        }
+        let flags = if way == Way::Read { 0 } else { libc::O_EXCL };
+        let file = File::options().read(true).write(way == Way::WriteAlone).custom_flags(flags | libc::O_CLOEXEC).open(path)?;
+        let data = file.metadata()?;
+        if !data.file_type().is_block_device() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a block device"));
+        }
+        let size = sys::device_size(file.as_fd())?;
+        Ok(Block { file, dev: number(data.rdev()), size })
+    }
+
+    /// Whether these bytes, as far as the device has them, read as zeros.
+    pub fn is_zero(&self, start: u64, length: u64) -> io::Result<bool> {
+        let (mut at, end) = (start.min(self.size), start.saturating_add(length).min(self.size));
+        let mut buffer = vec![0; 128 << 10];
+        while at < end {
+            let most = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
+            match self.file.read_at(&mut buffer[..most], at)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read if buffer[..read].iter().any(|byte| *byte != 0) => return Ok(false),
+                read => at += read as u64,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Bytes from `start` on; fewer where it ends.
+    pub fn read(&self, start: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut buffer = vec![0; length];
+        let read = self.file.read_at(&mut buffer, start)?;
+        buffer.truncate(read);
+        Ok(buffer)
+    }
+
+    /// Zeros, and on the device when this returns. What lies beyond its end is passed over.
+    pub fn zero(&self, start: u64, length: u64) -> io::Result<()> {
+        let (mut at, end) = (start.min(self.size), start.saturating_add(length).min(self.size));
+        while at < end {
+            let piece = (end - at).min(ZERO_AT_ONCE);
+            sys::zero_out(self.file.as_fd(), at, piece)?;
+            at += piece;
+        }
+        self.file.sync_all()
+    }
+
+    /// What was written through any descriptor is on the device.
+    pub fn synchronise(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    pub fn discard(&self) -> io::Result<()> {
+        sys::discard(self.file.as_fd(), 0, self.size)
+    }
+}
+
+pub fn number(rdev: u64) -> DevNo {
+    let part = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
+    DevNo::new(part(major(rdev)), part(minor(rdev)))
+}
+
+/// FS_NOCOW_FL (linux/fs.h): an empty file's blocks are written where they are.
+pub fn keep_in_place(file: &File) -> io::Result<()> {
+    const NO_COPY_ON_WRITE: i32 = 0x0080_0000;
+    sys::set_file_flags(file.as_fd(), NO_COPY_ON_WRITE)
+}

@@ -1,0 +1,250 @@
+//! Image files on loop devices that live as long as their volumes (those of filesystem checks are in `loops`).
+//!
+//! In: an image's path, in the mount namespace of this process. Out: the device. A loop is known by its file's inode, not by a name: names can be cut off,
+//! changed or used twice. Nothing is kept in mind: the kernel's table is the truth.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::poll::PollTimeout;
+use nix::poll::poll;
+
+use crate::host::sys;
+
+/// LO_FLAGS_ of linux/loop.h.
+const READ_ONLY: u32 = 1;
+const AUTOCLEAR: u32 = 4;
+const DIRECT_IO: u32 = 16;
+/// Somebody else may take the free device before us: so often in a row is not chance.
+const TRIES: usize = 64;
+/// After it was let go, udev may still be looking at a device; the kernel tells nobody when it is done. Looked at so often, for two seconds in all.
+const LOOKS: usize = 100;
+const BETWEEN_LOOKS_MS: u8 = 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    #[error("opening {}", .0.display())]
+    Open(PathBuf, #[source] io::Error),
+    #[error("listing /sys/block")]
+    List(#[source] io::Error),
+    #[error("asking for a free loop device")]
+    Free(#[source] io::Error),
+    #[error("attaching {} to {name}", image.display())]
+    Attach {
+        image: PathBuf,
+        name: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("loop devices were taken by others {TRIES} times")]
+    Taken,
+    #[error("asking {0} for its file")]
+    Status(String, #[source] io::Error),
+    #[error("detaching {0}")]
+    Detach(String, #[source] io::Error),
+    #[error("{0} is in use")]
+    Busy(String),
+    #[error("having {0} take the size of its file")]
+    Capacity(String, #[source] io::Error),
+}
+
+/// A loop device with its file.
+#[derive(Debug)]
+pub struct Attached {
+    /// `loop3`
+    pub name: String,
+    pub read_only: bool,
+    node: File,
+}
+
+impl Attached {
+    pub fn node_path(&self) -> PathBuf {
+        node_path(&self.name)
+    }
+}
+
+fn node_path(name: &str) -> PathBuf {
+    Path::new("/dev").join(name)
+}
+
+/// None: it is on no loop device, or is not there.
+pub fn find(image: &Path) -> Result<Option<Attached>, ImageError> {
+    let data = match std::fs::symlink_metadata(image) {
+        Ok(data) => data,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(ImageError::Open(image.to_owned(), error)),
+    };
+    for entry in std::fs::read_dir("/sys/block").map_err(ImageError::List)? {
+        let entry = entry.map_err(ImageError::List)?;
+        // Only those that have a file have this. The kernel has the name in memory; LOOP_GET_STATUS64 asks the file's filesystem, which may be one that hangs:
+        // it is asked of no loop but those whose file has this name.
+        let Ok(backing) = std::fs::read(entry.path().join("loop/backing_file")) else { continue };
+        if !has_name(&backing, image) {
+            continue;
+        }
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let node = match File::open(node_path(&name)) {
+            Ok(node) => node,
+            Err(error) if is_gone(&error) => continue,
+            Err(error) => return Err(ImageError::Open(node_path(&name), error)),
+        };
+        let status = match sys::loop_status(node.as_fd()) {
+            Ok(status) => status,
+            Err(error) if is_gone(&error) => continue,
+            Err(error) => return Err(ImageError::Status(name, error)),
+        };
+        // lo_device is stat(2)'s st_dev, encoded in the same way (loop_get_status(), drivers/block/loop.c).
+        if (status.device, status.inode) == (data.dev(), data.ino()) {
+            return Ok(Some(Attached { name, read_only: status.flags & READ_ONLY != 0, node }));
+        }
+    }
+    Ok(None)
+}
+
+/// Its last part only: the folders before it look different from another mount namespace.
+fn has_name(backing_file: &[u8], image: &Path) -> bool {
+    let path = backing_file.strip_suffix(b"\n").unwrap_or(backing_file);
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let name = path.rsplit(|byte| *byte == b'/').next();
+    name.is_some() && name == image.file_name().map(std::os::unix::ffi::OsStrExt::as_bytes)
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::ENXIO | Errno::ENOENT | Errno::ENODEV))
+}
+
+/// The device that it is on already, or a new one. It stays until it is detached, whoever ends (no LO_FLAGS_AUTOCLEAR). With direct I/O where the
+/// filesystem below can: nothing is cached twice, and the device's memory does not depend on what lies on it. Else the kernel caches, which is correct too.
+pub fn attach(image: &Path, read_only: bool) -> Result<Attached, ImageError> {
+    if let Some(attached) = find(image)? {
+        return Ok(attached);
+    }
+    let opened = |path: &Path, write: bool| {
+        let opened = File::options().read(true).write(write).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path);
+        opened.map_err(|error| ImageError::Open(path.to_owned(), error))
+    };
+    let (file, control) = (opened(image, !read_only)?, opened(Path::new("/dev/loop-control"), true)?);
+    let mut info = sys::LoopInfo { flags: DIRECT_IO | if read_only { READ_ONLY } else { 0 }, ..sys::LoopInfo::EMPTY };
+    // For people (losetup -l); nothing is found by it. A byte stays zero.
+    let shown = std::os::unix::ffi::OsStrExt::as_bytes(image.as_os_str());
+    let length = shown.len().min(info.file_name.len() - 1);
+    info.file_name[..length].copy_from_slice(&shown[..length]);
+    for _ in 0..TRIES {
+        let number = sys::loop_get_free(control.as_fd()).map_err(ImageError::Free)?;
+        let name = format!("loop{number}");
+        let node = match File::options().read(true).write(!read_only).open(node_path(&name)) {
+            Ok(node) => node,
+            // Removed since; its node is made by devtmpfs before the number is told.
+            Err(error) if is_gone(&error) => continue,
+            Err(error) => return Err(ImageError::Open(node_path(&name), error)),
+        };
+        match configure(&node, &file, info) {
+            Ok(()) => {
+                keep_promise(&name);
+                return Ok(Attached { name, read_only, node });
+            }
+            Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => {}
+            Err(source) => return Err(ImageError::Attach { image: image.to_owned(), name, source }),
+        }
+    }
+    Err(ImageError::Taken)
+}
+
+/// Without direct I/O where the kernel refuses it outright: before 6.x it falls back by itself.
+fn configure(node: &File, file: &File, info: sys::LoopInfo) -> io::Result<()> {
+    // Block size 0: 512 bytes, or what direct I/O asks for (loop_configure(), drivers/block/loop.c).
+    match sys::loop_configure(node.as_fd(), file.as_fd(), 0, info) {
+        Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {
+            sys::loop_configure(node.as_fd(), file.as_fd(), 0, sys::LoopInfo { flags: info.flags & !DIRECT_IO, ..info })
+        }
+        other => other,
+    }
+}
+
+/// Discards on the device would give the file's blocks back to its filesystem, and with them the promise that there is room for what is written.
+fn keep_promise(name: &str) {
+    let limit = format!("/sys/block/{name}/queue/discard_max_bytes");
+    if let Err(error) = std::fs::write(&limit, "0") {
+        // It works as well; the promise then lasts until somebody trims.
+        eprintln!("writing {limit}: {error}: what is trimmed in this volume is given back to the pool's filesystem");
+    }
+}
+
+/// It takes the size that its file has by now.
+pub fn grow(attached: &Attached) -> Result<(), ImageError> {
+    sys::loop_set_capacity(attached.node.as_fd()).map_err(|error| ImageError::Capacity(attached.name.clone(), error))
+}
+
+/// Waits until it has really gone. `Busy`: somebody has it open, and it stays attached as it was.
+pub fn detach(attached: Attached) -> Result<(), ImageError> {
+    let Attached { name, node, .. } = attached;
+    let failed = |error| ImageError::Detach(name.clone(), error);
+    drop(node);
+    // A mount, and whoever wants it alone, is seen without touching anything.
+    let alone = File::options().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(node_path(&name));
+    let node = match alone {
+        Ok(node) => node,
+        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => return Err(ImageError::Busy(name)),
+        Err(error) => return Err(failed(error)),
+    };
+    let before = match sys::loop_status(node.as_fd()) {
+        Ok(status) => status,
+        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    match sys::loop_clear(node.as_fd()) {
+        Ok(()) => {}
+        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    }
+    drop(node);
+    // Where others have it open, LOOP_CLR_FD means: with the last of them.
+    let is_there = || Path::new("/sys/block").join(&name).join("loop").is_dir();
+    for _ in 0..LOOKS {
+        if !is_there() {
+            return Ok(());
+        }
+        poll(&mut [], PollTimeout::from(BETWEEN_LOOKS_MS)).map_err(|errno| failed(errno.into()))?;
+    }
+    stay(&name, before).map_err(failed)?;
+    if is_there() { Err(ImageError::Busy(name)) } else { Ok(()) }
+}
+
+/// Takes back that it goes with its last user: what is reported as attached stays attached.
+fn stay(name: &str, before: sys::LoopInfo) -> io::Result<()> {
+    let gone = |error: io::Error| if is_gone(&error) { Ok(()) } else { Err(error) };
+    let node = match File::open(node_path(name)) {
+        Ok(node) => node,
+        Err(error) => return gone(error),
+    };
+    match sys::loop_status(node.as_fd()) {
+        Ok(now) if (now.device, now.inode) == (before.device, before.inode) => {
+            sys::loop_set_status(node.as_fd(), &sys::LoopInfo { flags: now.flags & !AUTOCLEAR, ..now }).or_else(gone)
+        }
+        // Another file's by now.
+        Ok(_) => Ok(()),
+        Err(error) => gone(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loops_whose_file_has_the_images_name_are_asked() {
+        let image = Path::new("/var/lib/diskvitals/pool/v 1.img");
+        assert!(has_name(b"/var/lib/diskvitals/pool/v 1.img\n", image));
+        assert!(has_name(b"/pool/v 1.img (deleted)\n", image));
+        assert!(!has_name(b"/mnt/hung/disk.img\n", image));
+        assert!(!has_name(b"", image));
+    }
+}

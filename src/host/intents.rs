@@ -1,0 +1,246 @@
+//! Notes of who froze what, in memory that dies with the boot: what daemon and helper leave behind together is found by them.
+//!
+//! One file a freeze, made before the freeze is asked for, marked once it is there by one write into the file, removed after the thaw. So nothing is
+//! made, and no memory is needed, while writers are held. Beside them those of lvm(8), which suspends a volume while it changes it (`change`).
+//! In: a directory of the host. Out: the notes of this boot. Knows nothing of mounts.
+
+pub mod change;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::{FsType, TMPFS_MAGIC, statfs};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::model::dev::DevNo;
+use crate::model::path::HostPath;
+
+/// linux/magic.h
+const RAMFS_MAGIC: i64 = 0x8584_58f6;
+const SUFFIX: &str = ".json";
+
+/// Both names have the same length: one is written over the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stage {
+    /// FIFREEZE is about to be called, or is being.
+    #[serde(rename = "asking")]
+    Asking,
+    #[serde(rename = "frozen")]
+    Frozen,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    /// First, so that its place in the file is known.
+    pub stage: Stage,
+    pub mount: HostPath,
+    pub dev: DevNo,
+    /// Of the helper, in the host's PID namespace, with its start time in ticks after boot (proc_pid_stat(5)): numbers are used again.
+    pub pid: u32,
+    pub started: u64,
+    pub boot_id: String,
+}
+
+/// Where the stage begins in the file.
+const STAGE_AT: u64 = r#"{"stage":""#.len() as u64;
+
+#[derive(Debug, thiserror::Error)]
+pub enum IntentError {
+    #[error("{0} is not in memory (tmpfs): notes of what is frozen must not outlive the boot, and must be writable when disks are not")]
+    NotInMemory(PathBuf),
+    #[error("{doing} {path}")]
+    Io {
+        doing: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("encoding the note {0}")]
+    Encode(PathBuf, #[source] serde_json::Error),
+}
+
+fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IntentError {
+    let path = path.to_owned();
+    move |source| IntentError::Io { doing, path, source }
+}
+
+/// A note that was made; open, for the mark.
+#[derive(Debug)]
+pub struct Noted {
+    path: PathBuf,
+    file: File,
+}
+
+impl Noted {
+    /// Makes the directory where it is missing. `name`: of letters, digits and hyphens.
+    pub fn write(directory: &Path, name: &str, intent: &Intent) -> Result<Noted, IntentError> {
+        let (path, file) = write_whole(directory, &format!("{name}{SUFFIX}"), intent)?;
+        Ok(Noted { path, file })
+    }
+
+    /// Into memory that is there already.
+    pub fn mark_frozen(&self) -> io::Result<()> {
+        self.file.write_all_at(b"frozen", STAGE_AT)
+    }
+
+    pub fn remove(&self) -> io::Result<()> {
+        std::fs::remove_file(&self.path)
+    }
+}
+
+/// Makes the directory where it is missing; open at its end.
+fn write_whole(directory: &Path, name: &str, note: &impl Serialize) -> Result<(PathBuf, File), IntentError> {
+    if !directory.is_dir() {
+        std::fs::DirBuilder::new().mode(0o700).create(directory).map_err(io("making", directory))?;
+    }
+    if !in_memory(directory).map_err(io("looking at", directory))? {
+        return Err(IntentError::NotInMemory(directory.to_owned()));
+    }
+    let path = directory.join(name);
+    // Whoever reads sees a whole note or none.
+    let draft = directory.join(format!(".{name}.draft"));
+    let text = serde_json::to_vec(note).map_err(|error| IntentError::Encode(path.clone(), error))?;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft).map_err(io("making", &draft))?;
+    file.write_all(&text).map_err(io("writing", &draft))?;
+    std::fs::rename(&draft, &path).map_err(io("making", &path))?;
+    Ok((path, file))
+}
+
+/// A note that was found; the intent is None where it makes no sense.
+#[derive(Debug)]
+pub struct Found<T = Intent> {
+    pub path: PathBuf,
+    pub intent: Option<T>,
+}
+
+/// Oldest name first. None where the directory is missing.
+pub fn find(directory: &Path) -> Result<Vec<Found>, IntentError> {
+    find_all(directory, SUFFIX)
+}
+
+fn find_all<T: DeserializeOwned>(directory: &Path, suffix: &str) -> Result<Vec<Found<T>>, IntentError> {
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(io("reading", directory)(error)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(io("reading", directory))?.path();
+        if !path.to_string_lossy().ends_with(suffix) {
+            continue;
+        }
+        match std::fs::read(&path) {
+            Ok(text) => found.push(Found { path, intent: serde_json::from_slice(&text).ok() }),
+            // Removed since: it has thawed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(io("reading", &path)(error)),
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+impl<T> Found<T> {
+    pub fn remove(&self) -> io::Result<()> {
+        match std::fs::remove_file(&self.path) {
+            // Two repair at the same time.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+}
+
+impl Intent {
+    /// Whoever wrote it, in this process' /proc, can still thaw.
+    pub fn writer_lives(&self) -> bool {
+        start_of(self.pid) == Some(self.started)
+    }
+}
+
+/// When a process was started, in ticks after boot; None of one that is gone, or only waits to be reaped: its descriptors are closed.
+pub fn start_of(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; `state` is field 3, `starttime` field 22 (proc_pid_stat(5)).
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ');
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+/// Of the running boot.
+pub fn boot_id() -> io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+fn in_memory(directory: &Path) -> io::Result<bool> {
+    let kind: FsType = statfs(directory)?.filesystem_type();
+    // The type of the number differs between architectures.
+    #[allow(clippy::unnecessary_cast)]
+    let ramfs = kind.0 as i64 == RAMFS_MAGIC;
+    Ok(kind == TMPFS_MAGIC || ramfs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn intent(pid: u32, started: u64) -> Intent {
+        let (mount, dev) = (HostPath::from("/a b\n"), DevNo::new(7, 3));
+        Intent { stage: Stage::Asking, mount, dev, pid, started, boot_id: "b".into() }
+    }
+
+    fn memory() -> tempfile::TempDir {
+        tempfile::tempdir_in("/dev/shm").expect("a folder in memory")
+    }
+
+    #[test]
+    fn a_note_is_found_as_it_was_written_and_after_its_mark() {
+        let dir = memory();
+        let intent = intent(1, 2);
+        let noted = Noted::write(&dir.path().join("freeze"), "c1", &intent).expect("written");
+        let found = |stage| {
+            let found = find(&dir.path().join("freeze")).expect("readable");
+            assert_eq!(found.len(), 1);
+            assert_eq!(found[0].intent, Some(Intent { stage, ..intent.clone() }));
+        };
+        found(Stage::Asking);
+        noted.mark_frozen().expect("marked");
+        found(Stage::Frozen);
+        noted.remove().expect("removed");
+        assert!(find(&dir.path().join("freeze")).expect("readable").is_empty());
+    }
+
+    #[test]
+    fn a_missing_directory_has_no_notes_and_junk_is_one_that_makes_no_sense() {
+        let dir = memory();
+        assert!(find(&dir.path().join("none")).expect("readable").is_empty());
+        std::fs::write(dir.path().join("x.json"), "{").expect("written");
+        std::fs::write(dir.path().join(".draft"), "{").expect("written");
+        let found = find(dir.path()).expect("readable");
+        assert_eq!(found.len(), 1);
+        assert!(found[0].intent.is_none());
+    }
+
+    #[test]
+    fn a_directory_on_a_disk_is_refused() {
+        // /proc is certainly no tmpfs.
+        let refused = Noted::write(Path::new("/proc/self"), "c", &intent(1, 2));
+        assert!(matches!(refused, Err(IntentError::NotInMemory(_))), "{refused:?}");
+    }
+
+    #[test]
+    fn a_writer_is_known_by_its_number_and_its_start() {
+        let own = std::process::id();
+        let started = start_of(own).expect("we live");
+        assert!(intent(own, started).writer_lives());
+        assert!(!intent(own, started + 1).writer_lives());
+        assert!(!intent(u32::MAX, 1).writer_lives());
+    }
+}

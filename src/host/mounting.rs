@@ -1,0 +1,248 @@
+//! Mounting by descriptors: fsopen(2), fsconfig(2), fsmount(2), open_tree(2), mount_setattr(2), move_mount(2) (since 5.2, mount_setattr 5.12).
+//!
+//! Not by mount(2): a mount is put onto a descriptor, so that no path is resolved a second time; it is complete, read-only included, before anybody sees it;
+//! and the kernel says in words why it refused (the context's log). In: descriptors, names and options. Out: mounts, or why not. What options mean is known
+//! here only as far as the kernel wants them told in different ways.
+
+use std::ffi::CStr;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+
+use nix::errno::Errno;
+use nix::mount::MntFlags;
+use nix::mount::umount2;
+
+use crate::host::beneath::Spot;
+use crate::host::sys;
+use crate::model::path::HostPath;
+
+/// MOUNT_ATTR_ of linux/mount.h.
+const READ_ONLY: u64 = 0x1;
+const NO_SUID: u64 = 0x2;
+const NO_DEV: u64 = 0x4;
+const NO_EXEC: u64 = 0x8;
+const NO_ATIME: u64 = 0x10;
+const STRICT_ATIME: u64 = 0x20;
+const NO_DIR_ATIME: u64 = 0x80;
+const NO_SYMFOLLOW: u64 = 0x0020_0000;
+/// Complaints of the kernel that are repeated.
+const MOST_SAID: usize = 8;
+
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    #[error("`{0}` has a NUL in it")]
+    Nul(String),
+    #[error("asking the kernel for the filesystem {fs_type}")]
+    Unknown {
+        fs_type: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the mount option `{option}` of {fs_type} was refused{said}")]
+    Option {
+        fs_type: String,
+        option: String,
+        said: Said,
+        #[source]
+        source: io::Error,
+    },
+    #[error("opening the {fs_type} on {device}{said}")]
+    Create {
+        fs_type: String,
+        device: HostPath,
+        said: Said,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{doing} {path}")]
+    Call {
+        doing: &'static str,
+        path: HostPath,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What the kernel said besides the error's number.
+#[derive(Debug, Default)]
+pub struct Said(Vec<String>);
+
+impl std::fmt::Display for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, " ({})", self.0.join("; ")) }
+    }
+}
+
+/// A mount that is nowhere yet. Dropped, it is gone.
+#[derive(Debug)]
+pub struct Detached(OwnedFd);
+
+/// The options as the kernel wants them: those of the mount, and those of the filesystem.
+#[derive(Debug, PartialEq, Eq)]
+struct Sorted<'a> {
+    flags: u64,
+    filesystem: Vec<&'a str>,
+}
+
+/// mount(8) has flags of mounts and words for itself among the options; everything else is the filesystem's.
+fn sort(options: &[String]) -> Sorted<'_> {
+    let mut sorted = Sorted { flags: 0, filesystem: Vec::new() };
+    for option in options {
+        let (set, clear) = match option.as_str() {
+            "nosuid" => (NO_SUID, 0),
+            "suid" => (0, NO_SUID),
+            "nodev" => (NO_DEV, 0),
+            "dev" => (0, NO_DEV),
+            "noexec" => (NO_EXEC, 0),
+            "exec" => (0, NO_EXEC),
+            "noatime" => (NO_ATIME, STRICT_ATIME),
+            // The kernel's default.
+            "relatime" | "atime" | "nostrictatime" => (0, NO_ATIME | STRICT_ATIME),
+            "strictatime" => (STRICT_ATIME, NO_ATIME),
+            "nodiratime" => (NO_DIR_ATIME, 0),
+            "diratime" => (0, NO_DIR_ATIME),
+            "nosymfollow" => (NO_SYMFOLLOW, 0),
+            // fstab(5): said to mount(8), not to the kernel.
+            "defaults" | "auto" | "noauto" | "_netdev" | "nofail" | "user" | "nouser" | "users" | "owner" | "group" | "" => continue,
+            comment if comment.starts_with("x-") || comment.starts_with("X-") => continue,
+            other => {
+                sorted.filesystem.push(other);
+                continue;
+            }
+        };
+        sorted.flags = sorted.flags & !clear | set;
+    }
+    sorted
+}
+
+fn c(text: &str) -> Result<CString, MountError> {
+    CString::new(text).map_err(|_| MountError::Nul(text.to_owned()))
+}
+
+/// A filesystem on a device. Without device nodes, whatever the options say: a pod's volume brings no way to the host's drives.
+pub fn filesystem(fs_type: &str, device: &HostPath, options: &[String], read_only: bool) -> Result<Detached, MountError> {
+    let context = sys::fsopen(&c(fs_type)?).map_err(|source| MountError::Unknown { fs_type: fs_type.to_owned(), source })?;
+    let sorted = sort(options);
+    let refused = |option: &str, said, source| MountError::Option { fs_type: fs_type.to_owned(), option: option.to_owned(), said, source };
+    let configure = |option: &str, what: sys::Configure<'_>| {
+        sys::fsconfig(context.as_fd(), what).map_err(|source| refused(option, said(&context), source))
+    };
+    let path = CString::new(device.as_bytes()).map_err(|_| MountError::Nul(device.to_string()))?;
+    configure("source", sys::Configure::Value(c"source", &path))?;
+    for option in &sorted.filesystem {
+        match option.split_once('=') {
+            Some((key, value)) => configure(option, sys::Configure::Value(&c(key)?, &c(value)?))?,
+            None => configure(option, sys::Configure::Flag(&c(option)?))?,
+        }
+    }
+    if read_only {
+        configure("ro", sys::Configure::Flag(c"ro"))?;
+    }
+    sys::fsconfig(context.as_fd(), sys::Configure::Create).map_err(|source| MountError::Create {
+        fs_type: fs_type.to_owned(),
+        device: device.clone(),
+        said: said(&context),
+        source,
+    })?;
+    let flags = sorted.flags | NO_DEV | if read_only { READ_ONLY } else { 0 };
+    let mount =
+        sys::fsmount(context.as_fd(), flags).map_err(|source| MountError::Call { doing: "mounting", path: device.clone(), source })?;
+    Ok(Detached(mount))
+}
+
+/// What shows through a bind mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// A folder of a filesystem; without device nodes.
+    Folder,
+    /// One device's node, which must stay one.
+    Node,
+}
+
+/// A bind mount of what `source` is; what is mounted below it stays outside.
+pub fn bind(source: BorrowedFd<'_>, path: &HostPath, shown: Shown, read_only: bool) -> Result<Detached, MountError> {
+    let call = |doing| move |source| MountError::Call { doing, path: path.clone(), source };
+    let mount = sys::clone_mount(source).map_err(call("making a bind mount of"))?;
+    let mut flags = if shown == Shown::Folder { NO_DEV } else { 0 };
+    if read_only {
+        flags |= READ_ONLY;
+    }
+    if flags != 0 {
+        sys::set_mount_flags(mount.as_fd(), flags).map_err(call("setting the flags of a bind mount of"))?;
+    }
+    Ok(Detached(mount))
+}
+
+impl Detached {
+    /// Onto what `target` is.
+    pub fn attach(self, target: BorrowedFd<'_>, path: &HostPath) -> Result<(), MountError> {
+        sys::move_mount(self.0.as_fd(), target).map_err(|source| MountError::Call { doing: "mounting at", path: path.clone(), source })
+    }
+}
+
+/// The topmost mount there. `lazy`: it goes out of sight at once, and ends with its last user. To be called by a single-threaded process: for the moment of
+/// the call its working directory is the spot's folder, since umount2(2) takes no descriptor.
+pub fn unmount(spot: &Spot, lazy: bool) -> Result<(), Errno> {
+    let mut flags = MntFlags::UMOUNT_NOFOLLOW;
+    if lazy {
+        flags |= MntFlags::MNT_DETACH;
+    }
+    nix::unistd::fchdir(&spot.parent)?;
+    let name: &CStr = &spot.name;
+    let done = umount2(name, flags);
+    // The folder must not be held by us. `/` is there as long as the process.
+    nix::unistd::chdir(c"/").and(done)
+}
+
+/// The number in mountinfo of the mount that `file` is on (proc_pid_fdinfo(5)); asks no filesystem.
+pub fn mount_id(file: BorrowedFd<'_>) -> io::Result<u32> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", std::os::fd::AsRawFd::as_raw_fd(&file)))?;
+    let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:")).and_then(|id| id.trim().parse().ok());
+    id.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// One message a read; none left is ENODATA, and no reason to say less.
+fn said(context: &OwnedFd) -> Said {
+    let (mut said, mut buffer) = (Said::default(), [0; 1024]);
+    while said.0.len() < MOST_SAID
+        && let Ok(length @ 1..) = nix::unistd::read(context, &mut buffer)
+    {
+        // `e `, `w ` or `i ` before the text.
+        let text = String::from_utf8_lossy(&buffer[..length]).trim().to_owned();
+        said.0.push(text.get(2..).unwrap_or(&text).to_owned());
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn options_of_the_mount_are_told_apart_from_those_of_the_filesystem() {
+        let options = words("defaults noatime nosuid discard commit=30 x-systemd.automount _netdev noexec");
+        assert_eq!(sort(&options), Sorted { flags: NO_ATIME | NO_SUID | NO_EXEC, filesystem: vec!["discard", "commit=30"] });
+    }
+
+    #[test]
+    fn the_later_of_two_opposite_options_holds() {
+        assert_eq!(sort(&words("nosuid suid")).flags, 0);
+        assert_eq!(sort(&words("noatime strictatime")).flags, STRICT_ATIME);
+        assert_eq!(sort(&words("strictatime relatime noexec")).flags, NO_EXEC);
+    }
+
+    #[test]
+    fn the_mount_of_an_open_file_is_known_without_asking_its_filesystem() {
+        let file = std::fs::File::open("/proc/self/mountinfo").unwrap();
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let id = mount_id(file.as_fd()).unwrap();
+        assert!(table.lines().any(|line| line.starts_with(&format!("{id} ")) && line.contains(" /proc ")));
+    }
+}

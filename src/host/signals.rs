@@ -1,0 +1,114 @@
+//! Signals as something to wait for beside a pipe, in a single-threaded process that must finish what it does before it ends.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::SigSet;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::{Pid, getppid};
+
+use crate::host::clock::monotonic;
+
+/// All signals that can be held back are, from when it is made.
+#[derive(Debug)]
+pub struct HeldSignals(SignalFd);
+
+/// What ended the waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// A byte or more came in.
+    Told,
+    /// The other end of the pipe is closed, or cannot be read; or the parent has gone.
+    Closed,
+    Signal(u32),
+    Time,
+}
+
+/// How often the parent is looked for.
+const LOOK: Duration = Duration::from_millis(250);
+
+impl HeldSignals {
+    pub fn hold() -> Result<HeldSignals, Errno> {
+        let all = SigSet::all();
+        all.thread_block()?;
+        SignalFd::with_flags(&all, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).map(HeldSignals)
+    }
+
+    /// Whether there is something on `input` already, its end included, or a signal, or `parent` has gone. Takes none of it.
+    pub fn is_called_off(&self, input: impl AsFd, parent: Pid) -> bool {
+        let mut waited = [PollFd::new(input.as_fd(), PollFlags::POLLIN), PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        // What cannot be asked is over.
+        let asked = poll(&mut waited, PollTimeout::ZERO).is_ok();
+        !asked || getppid() != parent || waited.iter().any(|waited| waited.any().unwrap_or(true))
+    }
+
+    /// Waits for `input`, a signal, the death of `parent` or the end of `limit`, whichever is first. Allocates nothing: memory may be short for the
+    /// very reason that somebody waits for this.
+    ///
+    /// The parent's death is seen by the end of the pipe, at once, unless some other child of it has a copy of the pipe: one that was forked and
+    /// waits for a dead disk in execve(2), before its descriptors are closed. Then it is seen by getppid(2), which changes with the end of the whole
+    /// process.
+    pub fn wait(&self, input: impl AsFd, limit: Duration, parent: Pid) -> Woken {
+        let end = monotonic().saturating_add(limit);
+        loop {
+            let left = end.saturating_sub(monotonic());
+            if left.is_zero() {
+                return Woken::Time;
+            }
+            if getppid() != parent {
+                return Woken::Closed;
+            }
+            // Rounded up, or the last millisecond would be spun away.
+            let left = PollTimeout::try_from(left.min(LOOK).saturating_add(Duration::from_millis(1))).unwrap_or(PollTimeout::MAX);
+            let mut waited = [PollFd::new(input.as_fd(), PollFlags::POLLIN), PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut waited, left) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(_) => return Woken::Closed,
+            }
+            let [pipe, signals] = waited.map(|waited| waited.any().unwrap_or(true));
+            if signals && let Ok(Some(signal)) = self.0.read_signal() {
+                // A child of the daemon is none of ours; a terminal's size neither.
+                if !is_harmless(signal.ssi_signo) {
+                    return Woken::Signal(signal.ssi_signo);
+                }
+            }
+            if pipe {
+                let mut bytes = [0; 64];
+                match nix::unistd::read(&input, &mut bytes) {
+                    Ok(1..) => return Woken::Told,
+                    Err(Errno::EAGAIN | Errno::EINTR) => {}
+                    Ok(0) | Err(_) => return Woken::Closed,
+                }
+            }
+        }
+    }
+}
+
+/// Those that do nothing, or only stop and continue, by themselves (signal(7)).
+fn is_harmless(signal: u32) -> bool {
+    use nix::libc::{SIGCHLD, SIGCONT, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
+    [SIGCHLD, SIGCONT, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH].iter().any(|harmless| u32::try_from(*harmless) == Ok(signal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_or_the_end_of_the_pipe_or_another_parent_calls_it_off() {
+        let signals = HeldSignals::hold().unwrap();
+        let (input, output) = nix::unistd::pipe().unwrap();
+        let other = Pid::from_raw(i32::MAX);
+        assert!(!signals.is_called_off(&input, getppid()));
+        assert!(signals.is_called_off(&input, other));
+        nix::unistd::write(&output, b"x").unwrap();
+        assert!(signals.is_called_off(&input, getppid()));
+        // What was there is there still.
+        assert_eq!(signals.wait(&input, Duration::from_secs(60), getppid()), Woken::Told);
+        assert!(!signals.is_called_off(&input, getppid()));
+        drop(output);
+        assert!(signals.is_called_off(&input, getppid()));
+    }
+}

@@ -1,0 +1,43 @@
+//! The older text format (version 0.0.4) out of OpenMetrics, for who does not ask for the newer one. Pure.
+//!
+//! They differ in little: a counter's family has its `_total` in its name, and there are no units and no closing mark.
+
+/// `openmetrics`: whole, as `view::render` writes it. A label's value never holds a line break, so that lines are what they seem.
+pub fn plain(openmetrics: &str) -> String {
+    let mut plain = String::with_capacity(openmetrics.len());
+    let mut help: Option<(&str, &str)> = None;
+    let line = |into: &mut String, parts: &[&str]| {
+        parts.iter().for_each(|part| into.push_str(part));
+        into.push('\n');
+    };
+    for text in openmetrics.lines() {
+        let Some(comment) = text.strip_prefix("# ") else {
+            line(&mut plain, &[text]);
+            continue;
+        };
+        // Its help comes before its type, which decides the name of both.
+        if let Some(said) = comment.strip_prefix("HELP ") {
+            help = said.split_once(' ');
+        } else if let Some((name, kind)) = comment.strip_prefix("TYPE ").and_then(|said| said.split_once(' ')) {
+            let suffix = if kind == "counter" { "_total" } else { "" };
+            if let Some((_, text)) = help.take().filter(|(of, _)| *of == name) {
+                line(&mut plain, &["# HELP ", name, suffix, " ", text]);
+            }
+            line(&mut plain, &["# TYPE ", name, suffix, " ", kind]);
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_named_as_its_samples_are_and_nothing_newer_is_left() {
+        let newer = "# HELP a_seconds Time.\n# TYPE a_seconds counter\n# UNIT a_seconds seconds\na_seconds_total{x=\"# TYPE \"} 4\n\
+                     # HELP b Bees.\n# TYPE b gauge\nb 1\n# EOF\n";
+        let older = "# HELP a_seconds_total Time.\n# TYPE a_seconds_total counter\na_seconds_total{x=\"# TYPE \"} 4\n# HELP b Bees.\n# TYPE b gauge\nb 1\n";
+        assert_eq!(plain(newer), older);
+    }
+}

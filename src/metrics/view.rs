@@ -1,0 +1,95 @@
+//! What a scrape shows: metric families out of a snapshot. Pure; times are the snapshot's.
+//!
+//! In: a snapshot, and what does not change while the daemon runs. Out: OpenMetrics text. What is unknown has a series that says so, and no value:
+//! figures that are not fresh are left out, never repeated as if they were. Labels have values of bounded length and number: ids, names of tables here,
+//! and what a drive or the kubelet's records say of themselves, cut.
+
+mod drives;
+mod families;
+mod findings;
+mod node;
+mod smart;
+mod volumes;
+
+#[cfg(test)]
+pub(in crate::metrics) mod tests;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Registry;
+
+use crate::metrics::view::families::Families;
+use crate::model::assess::cut;
+use crate::model::finding::Health;
+use crate::model::snapshot::Snapshot;
+
+/// What does not change while the daemon runs.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub name: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// The daemon's.
+    pub version: String,
+    pub started: Timestamp,
+}
+
+#[derive(Debug)]
+struct View {
+    node: Arc<Node>,
+    snapshot: Arc<Snapshot>,
+}
+
+impl Collector for View {
+    fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
+        let mut families = Families::new(encoder);
+        node::encode(&mut families, &self.node, &self.snapshot)?;
+        drives::encode(&mut families, &self.snapshot)?;
+        smart::encode(&mut families, &self.snapshot)?;
+        volumes::encode(&mut families, &self.snapshot)?;
+        findings::encode(&mut families, &self.snapshot)
+    }
+}
+
+/// All families, as OpenMetrics 1.0 text. Fails only where writing into memory would.
+pub fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<String, fmt::Error> {
+    // A registry a scrape: a series lives no longer than what it tells of.
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(View { node: node.clone(), snapshot: snapshot.clone() }));
+    let mut text = String::with_capacity(64 * 1024);
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// Kubernetes' names fit (253 bytes), and whatever else somebody else has named is cut to this.
+const LONGEST_LABEL: usize = 256;
+
+/// What is told by others, as a label's value: bounded, and without control characters, which no serial number or name has any need of.
+fn label(text: &str) -> Cow<'_, str> {
+    let harmless = text.len() <= LONGEST_LABEL && !text.chars().any(char::is_control);
+    if harmless {
+        return Cow::Borrowed(text);
+    }
+    let visible: String = text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
+    Cow::Owned(cut(&visible, LONGEST_LABEL))
+}
+
+fn optional(text: &Option<String>) -> Cow<'_, str> {
+    label(text.as_deref().unwrap_or_default())
+}
+
+const HEALTHS: [&str; 4] = ["good", "suspect", "bad", "unknown"];
+
+fn health(health: Health) -> &'static str {
+    match health {
+        Health::Good => "good",
+        Health::Suspect => "suspect",
+        Health::Bad => "bad",
+        Health::Unknown => "unknown",
+    }
+}

@@ -1,0 +1,91 @@
+//! Drives: what they are, how they are, what the kernel's log has counted of them.
+
+use std::fmt;
+
+use crate::metrics::view::families::{BYTES, Families};
+use crate::metrics::view::{HEALTHS, health, label, optional};
+use crate::model::drive::{DriveKind, Transport};
+use crate::model::kernel::event::Class;
+use crate::model::snapshot::{Presence, Snapshot};
+
+pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
+    let drives = || snapshot.drives.iter().map(|(id, drive)| (id.as_str(), drive));
+    let mut family = families.gauge("diskvitals_drive_info", None, "What a drive is; device is its kernel name now: always 1.")?;
+    for (id, drive) in drives() {
+        let facts = &drive.facts;
+        let labels = [
+            ("drive", id.into()),
+            ("device", label(&facts.name)),
+            ("vendor", optional(&facts.vendor)),
+            ("model", optional(&facts.model)),
+            ("serial", optional(&facts.serial)),
+            ("firmware", optional(&facts.firmware)),
+            ("wwn", optional(&facts.wwn)),
+            ("kind", kind(facts.kind).into()),
+            ("transport", transport(facts.transport).into()),
+            ("enclosure", optional(&facts.location.enclosure)),
+            ("slot", optional(&facts.location.slot)),
+        ];
+        family.value(&labels, 1)?;
+    }
+    let mut family = families.gauge("diskvitals_drive_health", None, "1 for the state that the drive's health is in.")?;
+    for (id, drive) in drives() {
+        family.states(Some(("drive", id)), "state", &HEALTHS, health(drive.health))?;
+    }
+    let mut family = families.gauge("diskvitals_drive_present", None, "0 while a drive that was here is gone.")?;
+    for (id, drive) in drives() {
+        family.value(&[("drive", id)], u64::from(drive.presence == Presence::Present))?;
+    }
+    let mut family = families.gauge("diskvitals_drive_maintenance", None, "1 while its findings are shown and not counted.")?;
+    for (id, drive) in drives() {
+        family.value(&[("drive", id)], u64::from(drive.maintenance))?;
+    }
+    let mut family = families.gauge("diskvitals_drive_size", Some(&BYTES), "Its size, over all namespaces.")?;
+    for (id, drive) in drives() {
+        family.value(&[("drive", id)], drive.facts.size_bytes)?;
+    }
+    let help = "Incidents that the kernel told of, by class; begins anew when nothing has been heard for long.";
+    let mut family = families.counter("diskvitals_io_errors", None, help)?;
+    for (id, drive) in drives() {
+        // All classes, so that the first incident is an increase.
+        for class in Class::ALL.into_iter().filter(|class| !class.is_of_filesystem()) {
+            let tally = drive.errors.as_ref().and_then(|errors| errors.get(class));
+            family.count(&[("drive", id), ("class", class.name())], tally.map_or(0, |tally| tally.incidents))?;
+        }
+    }
+    Ok(())
+}
+
+fn kind(kind: DriveKind) -> &'static str {
+    match kind {
+        DriveKind::Hdd => "hdd",
+        DriveKind::Ssd => "ssd",
+        DriveKind::Nvme => "nvme",
+        DriveKind::Emmc => "emmc",
+        DriveKind::Usb => "usb",
+        DriveKind::Virtual => "virtual",
+        DriveKind::Remote => "remote",
+        DriveKind::Unknown => "unknown",
+    }
+}
+
+fn transport(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Sata => "sata",
+        Transport::Sas => "sas",
+        Transport::Scsi => "scsi",
+        Transport::Nvme => "nvme",
+        Transport::Usb => "usb",
+        Transport::Mmc => "mmc",
+        Transport::Virtio => "virtio",
+        Transport::Xen => "xen",
+        Transport::HyperV => "hyper-v",
+        Transport::Iscsi => "iscsi",
+        Transport::FibreChannel => "fibre-channel",
+        Transport::NvmeFabrics => "nvme-fabrics",
+        Transport::Nbd => "nbd",
+        Transport::Loop => "loop",
+        Transport::Raid => "raid",
+        Transport::Unknown => "unknown",
+    }
+}

@@ -1,0 +1,90 @@
+//! How families are written: a name, what it means, and its samples. A thin cover over prometheus-client's encoder.
+
+use std::fmt;
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+use crate::model::timing::{BOUNDS, Timing};
+
+pub(super) static SECONDS: Unit = Unit::Seconds;
+pub(super) static BYTES: Unit = Unit::Bytes;
+pub(super) static CELSIUS: Unit = Unit::Celsius;
+
+pub(super) struct Families<'e> {
+    encoder: DescriptorEncoder<'e>,
+}
+
+impl<'e> Families<'e> {
+    pub(super) fn new(encoder: DescriptorEncoder<'e>) -> Self {
+        Families { encoder }
+    }
+
+    /// The unit is put behind the name.
+    pub(super) fn gauge(&mut self, name: &'static str, unit: Option<&'static Unit>, help: &str) -> Result<Family<'_>, fmt::Error> {
+        self.family(name, unit, help, MetricType::Gauge)
+    }
+
+    /// `_total` is put behind the name, after the unit.
+    pub(super) fn counter(&mut self, name: &'static str, unit: Option<&'static Unit>, help: &str) -> Result<Family<'_>, fmt::Error> {
+        self.family(name, unit, help, MetricType::Counter)
+    }
+
+    pub(super) fn histogram(&mut self, name: &'static str, unit: Option<&'static Unit>, help: &str) -> Result<Family<'_>, fmt::Error> {
+        self.family(name, unit, help, MetricType::Histogram)
+    }
+
+    fn family(&mut self, name: &'static str, unit: Option<&'static Unit>, help: &str, of: MetricType) -> Result<Family<'_>, fmt::Error> {
+        Ok(Family { encoder: self.encoder.encode_descriptor(name, help, unit, of)? })
+    }
+}
+
+pub(super) struct Family<'e> {
+    encoder: MetricEncoder<'e>,
+}
+
+impl Family<'_> {
+    pub(super) fn value(&mut self, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
+        self.encoder.encode_family(labels)?.encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))
+    }
+
+    pub(super) fn signed(&mut self, labels: &impl EncodeLabelSet, value: i64) -> fmt::Result {
+        self.encoder.encode_family(labels)?.encode_gauge(&value)
+    }
+
+    pub(super) fn fraction(&mut self, labels: &impl EncodeLabelSet, value: f64) -> fmt::Result {
+        self.encoder.encode_family(labels)?.encode_gauge(&value)
+    }
+
+    pub(super) fn count(&mut self, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
+        self.encoder.encode_family(labels)?.encode_counter::<NoLabelSet, u64, f64>(&value, None)
+    }
+
+    /// The one sample of a family without labels.
+    pub(super) fn only(&mut self, value: i64) -> fmt::Result {
+        self.encoder.encode_gauge(&value)
+    }
+
+    pub(super) fn only_count(&mut self, value: u64) -> fmt::Result {
+        self.encoder.encode_counter::<NoLabelSet, u64, f64>(&value, None)
+    }
+
+    pub(super) fn timing(&mut self, labels: &impl EncodeLabelSet, timing: &Timing) -> fmt::Result {
+        let ends = BOUNDS.iter().map(|millis| *millis as f64 / 1000.0).chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = ends.zip(timing.counts).collect();
+        self.encoder.encode_family(labels)?.encode_histogram::<NoLabelSet>(timing.sum.as_secs_f64(), timing.count(), &buckets, None)
+    }
+
+    /// One series a state, 1 for the one that holds: a question for a state that is gone is then answered by 0, not by nothing.
+    pub(super) fn states(&mut self, of: Option<(&'static str, &str)>, key: &'static str, all: &[&'static str], now: &str) -> fmt::Result {
+        for state in all {
+            let holds = u64::from(*state == now);
+            match of {
+                Some(of) => self.value(&[of, (key, *state)], holds)?,
+                None => self.value(&[(key, *state)], holds)?,
+            }
+        }
+        Ok(())
+    }
+}

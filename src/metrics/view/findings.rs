@@ -1,0 +1,67 @@
+//! Findings that are active, those that somebody has acknowledged too: what counts is told beside.
+
+use std::fmt;
+
+use crate::metrics::view::families::{Families, SECONDS};
+use crate::metrics::view::label;
+use crate::model::finding::{Finding, Severity, Status, Subject};
+use crate::model::snapshot::Snapshot;
+
+pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
+    let findings: Vec<(String, &Finding)> =
+        snapshot.findings.values().map(|finding| (finding.subject.to_string(), finding.as_ref())).collect();
+    let mut family = families.gauge("diskvitals_finding_active", None, "What is known against a drive, volume or device: always 1.")?;
+    for (subject, finding) in &findings {
+        family.value(
+            &[("subject", label(subject)), ("reason", finding.reason.name().into()), ("status", status(finding.status).into())],
+            1,
+        )?;
+    }
+    let help = "How bad a finding is, and whether it counts (not acknowledged, no maintenance): always 1.";
+    let mut family = families.gauge("diskvitals_finding_info", None, help)?;
+    for (subject, finding) in &findings {
+        let labels = [
+            ("subject", label(subject)),
+            ("reason", finding.reason.name().into()),
+            ("kind", kind(&finding.subject).into()),
+            ("severity", severity(finding.severity).into()),
+            ("counts", if counts(finding, snapshot) { "true" } else { "false" }.into()),
+        ];
+        family.value(&labels, 1)?;
+    }
+    let mut family = families.gauge("diskvitals_finding_since_timestamp", Some(&SECONDS), "Since when it is so, since the epoch.")?;
+    for (subject, finding) in &findings {
+        family.signed(&[("subject", label(subject)), ("reason", finding.reason.name().into())], finding.since.as_second())?;
+    }
+    Ok(())
+}
+
+fn counts(finding: &Finding, snapshot: &Snapshot) -> bool {
+    let maintained = matches!(&finding.subject, Subject::Drive(id) if snapshot.drives.get(id).is_some_and(|drive| drive.maintenance));
+    finding.counts() && !maintained
+}
+
+fn kind(subject: &Subject) -> &'static str {
+    match subject {
+        Subject::Drive(_) => "drive",
+        Subject::Volume(_) => "volume",
+        Subject::Device(_) => "device",
+    }
+}
+
+fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "info",
+        Severity::Suspect => "suspect",
+        Severity::Bad => "bad",
+    }
+}
+
+fn status(status: Status) -> &'static str {
+    match status {
+        Status::Information => "information",
+        Status::Degraded => "degraded",
+        Status::Inaccessible => "inaccessible",
+        Status::DataLoss => "data_loss",
+    }
+}

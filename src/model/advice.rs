@@ -1,0 +1,130 @@
+//! One sentence a drive: what its findings mean for the data, and what to do. Pure, over what is published.
+//!
+//! In: a drive's findings, the volumes above it. Out: what to do, in one word and in one sentence with the numbers. May not enter: new judgement; how bad
+//! it is has been decided by `assess`.
+
+use crate::model::assess::{MAX_MESSAGE, cut};
+use crate::model::finding::{Finding, Health, Severity};
+use crate::model::ids::DriveId;
+use crate::model::reason::Reason;
+use crate::model::snapshot::{Drive, Snapshot};
+use crate::model::volume::Impact;
+
+/// What to do first. Ordered: the later the more urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Action {
+    /// Nothing wrong is known.
+    Nothing,
+    /// Whether it gets worse decides.
+    Watch,
+    /// Fans, filters, neighbours.
+    Cool,
+    /// Power, adapter, firmware, network: the drive is not known to be the cause.
+    LookAtPath,
+    /// The cable, the slot, the backplane.
+    ReseatCable,
+    /// Order another one; it need not be tonight.
+    PlanReplacement,
+    /// It is not here: bring it back, or replace it.
+    BringBack,
+    ReplaceNow,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    pub drive: DriveId,
+    pub health: Health,
+    pub action: Action,
+    /// With the strongest evidence first. At most 1,024 bytes.
+    pub sentence: String,
+}
+
+/// None for a drive without an adverse finding, of which there is nothing to say.
+pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
+    let mut findings: Vec<&Finding> = drive.findings.iter().filter_map(|id| snapshot.findings.get(id)).map(AsRef::as_ref).collect();
+    findings.retain(|finding| finding.severity > Severity::Info);
+    // The worst word first; among equals the one that asks for most.
+    findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, action_of(finding), finding.status)));
+    let (strongest, others) = findings.split_first()?;
+    let action = findings.iter().map(|finding| action_of(finding)).max().unwrap_or(Action::Nothing);
+    let mut sentence = format!("{}: {}", words(action), strongest.message);
+    if !others.is_empty() {
+        let names: Vec<&str> = others.iter().map(|finding| finding.reason.name()).collect();
+        sentence.push_str(&format!(" (also {})", names.join(", ")));
+    }
+    sentence.push_str(". ");
+    sentence.push_str(&for_the_data(snapshot, drive, action));
+    Some(Advice { drive: drive.facts.id.clone(), health: drive.health, action, sentence: cut(&sentence, MAX_MESSAGE) })
+}
+
+fn action_of(finding: &Finding) -> Action {
+    let bad = finding.severity == Severity::Bad;
+    match finding.reason {
+        Reason::SmartFailing | Reason::DriveReadOnly => Action::ReplaceNow,
+        Reason::SmartAttributeFailing
+        | Reason::SelfTestFailed
+        | Reason::PendingSectors
+        | Reason::MediaErrors
+        | Reason::ReallocatedSectors
+        | Reason::SpareLow
+            if bad =>
+        {
+            Action::ReplaceNow
+        }
+        Reason::SmartAttributeFailing | Reason::SelfTestFailed | Reason::SpareLow | Reason::WornOut => Action::PlanReplacement,
+        Reason::DriveMissing | Reason::DriveOffline => Action::BringBack,
+        Reason::LinkErrors => Action::ReseatCable,
+        Reason::Overheating => Action::Cool,
+        Reason::IoTimeouts | Reason::IoErrors if bad => Action::PlanReplacement,
+        Reason::IoTimeouts | Reason::IoErrors | Reason::ControllerResets | Reason::ProbeTimeout => Action::LookAtPath,
+        _ => Action::Watch,
+    }
+}
+
+fn words(action: Action) -> &'static str {
+    match action {
+        Action::Nothing => "Nothing to do",
+        Action::Watch => "Watch it",
+        Action::Cool => "Cool it",
+        Action::LookAtPath => "Look at its power, adapter and firmware",
+        Action::ReseatCable => "Reseat or change its cable, not the drive",
+        Action::PlanReplacement => "Plan its replacement",
+        Action::BringBack => "Bring it back, or replace it",
+        Action::ReplaceNow => "Replace it now",
+    }
+}
+
+/// What is lost with it, and what is not.
+fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> String {
+    if drive.facts.location.behind.is_some() {
+        return "It is behind a RAID controller: ask that for the array's redundancy before you pull it.".to_owned();
+    }
+    // What already does not hold cannot cover this one.
+    let fails = |id: &DriveId| *id == drive.facts.id || snapshot.drives.get(id).is_some_and(|other| other.health == Health::Bad);
+    let (mut exposed, mut covered) = (Vec::new(), Vec::new());
+    for volume in drive.volumes.iter().filter_map(|id| snapshot.volumes.get(id)) {
+        match volume.facts.stack.impact(&fails) {
+            Impact::Exposed => exposed.push(volume.facts.id.to_string()),
+            Impact::Covered => covered.push(volume.facts.id.to_string()),
+            Impact::None => {}
+        }
+    }
+    let first = match action {
+        Action::ReplaceNow => "save them first",
+        Action::PlanReplacement => "see that there is a backup",
+        _ => "a backup is all that covers them",
+    };
+    match (exposed.as_slice(), covered.as_slice()) {
+        ([], []) => "No volume is known to stand on it.".to_owned(),
+        ([], covered) => format!("Redundancy covers what stands on it ({}).", named(covered)),
+        (exposed, []) => format!("Nothing else holds {}: {first}.", named(exposed)),
+        (exposed, covered) => format!("Nothing else holds {}: {first}; redundancy covers {}.", named(exposed), named(covered)),
+    }
+}
+
+fn named(volumes: &[String]) -> String {
+    match volumes {
+        [one, two, three, more @ ..] if !more.is_empty() => format!("{one}, {two}, {three} and {} more volumes", more.len()),
+        few => few.join(", "),
+    }
+}

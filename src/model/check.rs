@@ -1,0 +1,443 @@
+//! Filesystem checks: what is checked, each run of the checker with its ballot, and what the runs say together.
+//!
+//! The vocabulary of checks is here; `parse` reads what checkers print, `ballot` weighs one run, `steps` decides what comes next and what it all means,
+//! `schedule` when a check is due. Pure: no clock, no process, no device. Measured facts behind the rules: docs/checks.md.
+
+pub mod ballot;
+pub mod parse;
+pub mod schedule;
+pub mod steps;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::model::dev::DevNo;
+use crate::model::finding::Evidence;
+use crate::model::ids::{CheckId, DriveId, VolumeId};
+use crate::model::path::HostPath;
+
+/// Filesystems that can be checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Filesystem {
+    /// ext2, ext3 and ext4: one checker.
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl Filesystem {
+    /// By the name that mountinfo and blkid give it.
+    pub fn of(name: &str) -> Option<Filesystem> {
+        match name {
+            "ext2" | "ext3" | "ext4" => Some(Filesystem::Ext4),
+            "xfs" => Some(Filesystem::Xfs),
+            "btrfs" => Some(Filesystem::Btrfs),
+            _ => None,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Filesystem::Ext4 => "ext4",
+            Filesystem::Xfs => "xfs",
+            Filesystem::Btrfs => "btrfs",
+        }
+    }
+
+    /// The program that checks it, and the Debian package that brings it.
+    pub fn checker(self) -> (&'static str, &'static str) {
+        match self {
+            Filesystem::Ext4 => ("e2fsck", "e2fsprogs"),
+            Filesystem::Xfs => ("xfs_repair", "xfsprogs"),
+            Filesystem::Btrfs => ("btrfs", "btrfs-progs"),
+        }
+    }
+}
+
+/// In what state the filesystem was while the checker read it. Ordered: the later the more its word counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Mounted and writable: what the checker reads moves under it.
+    Live,
+    /// Mounted and writable, with all writers held (FIFREEZE).
+    Frozen,
+    /// A snapshot whose log has been replayed (LVM): as good as unmounted.
+    Snapshot,
+    /// Mounted, and nobody can write.
+    ReadOnly,
+    Unmounted,
+}
+
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Live => "live",
+            Mode::Frozen => "frozen",
+            Mode::Snapshot => "snapshot",
+            Mode::ReadOnly => "read-only",
+            Mode::Unmounted => "unmounted",
+        }
+    }
+
+    /// Nothing moved: one run counts as it stands.
+    pub fn is_still(self) -> bool {
+        matches!(self, Mode::Snapshot | Mode::ReadOnly | Mode::Unmounted)
+    }
+
+    /// A CLEAN of `self` can take back what a check of `other` found. All that hold still are of one strength.
+    pub fn at_least(self, other: Mode) -> bool {
+        let strength = |mode: Mode| match mode {
+            Mode::Live => 0,
+            Mode::Frozen => 1,
+            Mode::Snapshot | Mode::ReadOnly | Mode::Unmounted => 2,
+        };
+        strength(self) >= strength(other)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ballot {
+    /// The checker did all its work and found nothing.
+    Clean,
+    /// It found something; whether that is real depends on the mode.
+    Findings,
+    /// It could not do its work: a signal, a time-out, a device that does not answer, no memory. Says nothing of the filesystem.
+    Failed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Clean,
+    /// A live ext4 showed the same findings in all runs.
+    Suspected,
+    /// Shown where nothing moved, or by the kernel's own word.
+    Corrupted,
+    /// It was checked and cannot be told.
+    Inconclusive,
+    /// No run could be made.
+    Failed,
+}
+
+/// How the checker's process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    Exited(i32),
+    Signal(i32),
+    /// Killed at its time-out.
+    TimedOut,
+    /// Killed since the check was cancelled, or its mount went away.
+    Stopped,
+    /// Killed and does not go: it waits in the kernel, where /proc tells in what.
+    Stuck(Option<String>),
+    /// It never ran; says why.
+    NotStarted(String),
+}
+
+impl End {
+    /// None where it did not exit by itself.
+    pub fn exit_status(&self) -> Option<i32> {
+        match self {
+            End::Exited(status) => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// The signal that it ended by of its own; those by which it was stopped are no news.
+    pub fn signal(&self) -> Option<i32> {
+        match self {
+            End::Signal(signal) => Some(*signal),
+            _ => None,
+        }
+    }
+}
+
+/// How much one thing that a checker found weighs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weight {
+    /// A healthy filesystem shows it too while it is frozen (open but deleted files, lazily counted totals): filter F drops it.
+    Transient,
+    /// Wrong bookkeeping (bitmaps, counts) that endangers what is written next.
+    Bookkeeping,
+    /// Structures or data are damaged.
+    Damage,
+}
+
+/// One thing that a checker found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flaw {
+    /// `inode-checksum`: a slug, the same for the same kind of thing.
+    pub kind: String,
+    /// What it is about: inode, block and AG numbers, names; no addresses of memory. Two runs found the same when kind and ids are the same.
+    pub ids: Vec<String>,
+    pub weight: Weight,
+    /// The checker's line, verbatim, at most `parse::LONGEST_TEXT` bytes.
+    pub text: String,
+}
+
+impl Flaw {
+    pub fn is_same(&self, other: &Flaw) -> bool {
+        self.kind == other.kind && self.ids == other.ids
+    }
+}
+
+/// What a checker wrote, for people: bounded and compressed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// gzip (RFC 1952) of the first part of it; of at most `OUTPUT_KEPT` bytes.
+    #[serde(with = "base64")]
+    pub gzip: Arc<[u8]>,
+    /// Bytes that it wrote in all.
+    pub written: u64,
+    /// Bytes that are kept, before compression.
+    pub kept: u64,
+}
+
+/// Of what a checker writes this much is kept, in bytes.
+pub const OUTPUT_KEPT: usize = 64 * 1024;
+
+/// One run of a checker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    pub mode: Mode,
+    pub started: Timestamp,
+    pub duration: Duration,
+    /// `duration` without the time in which it was held back to spare the drive: what decides whether a frozen run fits the budget.
+    pub active: Duration,
+    /// How long writers waited, the freeze itself included; None where nothing was frozen.
+    pub held: Option<Duration>,
+    pub end: End,
+    pub ballot: Ballot,
+    /// Why the ballot is FAILED; empty otherwise.
+    pub why: String,
+    /// The words by which the checker itself said that it could not do its work (a device error, no memory), however it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Distinct ones, worst first, at most `parse::MOST_FLAWS`.
+    pub flaws: Vec<Flaw>,
+    /// How many more there were.
+    pub more_flaws: u64,
+    /// A log or journal waits to be replayed: the checker's own words.
+    pub pending_replay: Option<String>,
+    /// Read from the device, in bytes.
+    pub bytes_read: u64,
+    /// Largest resident set, in bytes; 0 where it was not measured.
+    pub peak_memory: u64,
+    /// The command, as one would type it.
+    pub command: String,
+    pub output: Output,
+}
+
+impl Run {
+    /// One of which there is nothing to read: it says nothing of the filesystem.
+    pub fn failed(mode: Mode, started: Timestamp, end: End, why: String) -> Run {
+        Run {
+            mode,
+            started,
+            duration: Duration::ZERO,
+            active: Duration::ZERO,
+            held: None,
+            end,
+            ballot: Ballot::Failed,
+            why,
+            failure: None,
+            flaws: Vec::new(),
+            more_flaws: 0,
+            pending_replay: None,
+            bytes_read: 0,
+            peak_memory: 0,
+            command: String::new(),
+            output: Output::default(),
+        }
+    }
+}
+
+/// What is checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// As a person would name it: volume id, or `/dev/sdb1`.
+    pub name: String,
+    pub volume: Option<VolumeId>,
+    pub filesystem: Filesystem,
+    /// By which a new filesystem on the same device is told from the one that was checked.
+    pub uuid: Option<String>,
+    /// Kernel name and number of the block device; the first of a btrfs' members.
+    pub device: String,
+    pub dev: DevNo,
+    /// The other members of a btrfs: all of them are needed for a check.
+    pub members: Vec<(String, DevNo)>,
+    /// A mount of it in the host's mount namespace; None when it is not mounted there.
+    pub mount: Option<HostPath>,
+    /// The number that the mounted filesystem has in mountinfo; another than `dev` for btrfs.
+    pub mounted_dev: Option<DevNo>,
+    /// Unmounted, ReadOnly or Live: as the mount table says it.
+    pub mode: Mode,
+    pub drives: Vec<DriveId>,
+    /// `vg/lv` where it is a logical volume of LVM.
+    pub logical_volume: Option<(String, String)>,
+}
+
+impl Target {
+    /// The number by which what is mounted is known in mountinfo.
+    pub fn shown_dev(&self) -> DevNo {
+        self.mounted_dev.unwrap_or(self.dev)
+    }
+}
+
+/// What the kernel itself says of the filesystem, before anything is run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signal {
+    pub kind: SignalKind,
+    pub evidence: Evidence,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalKind {
+    /// EUCLEAN, EBADMSG, sick bits, the log's word of corruption: the filesystem is damaged.
+    Corrupted,
+    /// EIO, a shutdown, an emergency read-only state, counted errors: something is wrong, and checking beneath it would make it worse.
+    Fault,
+}
+
+/// Who wanted the check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// `uid 0 (root)`.
+    Asked(String),
+    /// Of which policy's pattern.
+    Scheduled(String),
+}
+
+/// How it is to be done: the policy for this volume, narrowed by what was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// Live runs at most.
+    pub runs: u32,
+    /// Frozen runs are allowed for this check.
+    pub freeze: bool,
+    /// A snapshot of the logical volume may be made.
+    pub snapshot: bool,
+    /// Also on a drive that is failing or stalled.
+    pub force: bool,
+    /// Longest time for which writers may be held, and what a live run must have fitted.
+    pub budget: Duration,
+    /// At least this long between two frozen runs.
+    pub gap: Duration,
+    /// For a run that is not frozen.
+    pub timeout: Duration,
+    /// Address space of the checker, in bytes.
+    pub memory: u64,
+    /// Live runs read at most so many bytes a second; None: as fast as they can.
+    pub bytes_per_second: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Not begun; says what it waits for.
+    Queued {
+        why: String,
+    },
+    /// `phase`: what is being done, in words (`live run 2 of 3: Pass 1: Checking inodes, blocks, and sizes`).
+    Running {
+        phase: String,
+    },
+    /// Between two frozen runs.
+    Waiting {
+        until: Timestamp,
+        why: String,
+    },
+    Ended,
+}
+
+/// One check of one filesystem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    pub id: CheckId,
+    pub target: Target,
+    pub origin: Origin,
+    pub terms: Terms,
+    pub asked: Timestamp,
+    pub started: Option<Timestamp>,
+    pub ended: Option<Timestamp>,
+    pub state: State,
+    /// Of the run that decided; of the strongest run so far while it goes on.
+    pub mode: Mode,
+    pub runs: Vec<Arc<Run>>,
+    pub signals: Vec<Signal>,
+    /// Once it has ended.
+    pub verdict: Option<Verdict>,
+    /// Why the verdict is what it is, and what to do, in one or two sentences.
+    pub reason: String,
+    /// Somebody wants it stopped.
+    pub cancelled: bool,
+}
+
+impl Check {
+    pub fn is_over(&self) -> bool {
+        self.state == State::Ended
+    }
+}
+
+/// What the owner of the state wants of whoever runs checks: all checks that are not over, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub id: CheckId,
+    pub target: Target,
+    pub terms: Terms,
+    pub scheduled: bool,
+    /// What the kernel said since the last check that found it clean: with any of these nothing is run.
+    pub signals: Vec<Signal>,
+    /// Not to be begun now: what it waits for (a RAID rebuild, a drive that is failing).
+    pub hold: Option<String>,
+    /// To be stopped at once, and thawed: cancelled, its mount is gone, its pod is being deleted.
+    pub stop: Option<Stop>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// By whom or what, in words.
+    pub why: String,
+}
+
+/// How a check is now, whole each time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub id: CheckId,
+    pub at: Timestamp,
+    pub state: State,
+    /// All so far.
+    pub runs: Vec<Arc<Run>>,
+    /// Found by the check itself (XFS' sick bits beyond the summary); those of `Wanted` included.
+    pub signals: Vec<Signal>,
+    /// With `State::Ended`.
+    pub outcome: Option<steps::Outcome>,
+}
+
+/// Bytes as text in JSON (RFC 4648).
+mod base64 {
+    use std::sync::Arc;
+
+    use ::base64::Engine;
+    use ::base64::engine::general_purpose::STANDARD;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &Arc<[u8]>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[u8]>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        STANDARD.decode(text).map(Arc::from).map_err(serde::de::Error::custom)
+    }
+}

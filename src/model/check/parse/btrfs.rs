@@ -1,0 +1,141 @@
+//! `btrfs check --readonly` (btrfs-progs, check/). What went to standard error may come before or after all of standard output.
+
+use crate::model::check::Weight::Bookkeeping;
+use crate::model::check::Weight::Damage;
+use crate::model::check::Weight::Transient;
+use crate::model::check::parse::found::Found;
+use crate::model::check::parse::shape::Rule;
+use crate::model::check::parse::shape::of;
+use crate::model::check::parse::shape::rule;
+
+const RULES: [Rule; 14] = [
+    rule("checksum verify failed on N", "checksum", Bookkeeping, 1),
+    rule("parent transid verify failed on N", "transid", Damage, 1),
+    rule("Csum didn't match", "checksum-no-good-copy", Damage, 0),
+    rule("csum didn't match", "checksum-no-good-copy", Damage, 0),
+    rule("bad tree block N", "tree-block", Damage, 1),
+    rule("ref mismatch on [N N]", "extent-references", Damage, 2),
+    rule("backpointer mismatch on [N N]", "extent-backpointer", Damage, 2),
+    rule("owner ref check failed [N N]", "extent-owner", Damage, 2),
+    rule("bytenr mimsmatch", "extent-start", Damage, 2),
+    rule("referencer count mismatch", "extent-referencer", Damage, 2),
+    rule("root N inode N errors N", "inode", Damage, 2),
+    rule("unresolved ref dir N", "directory-entry", Damage, 2),
+    rule("block device size is smaller than total_bytes", "device-too-small", Damage, 0),
+    rule("super bytes used N mismatches actual used N", "bytes-used", Bookkeeping, 0),
+];
+
+/// These show by themselves that a block is damaged, also where the checker could not go on for it.
+const PROOF: [&str; 3] = ["checksum-no-good-copy", "transid", "tree-block"];
+
+const EXACT: [&str; 8] = [
+    "Opening filesystem to check...",
+    "WARNING: filesystem mounted, continuing because of --force",
+    "ERROR: errors found in extent allocation tree or chunk allocation",
+    "ERROR: errors found in fs roots",
+    "ERROR: errors found in csum tree",
+    "ERROR: errors found in root refs",
+    "Ignoring transid failure",
+    "cache and super generation don't match, space cache will be invalidated",
+];
+
+/// Statistics at the end, each with a number.
+const COUNTED: [&str; 9] = [
+    "total csum bytes: N",
+    "total tree bytes: N",
+    "total fs tree bytes: N",
+    "total extent tree bytes: N",
+    "btree space waste bytes: N",
+    "file data blocks allocated: N",
+    "referenced N",
+    "found N bytes used, no error found",
+    "found N bytes used, error(s) found",
+];
+
+#[derive(Debug, Default)]
+pub struct State {
+    /// It ended before its time, for want of a tree that it needs.
+    gave_up: Option<String>,
+    errors_found: bool,
+}
+
+impl State {
+    pub fn line(&mut self, line: &str, found: &mut Found) {
+        let indented = line.starts_with([' ', '\t']);
+        let line = line.trim();
+        let shape = of(line);
+        if is_phase(line) {
+            return found.phase(line);
+        }
+        if COUNTED.contains(&shape.text.as_str()) {
+            found.close();
+            found.complete |= line.starts_with("found ");
+            self.errors_found |= line.ends_with("error(s) found");
+            return;
+        }
+        if EXACT.contains(&line) || line.starts_with("Checking filesystem on ") || line.starts_with("UUID: ") {
+            self.errors_found |= line.starts_with("ERROR: errors found");
+            return found.close();
+        }
+        let refused = [
+            "No valid Btrfs found",
+            "mount check: ",
+            "could not check mount status",
+            "is currently mounted, use --force",
+            "Cannot allocate memory",
+        ];
+        if refused.iter().any(|words| line.contains(words)) || line.contains("not enough memory") || !indented && is_read_error(line) {
+            return found.fail(line);
+        }
+        // A bad checksum is passed on as EIO too: whether it was the device is known at the end.
+        let opening = line.starts_with("ERROR: could not setup ")
+            || line.starts_with("ERROR: cannot open file system")
+            || line.starts_with("Couldn't ");
+        if opening || line.starts_with("ERROR: ") && line.contains("Input/output error") {
+            found.close();
+            self.gave_up.get_or_insert_with(|| line.to_owned());
+            return;
+        }
+        if indented && found.go_on(line) {
+            return;
+        }
+        let (kind, ids, weight) = shape.judge(&RULES, Damage);
+        found.begin(kind, ids, weight, line);
+    }
+
+    pub fn finish(self, found: &mut Found) {
+        match self.gave_up {
+            Some(_) if found.failure.is_none() && found.has(&PROOF) => found.complete = true,
+            Some(words) => found.fail(&words),
+            None => {}
+        }
+        // Its words were not understood, and yet it found something.
+        if self.errors_found && !found.any_above(Transient) {
+            found.begin("errors-found", Vec::new(), Damage, "error(s) found");
+            found.close();
+        }
+    }
+}
+
+/// `Error reading 30474240, -1`: pread(2) failed (read_data_from_disk(), kernel-shared/extent_io.c). What the block holds is not known then, and all that
+/// is said of it afterwards follows from that.
+fn is_read_error(line: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = line.strip_prefix("Error reading ").and_then(|rest| rest.split_once(", -"));
+    parts.is_some_and(|(at, error)| number(at) && number(error))
+}
+
+/// `[1/7] checking root items`, `checking extents`
+fn is_phase(line: &str) -> bool {
+    let numbered = line.strip_prefix('[').and_then(|rest| rest.split_once("] checking "));
+    let known = [
+        "checking extents",
+        "checking free space cache",
+        "checking free space tree",
+        "checking fs roots",
+        "checking csums",
+        "checking root refs",
+        "checking quota groups",
+    ];
+    numbered.is_some_and(|(numbers, _)| of(numbers).text == "N/N") || known.contains(&line)
+}

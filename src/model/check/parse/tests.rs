@@ -1,0 +1,517 @@
+//! Recorded words of e2fsck 1.47, xfs_repair 6.1 and btrfs-progs 6.2 over images that were damaged on purpose.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::check::Filesystem::Btrfs;
+use crate::model::check::Filesystem::Ext4;
+use crate::model::check::Filesystem::Xfs;
+use crate::model::check::Weight;
+
+pub const EXT4_CLEAN: &str = "e2fsck 1.47.0 (5-Feb-2023)
+Pass 1: Checking inodes, blocks, and sizes
+Pass 2: Checking directory structure
+Pass 3: Checking directory connectivity
+Pass 4: Checking reference counts
+Pass 5: Checking group summary information
+/dev/vg0/data: 74/16384 files (0.0% non-contiguous), 10056/65536 blocks
+";
+
+pub const XFS_CLEAN: &str = "Cannot get host filesystem geometry.
+Repair may fail if there is a sector size mismatch between
+the image and the host filesystem.
+Phase 1 - find and verify superblock...
+Phase 2 - using internal log
+        - zero log...
+        - scan filesystem freespace and inode maps...
+        - found root inode chunk
+Phase 3 - for each AG...
+        - scan (but don't clear) agi unlinked lists...
+        - process known inodes and perform inode discovery...
+        - agno = 0
+        - process newly discovered inodes...
+Phase 4 - check for duplicate blocks...
+        - setting up duplicate extent list...
+        - check for inodes claiming duplicate blocks...
+        - agno = 0
+No modify flag set, skipping phase 5
+Phase 6 - check inode connectivity...
+        - traversing filesystem ...
+        - traversal finished ...
+        - moving disconnected inodes to lost+found ...
+Phase 7 - verify link counts...
+No modify flag set, skipping filesystem flush and exiting.
+";
+
+pub const BTRFS_CLEAN: &str = "[1/7] checking root items
+[2/7] checking extents
+[3/7] checking free space tree
+[4/7] checking fs roots
+[5/7] checking only csums items (without verifying data)
+[6/7] checking root refs
+[7/7] checking quota groups skipped (not enabled on this FS)
+Opening filesystem to check...
+Checking filesystem on /dev/sdb1
+UUID: ddcdffe7-bfc5-4ee2-b64a-fbebe282eed6
+found 917504 bytes used, no error found
+total csum bytes: 720
+total tree bytes: 180224
+total fs tree bytes: 65536
+total extent tree bytes: 16384
+btree space waste bytes: 141380
+file data blocks allocated: 737280
+ referenced 737280
+";
+
+pub fn read(filesystem: Filesystem, text: &str) -> Parsed {
+    let mut reader = Reader::new(filesystem);
+    text.lines().for_each(|line| reader.line(line));
+    reader.finish()
+}
+
+/// `Weight kind id,id` a line.
+fn told(filesystem: Filesystem, text: &str) -> String {
+    let parsed = read(filesystem, text);
+    parsed.flaws.iter().map(|flaw| format!("{:?} {} {}\n", flaw.weight, flaw.kind, flaw.ids.join(","))).collect()
+}
+
+/// The clean output with these lines in the middle.
+pub fn with(clean: &str, lines: &str) -> String {
+    let middle = clean.find("Pass 2").or_else(|| clean.find("Phase 4")).or_else(|| clean.find("[3/7]")).unwrap();
+    format!("{}{lines}\n{}", &clean[..middle], &clean[middle..])
+}
+
+#[test]
+fn a_clean_run_has_no_flaws_and_came_to_its_end() {
+    for (filesystem, clean) in [(Ext4, EXT4_CLEAN), (Xfs, XFS_CLEAN), (Btrfs, BTRFS_CLEAN)] {
+        assert_eq!(read(filesystem, clean), Parsed { complete: true, ..Parsed::default() });
+        let mut reader = Reader::new(filesystem);
+        clean.lines().take(9).for_each(|line| reader.line(line));
+        assert!(reader.phase().is_some());
+        assert!(!reader.finish().complete || filesystem != Xfs);
+    }
+}
+
+#[test]
+fn what_healthy_runs_say_beside_is_no_flaw() {
+    let ext4 = "Warning!  /dev/loop0 is mounted.\n/dev/loop0 is mounted.\nInode 12 extent tree (at level 1) could be shorter.  Optimize? no\n\nInode 13 extent tree (at level 2) could be narrower.  Optimize? no\n\n/dev/loop0 was not cleanly unmounted, check forced.";
+    assert_eq!(told(Ext4, &with(EXT4_CLEAN, ext4)), "");
+    let xfs = "        - 18:05:01: scanning filesystem freespace - 4 of 4 allocation groups done\nMemory available for repair (46MB) may not be sufficient.\nAt least 48MB is needed to repair this filesystem efficiently\nIf repair fails due to lack of memory, please\nturn prefetching off (-P) to reduce the memory footprint.";
+    assert_eq!(told(Xfs, &with(XFS_CLEAN, xfs)), "");
+    assert_eq!(told(Btrfs, &with(BTRFS_CLEAN, "WARNING: filesystem mounted, continuing because of --force")), "");
+}
+
+#[test]
+fn ext4_problems_with_their_question_in_the_line_or_the_next() {
+    let text = "Inode 35, i_blocks is 18, should be 0.  Fix? no
+
+Inode 35 (/d1/f3) has invalid mode (0170644).
+Clear? no
+
+Inode 57 has an invalid extent
+\t(logical block 0, invalid physical block 70000000, len 9)
+Clear? no
+
+Inode 46 has corrupt extent header.  Clear inode? no
+
+Inode 1768 passes checks, but checksum does not match inode.  Fix? no
+
+Entry 'f3' in /d1 (12) has deleted/unused inode 35.  Clear? no
+
+Entry 'f3' in /d1 (12) has an incorrect filetype (was 1, should be 0).
+Fix? no
+
+Inode 35 ref count is 5, should be 1.  Fix? no
+
+Unattached inode 35
+Connect to /lost+found? no
+
+Directory inode 12, block #1: directory passes checks but fails checksum.
+Fix? no
+
+Multiply-claimed block(s) in inode 464: 3084
+One or more block group descriptor checksums are invalid.  Fix? no
+
+Block bitmap differences:  +33618 -(100--200)
+Fix? no
+
+Inode bitmap differences: Group 1 inode bitmap does not match checksum.
+IGNORED.
+";
+    insta::assert_snapshot!(told(Ext4, &with(EXT4_CLEAN, text)), @r##"
+    Damage invalid-mode 35
+    Damage invalid-extent 57
+    Damage extent-header 46
+    Damage inode-checksum 1768
+    Damage entry-to-unused-inode f3,/d1,12,35
+    Damage unattached-inode 35
+    Damage directory-checksum 12,1
+    Damage multiply-claimed 464
+    Damage group-descriptor-checksum 
+    Bookkeeping inode-blocks 35
+    Bookkeeping entry-filetype f3,/d1,12
+    Bookkeeping inode-links 35
+    Bookkeeping inode-bitmap-checksum 1
+    Bookkeeping block-bitmap +33618
+    Bookkeeping block-bitmap -(100--200)
+    "##);
+}
+
+#[test]
+fn ext4_bitmaps_that_are_only_ahead_are_open_files_where_there_are_orphans() {
+    let ahead = "Block bitmap differences:  -(4584--4592) -9000\nFix? no\n\nInode bitmap differences:  -35\nFix? no\n";
+    let orphans = "Inode 35 was part of the orphaned inode list.  IGNORED.";
+    let weights = |text: &str| read(Ext4, &with(EXT4_CLEAN, text)).flaws.iter().map(|flaw| flaw.weight).collect::<Vec<_>>();
+    assert_eq!(weights(ahead), [Weight::Bookkeeping; 3]);
+    assert_eq!(weights(&format!("{ahead}{orphans}")), [Weight::Transient; 4]);
+    assert_eq!(weights(&format!("{orphans}\n{}", ahead.replace("-9000", "+9000")))[..2], [Weight::Bookkeeping; 2]);
+}
+
+#[test]
+fn ext4_filter_f_drops_exactly_these() {
+    let text = "Inodes that were part of a corrupted orphan linked list found.  Fix? no
+
+Inode 35 was part of the orphaned inode list.  IGNORED.
+Deleted inode 36 has zero dtime.  Fix? no
+
+Orphan file (inode 12) block 3 is not clean.
+Clear? no
+
+Free blocks count wrong for group #0 (3265, counted=3305).
+Fix? no
+
+Free blocks count wrong (55480, counted=55520).
+Fix? no
+
+Free inodes count wrong (5, counted=6).
+Fix? no
+
+Directories count wrong for group #1 (5, counted=6).
+Fix? no
+";
+    let parsed = read(Ext4, &with(EXT4_CLEAN, text));
+    assert_eq!(parsed.flaws.len(), 8);
+    assert!(parsed.flaws.iter().all(|flaw| flaw.weight == Weight::Transient), "{parsed:?}");
+    for real in [
+        "Orphan file (inode 12) has bad magic",
+        "Feature orphan_present is set but orphan file is clean.",
+        "Inode 7 is in use, but has dtime set.  Fix? no",
+    ] {
+        assert_eq!(read(Ext4, &with(EXT4_CLEAN, real)).flaws[0].weight, Weight::Damage, "{real}");
+    }
+}
+
+#[test]
+fn ext4_a_backup_superblock_is_a_flaw_and_none_is_a_failure() {
+    let lost =
+        "e2fsck 1.47.0 (5-Feb-2023)\next2fs_open2: Bad magic number in super-block\ne2fsck: Superblock invalid, trying backup blocks...\n";
+    let parsed = read(Ext4, &with(EXT4_CLEAN, lost));
+    assert!(parsed.failure.is_none() && parsed.complete && parsed.flaws.iter().any(|flaw| flaw.kind == "superblock"));
+    let parsed = read(
+        Ext4,
+        &format!(
+            "{lost}e2fsck: Bad magic number in super-block while trying to open /dev/sdb\n\nThe superblock could not be read or does not describe a valid ext2/ext3/ext4\n"
+        ),
+    );
+    assert_eq!(parsed.failure.as_deref(), Some("e2fsck: Bad magic number in super-block while trying to open /dev/sdb"));
+}
+
+#[test]
+fn ext4_its_own_words_are_known_by_whatever_path_it_was_called() {
+    let lost = "/usr/sbin/e2fsck: Superblock invalid, trying backup blocks...";
+    assert_eq!(told(Ext4, &with(EXT4_CLEAN, lost)), told(Ext4, &with(EXT4_CLEAN, lost.trim_start_matches("/usr/sbin/"))));
+    for words in ["Invalid argument while trying to open /dev/sdb", "Attempt to read block from filesystem resulted in short read"] {
+        assert_eq!(read(Ext4, &format!("/usr/sbin/e2fsck: {words}")).failure, Some(format!("e2fsck: {words}")));
+    }
+    let name = read(Ext4, "Entry '/sbin/e2fsck: aborted' in / (2) has deleted/unused inode 35.  Clear? no");
+    assert!(name.failure.is_none() && name.flaws.len() == 1);
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_a_failure_and_no_flaw() {
+    let failure = |filesystem, text: &str| read(filesystem, text).failure.is_some();
+    assert!(failure(Ext4, "Error reading block 33 (Input/output error) while reading inode and block bitmaps.  Ignore error? no"));
+    assert!(failure(Ext4, "Error reading block 7988 (Invalid argument).  Ignore error? no"));
+    assert!(!failure(Ext4, "Error while iterating over blocks in inode 12: Invalid argument passed to ext2 library"));
+    assert!(failure(Ext4, "e2fsck: No such file or directory while trying to open /dev/sdq"));
+    assert!(failure(Ext4, "e2fsck: aborted"));
+    for words in [
+        "xfs_repair: /dev/loop0 contains a mounted and writable filesystem",
+        "fatal error -- couldn't initialize XFS library",
+        "fatal error -- cannot create worker threads, error = [11] Resource temporarily unavailable",
+        "Required memory for repair is greater that the maximum specified",
+        "superblock read failed, offset 167772160, size 131072, ag 2, rval 0",
+        ".......................Sorry, could not find valid secondary superblock",
+        "xfs_repair: read failed: Input/output error",
+    ] {
+        assert!(failure(Xfs, words), "{words}");
+    }
+    for words in [
+        "No valid Btrfs found on /dev/sdb",
+        "ERROR: cannot open file system",
+        "ERROR: /dev/sdb is currently mounted, use --force if you really intend to check the filesystem",
+    ] {
+        assert!(failure(Btrfs, words), "{words}");
+    }
+    // Taken away in the middle: all that follows is of a block that was not read.
+    let gone = "[2/7] checking extents\nError reading 30474240, -1\nError reading 30474240, -1\n\
+                bad tree block 30474240, bytenr mismatch, want=30474240, have=0\nERROR: failed to repair root items: Input/output error";
+    assert_eq!(read(Btrfs, &with(BTRFS_CLEAN, gone)).failure.as_deref(), Some("Error reading 30474240, -1"));
+}
+
+#[test]
+fn a_name_on_the_filesystem_cannot_pass_for_the_checkers_word() {
+    for name in ["x.  Optimize? no", "e2fsck: aborted", "a: 1/2 files (0.0% non-contiguous), 3/4 blocks"] {
+        let parsed = read(Ext4, &format!("Entry '{name}' in / (2) has deleted/unused inode 35.  Clear? no"));
+        assert!(!parsed.complete && parsed.failure.is_none() && parsed.flaws.len() == 1, "{name}");
+    }
+    let parsed = read(Xfs, "entry \"fatal error -- x\" in directory inode 131 points to free inode 134, would junk entry");
+    assert!(parsed.failure.is_none() && parsed.flaws.len() == 1);
+}
+
+#[test]
+fn a_journal_or_log_to_be_replayed_is_told_and_is_no_flaw() {
+    let parsed = read(Ext4, &with(EXT4_CLEAN, "Warning: skipping journal recovery because doing a read-only filesystem check."));
+    assert!(parsed.pending_replay.is_some() && parsed.flaws.is_empty() && parsed.complete);
+    let alert = "ALERT: The filesystem has valuable metadata changes in a log which is being\nignored because the -n option was used.  Expect spurious inconsistencies\nwhich may be resolved by first mounting the filesystem to replay the log.";
+    let parsed = read(Xfs, &with(XFS_CLEAN, alert));
+    assert!(parsed.pending_replay.is_some() && parsed.flaws.is_empty() && parsed.complete);
+}
+
+#[test]
+fn xfs_flaws_without_addresses_and_once_for_all_phases() {
+    let text = "Metadata CRC error detected at 0x55b6333a0f80, xfs_agf block 0x28001/0x200
+Metadata CRC error detected at 0x56ffffff1230, xfs_agf block 0x28001/0x200
+agf has bad CRC for ag 1
+agf_freeblks 5, counted 20462 in ag 1
+agi_count 1152, counted 64 in ag 1
+Metadata corruption detected at 0x56259f5941a6, xfs_inode block 0x80/0x4000
+bad CRC for inode 134
+bad magic number 0x0 on inode 134
+bad CRC for inode 134, would rewrite
+bad magic number 0x0 on inode 134, would reset magic number
+would have cleared inode 134
+bad nblocks 9 for inode 135, would reset to 3
+bad inode type 0170000 inode 136
+entry \"f3\" at block 0 offset 128 in directory inode 131 references free inode 134
+\twould clear inode number in entry at offset 128...
+bad hash table for directory inode 131 (no data entry): would rebuild
+would have reset inode 137 nlinks from 5 to 1
+disconnected inode 140, would move to lost+found";
+    insta::assert_snapshot!(told(Xfs, &with(XFS_CLEAN, text)), @r##"
+    Damage metadata-crc xfs_agf,0x28001/0x200
+    Damage agf-crc 1
+    Damage metadata-corruption xfs_inode,0x80/0x4000
+    Damage inode-crc 134
+    Damage inode-magic 0x0,134
+    Damage inode-unusable 134
+    Damage inode-type 136
+    Damage entry-to-free-inode f3,0,128,131,134
+    Damage directory-hash 131
+    Damage disconnected-inode 140
+    Bookkeeping agf-free-blocks 1
+    Bookkeeping agi-count 1
+    Bookkeeping inode-blocks 135
+    Bookkeeping inode-links 137
+    "##);
+}
+
+#[test]
+fn xfs_filter_f_drops_exactly_these() {
+    let text = "sb_fdblocks 5, counted 65038
+sb_icount 64, counted 128
+sb_ifree 61, counted 60
+agi unlinked bucket 6 is 134 in ag 0 (inode=134)
+Would clear next_unlinked in inode 134
+leftover CoW extent (0/123) len 32
+disconnected inode 134, would move to lost+found
+would have reset inode 134 nlinks from 0 to 1";
+    let parsed = read(Xfs, &with(XFS_CLEAN, text));
+    assert_eq!(parsed.flaws.len(), 8);
+    assert!(parsed.flaws.iter().all(|flaw| flaw.weight == Weight::Transient), "{parsed:?}");
+    for real in [
+        "disconnected inode 134, would move to lost+found\nwould have reset inode 135 nlinks from 0 to 1",
+        "would have reset inode 134 nlinks from 0 to 2",
+        "would have reset inode 134 nlinks from 1 to 2",
+    ] {
+        assert!(read(Xfs, &with(XFS_CLEAN, real)).flaws[0].weight > Weight::Transient, "{real}");
+    }
+}
+
+#[test]
+fn xfs_a_lost_superblock_with_a_good_copy_is_a_flaw() {
+    let text = "Phase 1 - find and verify superblock...\nbad primary superblock - bad magic number !!!\n\nattempting to find secondary superblock...\n.found candidate secondary superblock...\nverified secondary superblock...\nwould write modified primary superblock\nPrimary superblock would have been modified.\nCannot proceed further in no_modify mode.\nExiting now.";
+    let parsed = read(Xfs, text);
+    assert!(parsed.complete && parsed.failure.is_none());
+    assert_eq!(told(Xfs, text), "Damage superblock \nDamage superblock-modified \n");
+    let blank = "bad primary superblock - bad magic number !!!\n\nattempting to find secondary superblock...\n....Sorry, could not find valid secondary superblock\nExiting now.";
+    assert!(read(Xfs, blank).failure.is_some());
+}
+
+#[test]
+fn btrfs_one_bad_copy_is_bookkeeping_and_both_are_damage() {
+    let one = "checksum verify failed on 30441472 wanted 0x42cd2901 found 0x4952e4b5";
+    assert_eq!(told(Btrfs, &with(BTRFS_CLEAN, one)), "Bookkeeping checksum 30441472\n");
+    let both = format!(
+        "{one}\nchecksum verify failed on 30441472 wanted 0x42cd2901 found 0x9a6f128e\nCsum didn't match\nref mismatch on [13754368 12288] extent item 1, found 0\nbackpointer mismatch on [13754368 12288]\nERROR: errors found in extent allocation tree or chunk allocation"
+    );
+    insta::assert_snapshot!(told(Btrfs, &with(BTRFS_CLEAN, &both).replace("no error found", "error(s) found")), @r##"
+    Damage checksum-no-good-copy 
+    Damage extent-references 13754368,12288
+    Damage extent-backpointer 13754368,12288
+    Bookkeeping checksum 30441472
+    "##);
+    let tree = format!(
+        "{one}\nCsum didn't match\nERROR: could not setup extent tree\nERROR: cannot open file system\nOpening filesystem to check...\n"
+    );
+    let parsed = read(Btrfs, &tree);
+    assert!(parsed.complete && parsed.failure.is_none() && parsed.flaws[0].weight == Weight::Damage);
+    let parsed = read(Btrfs, &BTRFS_CLEAN.replace("no error found", "error(s) found"));
+    assert_eq!(parsed.flaws[0].kind, "errors-found");
+}
+
+#[test]
+fn an_unknown_line_is_a_flaw_named_by_its_words() {
+    assert_eq!(told(Ext4, "Gizmo 12 of '/a b' is 0x1f crooked.  Fix? no"), "Damage gizmo-of-is-crooked 12,/a b,0x1f\n");
+    assert_eq!(told(Xfs, "gizmo 12 is crooked, would straighten"), "Damage gizmo-is-crooked 12\n");
+    assert_eq!(told(Btrfs, "12 34"), "Damage unknown 12,34\n");
+}
+
+#[test]
+fn progress_bars_leave_no_flaw() {
+    assert_eq!(told(Ext4, "/dev/sdb1: |=====       | 40.0%\rPass 2: Checking directory structure"), "");
+}
+
+fn line() -> impl Strategy<Value = String> {
+    let known = [
+        "Block bitmap differences:  +1 -(2--3) -4",
+        "Inode bitmap differences:  -7",
+        "Inode 35 was part of the orphaned inode list.  IGNORED.",
+        "Fix? no",
+        "\tindented 3",
+        "disconnected inode 134, would move to lost+found",
+        "would have reset inode 134 nlinks from 0 to 1",
+        "Metadata CRC error detected at 0x55b6333a0f80, xfs_agf block 0x1/0x200",
+        "checksum verify failed on 1 wanted 0x1 found 0x2",
+        "sb_fdblocks 1, counted 2",
+        "x: 1/2 files (0.0% non-contiguous), 3/4 blocks",
+        "found 1 bytes used, no error found",
+        "",
+    ];
+    prop_oneof![proptest::sample::select(known.to_vec()).prop_map(str::to_owned), "\\PC{0,60}", "[a-z]{1,3} [0-9]{1,4}"]
+}
+
+proptest! {
+    // Hundreds of flaws a case.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn flaws_are_bounded_sorted_distinct_and_all_counted(lines in proptest::collection::vec(line(), 0..60), many in 0_usize..400) {
+        for filesystem in [Ext4, Xfs, Btrfs] {
+            let mut text = lines.join("\n");
+            text.extend((0..many).map(|number| format!("\ngizmo {number} is crooked\n")));
+            let parsed = read(filesystem, &text);
+            prop_assert!(parsed.flaws.len() <= MOST_FLAWS);
+            prop_assert!(parsed.flaws.is_sorted_by_key(|flaw| std::cmp::Reverse(flaw.weight)));
+            prop_assert!(parsed.flaws.iter().all(|flaw| flaw.text.len() <= LONGEST_TEXT));
+            prop_assert!(parsed.flaws.len() as u64 + parsed.more_flaws >= many as u64);
+            prop_assert!(parsed.more_flaws == 0 || parsed.flaws.len() == MOST_FLAWS);
+            for (at, flaw) in parsed.flaws.iter().enumerate() {
+                prop_assert!(!parsed.flaws[..at].iter().any(|other| other.is_same(flaw)));
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        for filesystem in [Ext4, Xfs, Btrfs] {
+            read(filesystem, &String::from_utf8_lossy(&bytes));
+        }
+    }
+
+    /// Boilerplate is recognised word for word: whatever else is added to a clean run makes a flaw, a failure or a pending replay.
+    #[test]
+    fn no_unknown_line_is_dropped(words in "[a-z]{3,9} [a-z]{3,9} [0-9]{1,5}") {
+        for (filesystem, clean) in [(Ext4, EXT4_CLEAN), (Xfs, XFS_CLEAN), (Btrfs, BTRFS_CLEAN)] {
+            prop_assert_eq!(read(filesystem, &with(clean, &words)).flaws.len(), 1);
+        }
+    }
+
+    /// The transient kinds do not depend on what came first.
+    #[test]
+    fn the_order_of_lines_does_not_change_what_is_transient(mut inodes in proptest::collection::btree_set(1_u32..50, 1..20), first in any::<bool>()) {
+        let unlinked: Vec<u32> = inodes.iter().copied().filter(|inode| inode % 2 == 0).collect();
+        let moved: String = inodes.iter().map(|inode| format!("disconnected inode {inode}, would move to lost+found\n")).collect();
+        let links: String = unlinked.iter().map(|inode| format!("would have reset inode {inode} nlinks from 0 to 1\n")).collect();
+        let text = if first { format!("{moved}{links}") } else { format!("{links}{moved}") };
+        inodes.retain(|inode| inode % 2 == 1);
+        let real = read(Xfs, &text).flaws.into_iter().filter(|flaw| flaw.weight > Weight::Transient).count();
+        prop_assert_eq!(real, inodes.len());
+    }
+}
+
+const ORPHANED: &str = "Inode 12 was part of the orphaned inode list.  IGNORED.";
+
+/// What is said of one bitmap line that came in parts of `limit` bytes at most.
+fn in_parts(items: &[String], limit: usize) -> Parsed {
+    let line = format!("Block bitmap differences:  {}", items.join(" "));
+    let mut reader = Reader::new(Ext4);
+    reader.line(ORPHANED);
+    let parts = shape::parts(&line, limit);
+    assert!(parts.iter().all(|part| part.len() <= limit), "{parts:?}");
+    parts.iter().for_each(|part| reader.line(part));
+    reader.line("Fix? no");
+    reader.finish()
+}
+
+#[test]
+fn a_list_of_differences_is_read_to_its_end_however_long_it_is() {
+    let mut items: Vec<String> = (0..60_000).map(|block| format!("-{block}")).collect();
+    let all = items.join(" ");
+    assert!(all.len() > LONGEST_LINE);
+    let said = |items: &[String]| {
+        let mut reader = Reader::new(Ext4);
+        reader.line(ORPHANED);
+        reader.line(&format!("Block bitmap differences:  {}", items.join(" ")));
+        reader.finish()
+    };
+    let parsed = said(&items);
+    assert!(parsed.flaws.iter().all(|flaw| flaw.weight == Weight::Transient));
+    assert_eq!(parsed.flaws.len() as u64 + parsed.more_flaws, 60_001);
+    items.push("+7".to_owned());
+    assert!(said(&items).flaws.iter().any(|flaw| flaw.weight == Weight::Bookkeeping));
+}
+
+#[test]
+fn a_long_line_of_whatever_else_is_read_in_parts_and_ends() {
+    for line in ["x".repeat(LONGEST_LINE * 3), format!("a: {}", "ü".repeat(LONGEST_LINE)), ":".repeat(LONGEST_LINE * 2)] {
+        let mut reader = Reader::new(Ext4);
+        reader.line(&line);
+        assert!(!reader.finish().flaws.is_empty());
+    }
+}
+
+proptest! {
+    #[test]
+    fn where_a_list_of_differences_is_broken_says_nothing(
+        blocks in proptest::collection::vec((0_u64..1 << 40, any::<bool>()), 1..60),
+        limit in 80_usize..300,
+        plus in proptest::option::of(any::<prop::sample::Index>()),
+    ) {
+        let item = |(block, range): &(u64, bool)| if *range { format!("-({block}--{})", block + 7) } else { format!("-{block}") };
+        let mut items: Vec<String> = blocks.iter().map(item).collect();
+        let whole = in_parts(&items, usize::MAX);
+        let parsed = in_parts(&items, limit);
+        prop_assert_eq!(&parsed, &whole);
+        prop_assert!(parsed.flaws.iter().all(|flaw| flaw.weight == Weight::Transient));
+        if let Some(plus) = plus {
+            items.insert(plus.index(items.len()), "+99".to_owned());
+            let parsed = in_parts(&items, limit);
+            prop_assert_eq!(&parsed, &in_parts(&items, usize::MAX));
+            prop_assert!(parsed.flaws.iter().any(|flaw| flaw.kind == "block-bitmap" && flaw.weight == Weight::Bookkeeping));
+            prop_assert!(parsed.flaws.iter().all(|flaw| flaw.kind != "block-bitmap" || flaw.ids.len() == 1));
+        }
+    }
+}

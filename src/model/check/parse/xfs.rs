@@ -1,0 +1,207 @@
+//! `xfs_repair -n` (xfsprogs, repair/*.c: do_warn and do_log; libxfs' verifiers).
+
+use std::collections::BTreeSet;
+
+use crate::model::check::Flaw;
+use crate::model::check::Weight::Bookkeeping;
+use crate::model::check::Weight::Damage;
+use crate::model::check::Weight::Transient;
+use crate::model::check::parse::found::Found;
+use crate::model::check::parse::shape::Rule;
+use crate::model::check::parse::shape::of;
+use crate::model::check::parse::shape::rule;
+
+/// Inodes that are remembered until it is known whether they are merely open and deleted.
+const MOST_INODES: usize = 200_000;
+
+/// Said of a device, not of what is on it.
+const FAILURES: [&str; 9] = [
+    "fatal error -- ",
+    "Sorry, could not find valid secondary superblock",
+    " contains a mounted ",
+    "superblock read failed",
+    "read failed: ",
+    "error - read only ",
+    "Required memory for repair is greater that the maximum specified",
+    "Memory allocation failed",
+    "is not an XFS filesystem image",
+];
+
+const BOILERPLATE: [&str; 16] = [
+    "Cannot get host filesystem geometry.",
+    "Repair may fail if there is a sector size mismatch between",
+    "the image and the host filesystem.",
+    "ignored because the -n option was used.  Expect spurious inconsistencies",
+    "which may be resolved by first mounting the filesystem to replay the log.",
+    "No modify flag set, skipping phase N",
+    "If repair fails due to lack of memory, please",
+    "turn prefetching off (-P) to reduce the memory footprint.",
+    "If repair fails due to lack of memory, please increase system RAM and/or",
+    "swap space to at least NMB.",
+    "attempting to find secondary superblock...",
+    "found candidate secondary superblock...",
+    "verified secondary superblock...",
+    "would write modified primary superblock",
+    "Cannot proceed further in no_modify mode.",
+    "with the -m option. Please increase it to at least N.",
+];
+
+const RULES: [Rule; 30] = [
+    rule("sb_fdblocks N, counted N", "free-blocks", Transient, 0),
+    rule("sb_icount N, counted N", "inode-count", Transient, 0),
+    rule("sb_ifree N, counted N", "free-inodes", Transient, 0),
+    rule("agi unlinked bucket N", "unlinked-bucket", Transient, 3),
+    rule("Would clear next_unlinked in inode N", "next-unlinked", Transient, 1),
+    rule("would clear next_unlinked in inode N", "next-unlinked", Transient, 1),
+    rule("leftover CoW extent", "leftover-cow", Transient, 3),
+    rule("would have reset inode N nlinks from N to N", "inode-links", Bookkeeping, 1),
+    rule("agf_freeblks N, counted N in ag N", "agf-free-blocks", Bookkeeping, 3),
+    rule("agf_longest N, counted N in ag N", "agf-longest", Bookkeeping, 3),
+    rule("agf_btreeblks N, counted N", "agf-btree-blocks", Bookkeeping, 3),
+    rule("agi_count N, counted N in ag N", "agi-count", Bookkeeping, 3),
+    rule("agi_freecount N, counted N in ag N", "agi-free-count", Bookkeeping, 3),
+    rule("bad nblocks N for inode N", "inode-blocks", Bookkeeping, 2),
+    rule("bad nextents N for inode N", "inode-extents", Damage, 2),
+    rule("agf has bad CRC for ag N", "agf-crc", Damage, 1),
+    rule("agi has bad CRC for ag N", "agi-crc", Damage, 1),
+    rule("bad CRC for inode N", "inode-crc", Damage, 1),
+    rule("on inode N, would reset magic number", "inode-magic", Damage, 2),
+    rule("bad magic number N on inode N", "inode-magic", Damage, 2),
+    rule("bad inode type N inode N", "inode-type", Damage, 2),
+    rule("would have cleared inode N", "inode-unusable", Damage, 1),
+    rule("references free inode N", "entry-to-free-inode", Damage, 5),
+    rule("points to free inode N", "entry-to-free-inode", Damage, 3),
+    rule("multiply claimed by", "multiply-claimed", Damage, 3),
+    rule("bad hash table for directory inode N", "directory-hash", Damage, 1),
+    rule("would rebuild directory inode N", "directory-rebuild", Damage, 1),
+    rule("bad primary superblock", "superblock", Damage, 0),
+    rule("Primary superblock would have been modified", "superblock-modified", Damage, 0),
+    rule("Inode allocation btrees are too corrupted", "inode-btrees", Damage, 0),
+];
+
+#[derive(Debug, Default)]
+pub struct State {
+    disconnected: BTreeSet<u64>,
+    /// Without a link and in no directory: open and deleted.
+    unlinked: BTreeSet<u64>,
+    /// A superblock elsewhere shows that this is XFS.
+    secondary: bool,
+}
+
+impl State {
+    pub fn line(&mut self, line: &str, found: &mut Found) {
+        let indented = line.starts_with([' ', '\t']);
+        // Dots of the search for superblocks have no line of their own.
+        let line = line.trim().trim_start_matches('.');
+        if line.is_empty() {
+            return;
+        }
+        if indented && line.starts_with("- ") {
+            return found.close();
+        }
+        if is_phase(line) {
+            return found.phase(line);
+        }
+        if line == "ALERT: The filesystem has valuable metadata changes in a log which is being" {
+            return found.replay("The filesystem has valuable metadata changes in a log which is being ignored");
+        }
+        match line {
+            "No modify flag set, skipping filesystem flush and exiting." => {
+                found.close();
+                found.complete = true;
+                return;
+            }
+            // After the superblock, where nothing could be checked without changing it.
+            "Exiting now." => {
+                found.close();
+                found.complete |= self.secondary;
+                return;
+            }
+            "verified secondary superblock..." => self.secondary = true,
+            _ => {}
+        }
+        if FAILURES.iter().any(|words| line.contains(words)) && !line.contains(['"']) {
+            return found.fail(line);
+        }
+        let addressless = without_address(line);
+        let shape = of(&addressless);
+        let memory = shape.text.starts_with("Memory available for repair (") || shape.text.starts_with("At least ");
+        if memory && shape.text.len() < 120 || BOILERPLATE.contains(&shape.text.as_str()) {
+            return found.close();
+        }
+        if indented && found.go_on(line) {
+            return;
+        }
+        self.flaw(&addressless, line, found);
+    }
+
+    fn flaw(&mut self, addressless: &str, line: &str, found: &mut Found) {
+        for (words, kind) in
+            [("Metadata CRC error detected at ", "metadata-crc"), ("Metadata corruption detected at ", "metadata-corruption")]
+        {
+            if let Some(what) = addressless.strip_prefix(words) {
+                let ids = what
+                    .split_whitespace()
+                    .filter(|word| *word != "block" && *word != ",")
+                    .take(4)
+                    .map(|word| word.trim_end_matches(',').to_owned());
+                return found.begin(kind, ids.collect(), Damage, line);
+            }
+        }
+        let shape = of(addressless);
+        let inode = || shape.ids.first().and_then(|id| id.parse::<u64>().ok());
+        if shape.text == "disconnected inode N, would move to lost+found"
+            && let Some(inode) = inode()
+        {
+            found.close();
+            if self.disconnected.len() >= MOST_INODES {
+                return found.fail("more disconnected inodes than can be told from open, deleted files");
+            }
+            self.disconnected.insert(inode);
+            return;
+        }
+        if shape.text == "would have reset inode N nlinks from N to N"
+            && matches!(&shape.ids[..], [_, from, to] if from == "0" && to == "1")
+            && let Some(inode) = inode()
+        {
+            if self.unlinked.len() < MOST_INODES {
+                self.unlinked.insert(inode);
+            }
+            return found.begin("inode-links", shape.ids, Transient, line);
+        }
+        // In one phase it says what is wrong, in a later one what it would do about it: the same flaw.
+        let head = addressless.find(", would ").and_then(|at| addressless.get(..at)).unwrap_or(addressless);
+        let (kind, mut ids, weight) = of(head).judge(&RULES, Damage);
+        match kind.as_str() {
+            // The counted values move; the group does not.
+            "agf-free-blocks" | "agf-longest" | "agf-btree-blocks" | "agi-count" | "agi-free-count" => {
+                ids = ids.split_off(ids.len().min(2))
+            }
+            "inode-blocks" | "inode-extents" | "inode-type" => ids = ids.split_off(ids.len().min(1)),
+            _ => {}
+        }
+        found.begin(kind, ids, weight, line);
+    }
+
+    pub fn finish(self, found: &mut Found) {
+        for inode in &self.disconnected {
+            let weight = if self.unlinked.contains(inode) { Transient } else { Damage };
+            let text = format!("disconnected inode {inode}, would move to lost+found");
+            found.add(Flaw { kind: "disconnected-inode".to_owned(), ids: vec![inode.to_string()], weight, text });
+        }
+    }
+}
+
+/// `Phase 3 - for each AG...`
+fn is_phase(line: &str) -> bool {
+    let rest = line.strip_prefix("Phase ").and_then(|rest| rest.split_once(" - "));
+    rest.is_some_and(|(number, _)| number.len() == 1 && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Without the place in the program's code, which differs with each run: `detected at 0x55c1e0a2d1a0, xfs_agf block 0x1/0x200`.
+fn without_address(line: &str) -> String {
+    let Some((before, after)) = line.split_once(" detected at 0x") else { return line.to_owned() };
+    let digits = after.bytes().take_while(u8::is_ascii_hexdigit).count();
+    let rest = after.get(digits..).unwrap_or_default();
+    format!("{before} detected at {}", rest.strip_prefix(", ").unwrap_or(rest))
+}

@@ -1,0 +1,141 @@
+//! When a check is due: an interval or a calendar, spread over the volumes so that not all begin at once.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::civil::Time;
+use jiff::civil::Weekday;
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+
+/// A calendar comes round in this many days; the 31st can be two months away.
+const MOST_DAYS: u32 = 63;
+
+/// `daily 03:00`, `Sun 03:00`, `Mon,Thu 02:30`, `1 04:00` (the first of each month), `1,15 04:00`; local time.
+///
+/// A month without that day is passed over. A time that a change of the clock leaves out is as much later; one that comes twice counts at its first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Calendar {
+    text: String,
+    days: Days,
+    time: Time,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Days {
+    Daily,
+    Of(Vec<Weekday>),
+    Month(Vec<i8>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a calendar: write `daily 03:00`, `Sun 03:00`, `Mon,Thu 02:30` or `1 04:00`")]
+pub struct NotACalendar(pub String);
+
+impl TryFrom<String> for Calendar {
+    type Error = NotACalendar;
+
+    fn try_from(text: String) -> Result<Calendar, NotACalendar> {
+        match read(&text) {
+            Some((days, time)) => Ok(Calendar { text, days, time }),
+            None => Err(NotACalendar(text)),
+        }
+    }
+}
+
+impl From<Calendar> for String {
+    fn from(calendar: Calendar) -> String {
+        calendar.text
+    }
+}
+
+fn read(text: &str) -> Option<(Days, Time)> {
+    let mut words = text.split_whitespace();
+    let (days, time) = (words.next()?, words.next()?);
+    if words.next().is_some() {
+        return None;
+    }
+    let (hour, minute) = time.split_once(':')?;
+    let two =
+        |text: &str| text.parse::<i8>().ok().filter(|_| (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit()));
+    let time = Time::new(two(hour)?, two(minute).filter(|_| minute.len() == 2)?, 0, 0).ok()?;
+    let all = || days.split(',');
+    let days = if days.eq_ignore_ascii_case("daily") {
+        Days::Daily
+    } else if days.starts_with(|c: char| c.is_ascii_digit()) {
+        Days::Month(all().map(|day| two(day).filter(|day| (1..=31).contains(day))).collect::<Option<_>>()?)
+    } else {
+        Days::Of(all().map(weekday).collect::<Option<_>>()?)
+    };
+    Some((days, time))
+}
+
+/// `Mon`, `monday`
+fn weekday(name: &str) -> Option<Weekday> {
+    const NAMES: [(&str, Weekday); 7] = [
+        ("monday", Weekday::Monday),
+        ("tuesday", Weekday::Tuesday),
+        ("wednesday", Weekday::Wednesday),
+        ("thursday", Weekday::Thursday),
+        ("friday", Weekday::Friday),
+        ("saturday", Weekday::Saturday),
+        ("sunday", Weekday::Sunday),
+    ];
+    let name = name.to_ascii_lowercase();
+    NAMES.iter().find(|(long, _)| *long == name || long.get(..3) == Some(name.as_str())).map(|(_, day)| *day)
+}
+
+impl Calendar {
+    fn has(&self, date: Date) -> bool {
+        match &self.days {
+            Days::Daily => true,
+            Days::Of(weekdays) => weekdays.contains(&date.weekday()),
+            Days::Month(days) => days.contains(&date.day()),
+        }
+    }
+
+    /// The first time at which it strikes after `after`, each strike put off by `offset`.
+    fn next(&self, after: Timestamp, offset: Duration, zone: &TimeZone) -> Option<Timestamp> {
+        // Also a strike of a day before can still lie ahead for its offset.
+        let begin = after.checked_sub(offset).ok()?.to_zoned(zone.clone()).date().yesterday().ok()?;
+        let strike = |date: Date| date.to_datetime(self.time).to_zoned(zone.clone()).ok()?.timestamp().checked_add(offset).ok();
+        begin
+            .series(jiff::Span::new().days(1))
+            .take(MOST_DAYS as usize + 2)
+            .filter(|date| self.has(*date))
+            .filter_map(strike)
+            .find(|at| *at > after)
+    }
+}
+
+/// When checks of a volume are due by themselves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Schedule {
+    Every(Duration),
+    At(Calendar),
+}
+
+/// The next time after `last` (the last check's end, or when the volume was first seen), spread by up to `jitter` by the volume's own `name`: the same volume always
+/// has the same share of it. A calendar's jitter longer than the time between its strikes still leaves one check for each.
+pub fn due(schedule: &Schedule, last: Timestamp, name: &str, jitter: Duration, zone: &TimeZone) -> Timestamp {
+    let offset = Duration::from_secs_f64((jitter.as_secs_f64() * share(name)).max(0.0)).min(jitter);
+    let next = match schedule {
+        Schedule::Every(interval) => last.checked_add(interval.saturating_add(offset)).ok(),
+        Schedule::At(calendar) => calendar.next(last, offset, zone),
+    };
+    next.unwrap_or(Timestamp::MAX)
+}
+
+/// From 0 to below 1, by the name alone: FNV-1a, mixed, and not the standard library's hash, which may change with its version.
+fn share(name: &str) -> f64 {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    ((hash ^ (hash >> 33)) >> 11) as f64 / (1_u64 << 53) as f64
+}

@@ -1,0 +1,105 @@
+//! CSI volumes by the kubelet's records: where each should be mounted, where it is, and for whom.
+
+use crate::model::graph::{Builder, FsKey, empty, key, merge, volume_mount};
+use crate::model::ids::VolumeId;
+use crate::model::kubelet::{KubeletRecords, KubeletVolume};
+use crate::model::mount::Mount;
+use crate::model::path::HostPath;
+use crate::model::volume::{ExpectedMount, MountRole, PodUse, VolumeFacts};
+
+impl Builder<'_> {
+    pub(super) fn csi_volumes(&mut self) {
+        let Some(kubelet) = self.kubelet else { return };
+        for record in &kubelet.volumes {
+            let (facts, whole) = self.csi_volume(record, kubelet);
+            self.keep(facts, whole);
+        }
+    }
+
+    /// `whole`: filesystems that are this volume from their root.
+    pub(super) fn keep(&mut self, facts: VolumeFacts, whole: Vec<FsKey>) {
+        for mount in &facts.mounts {
+            self.taken.insert(mount.path.clone());
+        }
+        for key in whole {
+            self.owners.entry(key).or_insert_with(|| facts.id.clone());
+        }
+        // Two records of one driver and handle are one volume whose record was split; the first has won its id, the second adds to it.
+        match self.found.get_mut(&facts.id) {
+            Some(first) => merge(first, facts),
+            None => {
+                self.found.insert(facts.id.clone(), facts);
+            }
+        }
+    }
+
+    /// One record, and the filesystems that are this volume as a whole (mounted from their root).
+    fn csi_volume(&self, record: &KubeletVolume, kubelet: &KubeletRecords) -> (VolumeFacts, Vec<FsKey>) {
+        let mut facts = empty(VolumeId::csi(&record.driver, &record.handle));
+        facts.driver = Some(record.driver.clone());
+        facts.handle = Some(record.handle.clone());
+        facts.pv = record.pv.clone();
+        facts.block = record.block;
+        facts.ephemeral = record.ephemeral;
+
+        let mut expected: Vec<(ExpectedMount, bool)> = Vec::new();
+        if let Some(path) = &record.staging {
+            // Staging a raw block volume need not mount anything: the driver may only attach the device.
+            let must = !record.block && !self.settings.stage_without_mount.contains(&record.driver);
+            expected.push((
+                ExpectedMount { path: path.clone(), role: MountRole::Staging, pod_uid: None, record: record_of(record, path) },
+                must,
+            ));
+        }
+        for publication in &record.publications {
+            let path = &publication.path;
+            let pod_uid = Some(publication.pod_uid.clone());
+            expected.push((ExpectedMount { path: path.clone(), role: MountRole::Pod, pod_uid, record: record_of(record, path) }, true));
+            facts.pods.push(PodUse {
+                uid: publication.pod_uid.clone(),
+                name: kubelet.pods.get(&publication.pod_uid).cloned(),
+                volume_name: publication.name.clone(),
+                path: path.clone(),
+            });
+        }
+
+        let mut shown: Vec<&Mount> = Vec::new();
+        for (expected, must) in expected {
+            match self.table.visible_at(&expected.path) {
+                Some(mount) => {
+                    facts.mounts.push(volume_mount(mount, expected.role, expected.pod_uid));
+                    shown.push(mount);
+                }
+                None if must => facts.missing_mounts.push(expected),
+                None => {}
+            }
+        }
+        if let Some(mount) = shown.first() {
+            self.describe(&mut facts, mount);
+        } else if record.block {
+            self.block_by_loop(&mut facts, record);
+        }
+        let whole = whole(&shown, record.block);
+        (facts, whole)
+    }
+
+    /// The kubelet opens a loop device on a published raw block volume that is a file; its backing file is below the publish path.
+    fn block_by_loop(&self, facts: &mut VolumeFacts, record: &KubeletVolume) {
+        let device = record.publications.iter().find_map(|publication| self.graph.loop_on(&publication.path));
+        if let Some(device) = device {
+            self.stand_on(facts, &device);
+        }
+    }
+}
+
+/// Filesystems that are shown from their root belong to the volume as a whole; a device's node is none.
+pub(super) fn whole(shown: &[&Mount], block: bool) -> Vec<FsKey> {
+    shown.iter().filter(|mount| mount.root.as_bytes() == b"/" && !block).map(|mount| key(mount)).collect()
+}
+
+/// The record that speaks of `path`: the vol_data.json beside it, else the first.
+fn record_of(record: &KubeletVolume, path: &HostPath) -> Option<HostPath> {
+    let folder = |path: &HostPath| path.as_path().parent().map(HostPath::from);
+    let beside = record.records.iter().find(|file| folder(file) == folder(path));
+    beside.or(record.records.first()).cloned()
+}

@@ -1,0 +1,267 @@
+//! The policy of filesystem checks: what may be done to whom, when, and within which limits. The configuration's `[checks]`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::check::Terms;
+use crate::model::check::schedule::{Calendar, Schedule};
+use crate::model::path::HostPath;
+use crate::model::policy::seconds;
+use crate::model::volume::VolumeFacts;
+
+/// Two frozen runs that are closer could show the same passing state twice (docs/checks.md).
+const SHORTEST_GAP: Duration = Duration::from_secs(60);
+/// A check costs reading of all metadata.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(3600);
+
+fn too_often(interval: Duration) -> String {
+    format!("{}s is too often: at least 3600s, or 0 for never", interval.as_secs())
+}
+
+/// Whether writers may be held for the length of one run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Permission {
+    #[default]
+    Never,
+    /// Only in a check that asks for it (`check --freeze`).
+    OnDemand,
+    /// In scheduled checks as well.
+    Scheduled,
+}
+
+impl Permission {
+    /// `asked`: the check itself asks for it; `scheduled`: nobody asked, it was due.
+    pub fn allows(self, asked: bool, scheduled: bool) -> bool {
+        match self {
+            Permission::Never => false,
+            Permission::OnDemand => asked && !scheduled,
+            Permission::Scheduled => asked || scheduled,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CheckPolicy {
+    pub freeze: Permission,
+    /// Snapshots of logical volumes (LVM) as the source of a check.
+    pub snapshot: Permission,
+    /// Live runs of which all must show the same before a live ext4 is suspected; at least 3.
+    pub runs: u32,
+    /// Longest time for which writers may be held; a live run must have fitted it before.
+    #[serde(with = "seconds")]
+    pub budget: Duration,
+    /// Between two frozen runs, at least; not less than 60 s (docs/checks.md).
+    #[serde(with = "seconds")]
+    pub frozen_gap: Duration,
+    /// How often volumes are checked by themselves; None: never.
+    #[serde(with = "optional_seconds", skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Duration>,
+    /// Scheduled checks are spread over this time.
+    #[serde(with = "seconds")]
+    pub jitter: Duration,
+    /// For a run that is not frozen.
+    #[serde(with = "seconds")]
+    pub timeout: Duration,
+    /// Address space of a checker, in bytes.
+    pub memory_bytes: u64,
+    /// What a live run may read in a second; 0: as fast as it can.
+    pub read_bytes_per_second: u64,
+    /// Checks of which runs go on at a time, on the whole node.
+    pub at_once: u32,
+    /// Checks that wait; more are refused.
+    pub max_queued: u32,
+    /// A scheduled check does not begin while tasks waited for I/O more than so many percent of the last minute (`some avg60` of /proc/pressure/io);
+    /// where the kernel does not say, while a drive beneath was busy for more than so many.
+    pub max_io_pressure: u8,
+    /// Checks that are kept for each filesystem.
+    pub keep: u32,
+    pub tools: Tools,
+    /// The first that matches counts.
+    #[serde(rename = "policy", skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<VolumeCheckPolicy>,
+}
+
+impl Default for CheckPolicy {
+    fn default() -> Self {
+        CheckPolicy {
+            freeze: Permission::Never,
+            snapshot: Permission::Never,
+            runs: 3,
+            budget: Duration::from_secs(5),
+            frozen_gap: Duration::from_secs(60),
+            interval: None,
+            jitter: Duration::from_secs(3600),
+            timeout: Duration::from_secs(3600),
+            memory_bytes: 1 << 30,
+            read_bytes_per_second: 20_000_000,
+            at_once: 1,
+            max_queued: 64,
+            max_io_pressure: 20,
+            keep: 10,
+            tools: Tools::default(),
+            policies: Vec::new(),
+        }
+    }
+}
+
+/// The programs, absolute; looked for where distributions put them when not given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tools {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub e2fsck: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xfs_repair: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub btrfs: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lvm: Option<PathBuf>,
+}
+
+/// What differs for some volumes. What is not given is as in `[checks]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct VolumeCheckPolicy {
+    /// Ids, mount points, PVs or `driver` names of volumes (`*` and `?` allowed).
+    pub volumes: Vec<String>,
+    pub freeze: Option<Permission>,
+    pub snapshot: Option<Permission>,
+    pub runs: Option<u32>,
+    #[serde(with = "optional_seconds", skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Duration>,
+    /// Either this or `calendar`; `interval = 0` switches the schedule of `[checks]` off.
+    #[serde(with = "optional_seconds", skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Duration>,
+    pub calendar: Option<Calendar>,
+}
+
+/// What holds for one volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeTerms {
+    pub freeze: Permission,
+    pub snapshot: Permission,
+    pub runs: u32,
+    pub budget: Duration,
+    pub schedule: Option<Schedule>,
+    /// The pattern that matched, `[checks]` where none did.
+    pub policy: String,
+}
+
+impl CheckPolicy {
+    /// The key and what is wrong with its value.
+    pub fn contradiction(&self) -> Option<(&'static str, String)> {
+        let runs = |key, runs: u32| (!(3..=20).contains(&runs)).then(|| (key, format!("{runs} is not between 3 and 20")));
+        let budget = |key, budget: Duration| {
+            let wrong = budget < Duration::from_secs(1) || budget > Duration::from_secs(60);
+            wrong.then(|| (key, format!("{}s is not between 1s and 60s: writers wait for so long", budget.as_secs())))
+        };
+        let own = self.policies.iter().find_map(|policy| {
+            if policy.volumes.is_empty() {
+                return Some(("checks.policy.volumes", "names nothing: give patterns of volumes".to_owned()));
+            }
+            if policy.interval.is_some() && policy.calendar.is_some() {
+                return Some(("checks.policy.calendar", "there is an interval as well: give one of both".to_owned()));
+            }
+            let short = policy.interval.filter(|interval| !interval.is_zero() && *interval < SHORTEST_INTERVAL);
+            short
+                .map(|interval| ("checks.policy.interval", too_often(interval)))
+                .or_else(|| runs("checks.policy.runs", policy.runs?))
+                .or_else(|| budget("checks.policy.budget", policy.budget?))
+        });
+        let gap = (self.frozen_gap < SHORTEST_GAP || self.frozen_gap > Duration::from_secs(3600))
+            .then(|| ("checks.frozen_gap", format!("{}s is not between 60s and 3600s", self.frozen_gap.as_secs())));
+        let at_once = (!(1..=16).contains(&self.at_once)).then(|| ("checks.at_once", format!("{} is not between 1 and 16", self.at_once)));
+        let queued = (!(1..=1000).contains(&self.max_queued))
+            .then(|| ("checks.max_queued", format!("{} is not between 1 and 1000", self.max_queued)));
+        let keep = (!(1..=100).contains(&self.keep)).then(|| ("checks.keep", format!("{} is not between 1 and 100", self.keep)));
+        let memory = (self.memory_bytes < 64 << 20)
+            .then(|| ("checks.memory_bytes", format!("{} is too little: at least 67108864 (64 MiB)", self.memory_bytes)));
+        let often = self.interval.filter(|interval| !interval.is_zero() && *interval < SHORTEST_INTERVAL);
+        let timeout = (self.timeout < Duration::from_secs(10) || self.timeout > Duration::from_secs(24 * 3600))
+            .then(|| ("checks.timeout", format!("{}s is not between 10s and 24h", self.timeout.as_secs())));
+        let pressure =
+            (self.max_io_pressure > 100).then(|| ("checks.max_io_pressure", format!("{} is more than 100 %", self.max_io_pressure)));
+        runs("checks.runs", self.runs)
+            .or(budget("checks.budget", self.budget))
+            .or(gap)
+            .or(at_once)
+            .or(queued)
+            .or(keep)
+            .or(memory)
+            .or(timeout)
+            .or(pressure)
+            .or(often.map(|interval| ("checks.interval", too_often(interval))))
+            .or(own)
+    }
+
+    /// By the first pattern that matches one of the volume's names.
+    pub fn for_volume(&self, volume: &VolumeFacts) -> VolumeTerms {
+        let mut names: Vec<HostPath> = vec![HostPath::from(volume.id.as_str())];
+        names.extend([&volume.pv, &volume.driver].into_iter().flatten().map(|name| HostPath::from(name.as_str())));
+        names.extend(volume.mounts.iter().map(|mount| mount.path.clone()));
+        self.for_names(&names)
+    }
+
+    /// By the policy alone; neither frozen nor forced.
+    pub fn terms(&self, rules: &VolumeTerms) -> Terms {
+        Terms {
+            runs: rules.runs,
+            freeze: false,
+            snapshot: false,
+            force: false,
+            budget: rules.budget,
+            gap: self.frozen_gap,
+            timeout: self.timeout,
+            memory: self.memory_bytes,
+            bytes_per_second: Some(self.read_bytes_per_second).filter(|rate| *rate > 0),
+        }
+    }
+
+    /// A device that is no volume is known by its name (`/dev/sdb1`).
+    pub fn for_names(&self, names: &[HostPath]) -> VolumeTerms {
+        let fits = |pattern: &String| names.iter().any(|name| crate::model::graph::mounts::matches(pattern.as_bytes(), name.as_bytes()));
+        let found = self.policies.iter().find_map(|policy| Some((policy, policy.volumes.iter().find(|pattern| fits(pattern))?)));
+        let given = found.map(|(policy, _)| policy.clone()).unwrap_or_default();
+        let every = |interval: Duration| (!interval.is_zero()).then_some(Schedule::Every(interval));
+        let schedule = match (given.calendar, given.interval) {
+            (Some(calendar), _) => Some(Schedule::At(calendar)),
+            (None, Some(interval)) => every(interval),
+            (None, None) => self.interval.and_then(every),
+        };
+        VolumeTerms {
+            freeze: given.freeze.unwrap_or(self.freeze),
+            snapshot: given.snapshot.unwrap_or(self.snapshot),
+            runs: given.runs.unwrap_or(self.runs),
+            budget: given.budget.unwrap_or(self.budget),
+            schedule,
+            policy: found.map_or_else(|| "[checks]".to_owned(), |(_, pattern)| pattern.clone()),
+        }
+    }
+}
+
+/// As `seconds`, for what may be absent.
+mod optional_seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::model::policy::seconds;
+
+    #[derive(Deserialize)]
+    struct Given(#[serde(with = "seconds")] Duration);
+
+    pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        match duration {
+            Some(duration) => seconds::serialize(duration, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Some(Given::deserialize(deserializer)?.0))
+    }
+}

@@ -1,0 +1,304 @@
+//! What one drive told of itself: smartctl's output of any version from 7.0 on, its differences put right, nothing judged.
+//!
+//! Amounts are absent where the drive or smartctl did not tell them: absent is never zero.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Report {
+    /// smartctl's version: `[7, 3]`.
+    pub smartctl: [u32; 2],
+    /// smartctl(8), EXIT STATUS: a bit mask. Bits 0 to 2 are about the asking, 3 to 7 about the drive.
+    pub exit_status: u8,
+    /// smartctl's own warnings and errors, and drivedb's warnings (a known bad firmware).
+    pub messages: Vec<Message>,
+    /// smartctl's text was there too (`--json=o`): drivedb's warnings stand in it alone.
+    pub with_text: bool,
+    pub identity: Identity,
+    pub available: Option<bool>,
+    pub enabled: Option<bool>,
+    /// The drive's own overall verdict. Absent is unknown.
+    pub passed: Option<bool>,
+    pub temperature: Option<i64>,
+    /// The drive's own limit, where it tells one.
+    pub temperature_limit: Option<i64>,
+    pub power_on_hours: Option<u64>,
+    pub power_cycles: Option<u64>,
+    pub self_tests: SelfTests,
+    pub body: Body,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Message {
+    pub text: String,
+    /// `error`, `warning`, `information`.
+    pub severity: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Identity {
+    /// As it was asked: `/dev/sda`, `/dev/bus/0`, and the type: `sat`, `nvme`, `megaraid,3`.
+    pub device: String,
+    pub device_type: String,
+    /// `ATA`, `NVMe`, `SCSI`.
+    pub protocol: String,
+    pub vendor: Option<String>,
+    pub model: Option<String>,
+    /// drivedb's name of the family; absent for a drive that it does not know.
+    pub family: Option<String>,
+    pub serial: Option<String>,
+    pub firmware: Option<String>,
+    /// As sysfs writes it: `naa.…`, `eui.…`, lower case.
+    pub wwn: Option<String>,
+    pub size_bytes: Option<u64>,
+    /// Revolutions a minute; 0: solid state.
+    pub rotation_rate: Option<u32>,
+    /// drivedb knows this model: its names of attributes are the vendor's.
+    pub in_database: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Body {
+    Ata(Ata),
+    Nvme(Nvme),
+    Scsi(Scsi),
+    #[default]
+    None,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ata {
+    pub attributes: Vec<Attribute>,
+    /// Errors that the drive has logged in its life (summary, comprehensive or extended log).
+    pub error_count: Option<u64>,
+    /// The newest of them in words, with the hour of the drive's life.
+    pub last_errors: Vec<LoggedError>,
+    /// Entries of the pending defects log (ACS-4, log 0Ch).
+    pub pending_defects: Option<u64>,
+    /// Device statistics (ACS-4, log 04h) that are valid.
+    pub statistics: Vec<Statistic>,
+    /// Percent of the designed life, as smartctl 7.5 and newer reads it from statistics or attributes.
+    pub endurance_used: Option<u8>,
+    /// Percent of spare blocks that are left, and at how many its maker calls it failed, likewise.
+    pub spare_available: Option<u8>,
+    pub spare_threshold: Option<u8>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Attribute {
+    pub id: u8,
+    /// As drivedb names it for this model; `Unknown_Attribute` and the like where it does not.
+    pub name: String,
+    /// 1 to 253, the more the better; how it falls is the vendor's affair.
+    pub value: u8,
+    pub worst: u8,
+    /// Absent where the drive tells none.
+    pub threshold: Option<u8>,
+    pub when_failed: WhenFailed,
+    /// Below the threshold means failure soon (else: the end of its designed life).
+    pub prefailure: bool,
+    /// 48 bits, packed as the vendor pleases.
+    pub raw: u64,
+    /// smartctl's reading of it for this model: `12 (Min/Max 8/41)`, `0 0 3`.
+    pub raw_text: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenFailed {
+    Never,
+    Now,
+    Past,
+    /// The drive told no threshold.
+    #[default]
+    Untold,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoggedError {
+    pub hours: Option<u64>,
+    pub text: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Statistic {
+    pub page: u8,
+    pub offset: u32,
+    pub name: String,
+    pub value: i64,
+    /// Normalised (0 to 100 or so) rather than an amount.
+    pub normalized: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Nvme {
+    /// Bits of critical_warning: 0 spare below threshold, 1 temperature, 2 reliability degraded, 3 media read-only, 4 volatile memory backup failed,
+    /// 5 persistent memory region.
+    pub critical_warning: Option<u8>,
+    /// Percent.
+    pub available_spare: Option<u8>,
+    pub available_spare_threshold: Option<u8>,
+    /// Percent of the designed life; may exceed 100.
+    pub percentage_used: Option<u8>,
+    pub media_errors: Option<u64>,
+    pub error_log_entries: Option<u64>,
+    pub unsafe_shutdowns: Option<u64>,
+    /// In units of 512,000 bytes.
+    pub data_units_written: Option<u64>,
+    pub data_units_read: Option<u64>,
+    /// Minutes above the warning and the critical composite temperature.
+    pub warning_temperature_minutes: Option<u64>,
+    pub critical_temperature_minutes: Option<u64>,
+    /// The newest entries of the error log that are about the medium, in words.
+    pub last_errors: Vec<LoggedError>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Scsi {
+    /// Of the informational exception (SPC-6, Informational Exceptions log page); 5Dh is a predicted failure.
+    pub exception: Option<Exception>,
+    /// Elements, whatever smartctl's version counts in.
+    pub grown_defects: Option<u64>,
+    pub pending_defects: Option<u64>,
+    pub read: Option<ErrorCounter>,
+    pub write: Option<ErrorCounter>,
+    pub verify: Option<ErrorCounter>,
+    /// Percent of the designed life (Solid State Media log page).
+    pub percentage_used: Option<u8>,
+    /// What the background scan says of itself, and the medium errors that it found and that nothing has put right.
+    pub background_scan: Option<String>,
+    pub background_errors: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Exception {
+    pub asc: u8,
+    pub ascq: u8,
+    pub text: String,
+}
+
+/// A row of a SCSI error counter page.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ErrorCounter {
+    pub corrected: Option<u64>,
+    pub uncorrected: Option<u64>,
+    /// As text, in 10^9 bytes.
+    pub gigabytes: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SelfTests {
+    /// Percent that remain of the one that runs.
+    pub running: Option<u8>,
+    /// Newest first.
+    pub log: Vec<SelfTest>,
+    /// The log was read: an empty one is of a drive that has tested nothing.
+    pub told: bool,
+    /// How the last one ended by the drive's status, where the log was not read (ATA).
+    pub last: Option<Outcome>,
+    /// Minutes that a test takes by the drive's own account.
+    pub short_minutes: Option<u32>,
+    pub long_minutes: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SelfTest {
+    /// `Short offline`, `Extended`, `Background long`: smartctl's words.
+    pub kind: String,
+    /// Reads the whole medium: its success outdates the failures before it.
+    pub extended: bool,
+    pub outcome: Outcome,
+    /// smartctl's words: `Completed: read failure`.
+    pub text: String,
+    /// Hour of the drive's life; ATA's counts 16 bits in older logs and may have wrapped.
+    pub hours: Option<u64>,
+    pub lba: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Passed,
+    /// The drive found a fault. Not: aborted, interrupted, by the host or a reset.
+    Failed,
+    Running,
+    #[default]
+    Other,
+}
+
+/// As what kind of test a failure is logged that the drive's status alone tells of.
+pub const BY_STATUS: &str = "The last";
+
+impl SelfTest {
+    pub fn by_status(&self) -> bool {
+        self.kind == BY_STATUS
+    }
+}
+
+impl Message {
+    /// Of the model or its firmware, and not of this reading.
+    pub fn is_notice(&self) -> bool {
+        self.severity != "error" && (self.text.contains("==> WARNING") || self.text.to_lowercase().contains("firmware"))
+    }
+
+    /// Bridges that do not pass on the drive's verdict have smartctl look at the attributes itself (ataprint.cpp: "based on an Attribute check").
+    pub fn is_smartctls_own_verdict(&self) -> bool {
+        self.text.contains("based on an Attribute check")
+    }
+}
+
+impl Report {
+    /// The drive's own overall verdict. Where it is not told apart, exit status bit 3 says that it was bad (smartctl(8), EXIT STATUS).
+    pub fn verdict(&self) -> Option<bool> {
+        self.passed.or((self.exit_status & 8 != 0).then_some(false))
+    }
+
+    /// The drive told something by which its health can be judged: its verdict, attributes, health log or counters. Logs alone do not: an empty
+    /// one would pass for good health.
+    pub fn states_health(&self) -> bool {
+        let counted = |counter: &Option<ErrorCounter>| counter.is_some();
+        self.passed.is_some()
+            || match &self.body {
+                Body::Ata(ata) => !ata.attributes.is_empty(),
+                Body::Nvme(nvme) => {
+                    nvme.critical_warning.is_some()
+                        || nvme.available_spare.is_some()
+                        || nvme.percentage_used.is_some()
+                        || nvme.media_errors.is_some()
+                }
+                Body::Scsi(scsi) => {
+                    scsi.exception.is_some()
+                        || scsi.grown_defects.is_some()
+                        || scsi.pending_defects.is_some()
+                        || scsi.percentage_used.is_some()
+                        || [&scsi.read, &scsi.write, &scsi.verify].into_iter().any(counted)
+                }
+                Body::None => false,
+            }
+    }
+}
+
+impl Outcome {
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Passed => "passed",
+            Outcome::Failed => "failed",
+            Outcome::Running => "running",
+            Outcome::Other => "other",
+        }
+    }
+}

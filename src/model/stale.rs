@@ -1,0 +1,168 @@
+//! Where CSI volumes are staged and published, and which of these places nobody uses any more.
+//!
+//! A place is judged only by a good reading of the kubelet's records: an error, a damaged record, or no kubelet at all says nothing, and what says nothing
+//! makes nothing stale. A pod is there as long as it has a record of the volume or a folder of logs (the kubelet removes both when the pod is deleted);
+//! its folder below `pods/` proves nothing, since a mount left in it keeps it there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::attach::{AccessMode, PodOf};
+use crate::model::facts::elapsed;
+use crate::model::graph::kube::{CsiPlace, Part, PodPath, csi_place};
+use crate::model::ids::VolumeId;
+use crate::model::kubelet::KubeletRecords;
+use crate::model::path::HostPath;
+use crate::model::volume::MountRole;
+
+/// So long must nobody have used it by readings of the records: the kubelet mounts before and unmounts after what it writes down, one volume at a time.
+pub const GRACE: Duration = Duration::from_secs(120);
+
+/// What cannot be read may say that somebody does.
+const DAMAGED: &str = "the kubelet has a record of it, which cannot be read";
+
+/// One place where a CSI volume is staged or published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    pub path: HostPath,
+    pub role: MountRole,
+    pub volume: VolumeId,
+    /// Empty where neither a record nor the path tells.
+    pub driver: String,
+    pub handle: String,
+    pub read_only: bool,
+    pub block: bool,
+    /// Only of volumes that this node provides itself.
+    pub mode: Option<AccessMode>,
+    pub pod: Option<PodOf>,
+    /// When it was attached, or first seen.
+    pub since: Timestamp,
+    /// What shows that it is in use; None: nothing does, or it is not known.
+    pub used_by: Option<String>,
+    /// None: a pod has it, or it is not known whether one has.
+    pub orphaned: Option<Orphaned>,
+}
+
+/// No pod has it, by good readings from `since` to `confirmed`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orphaned {
+    pub since: Timestamp,
+    pub confirmed: Timestamp,
+    pub why: String,
+}
+
+impl Attachment {
+    /// Why it is stale; None while it is in use, while that is not known, and within the grace.
+    pub fn stale(&self) -> Option<&str> {
+        let orphaned = self.orphaned.as_ref().filter(|_| self.used_by.is_none())?;
+        self.is_abandoned().then_some(orphaned.why.as_str())
+    }
+
+    /// No pod has had it for longer than the grace, though the kubelet may still have it staged.
+    pub fn is_abandoned(&self) -> bool {
+        self.orphaned.as_ref().is_some_and(|orphaned| elapsed(orphaned.since, orphaned.confirmed) >= GRACE)
+    }
+}
+
+/// Whether somebody uses a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Use {
+    By(String),
+    /// The kubelet has it staged, for no pod.
+    Kept(String),
+    Nobody(String),
+    /// The kubelet keeps no records of such a place.
+    Untold,
+}
+
+/// One good reading of the kubelet's records, as it is asked.
+pub struct Records<'a> {
+    records: &'a KubeletRecords,
+    root: &'a HostPath,
+    staged: BTreeSet<&'a HostPath>,
+    published: BTreeMap<&'a HostPath, &'a str>,
+    /// Pods' uids, each with the names of its volumes.
+    volumes_of: BTreeSet<(&'a str, &'a str)>,
+    /// Volumes that a pod has, by driver and handle.
+    with_pods: BTreeSet<(&'a str, &'a str)>,
+}
+
+impl<'a> Records<'a> {
+    /// `root`: the kubelet's folder as the mount table names it.
+    pub fn new(records: &'a KubeletRecords, root: &'a HostPath) -> Records<'a> {
+        let publications =
+            || records.volumes.iter().flat_map(|volume| volume.publications.iter().map(move |publication| (volume, publication)));
+        Records {
+            records,
+            root,
+            staged: records.volumes.iter().filter_map(|volume| volume.staging.as_ref()).collect(),
+            published: publications().map(|(_, publication)| (&publication.path, publication.pod_uid.as_str())).collect(),
+            volumes_of: publications().map(|(_, publication)| (publication.pod_uid.as_str(), publication.name.as_str())).collect(),
+            with_pods: publications().map(|(volume, _)| (volume.driver.as_str(), volume.handle.as_str())).collect(),
+        }
+    }
+
+    /// Whether a pod uses this place. `told`: the pod that it was published for, where the path does not say.
+    pub fn pod(&self, path: &HostPath, told: Option<&str>) -> Use {
+        if let Some(uid) = self.published.get(path) {
+            return Use::By(format!("the kubelet's record says that {} has it", self.name(uid)));
+        }
+        let Some(place) = self.place(path) else { return Use::Untold };
+        let by_path = place.as_ref().and_then(|place| place.pod.clone());
+        let Some(uid) = by_path.as_ref().map(|pod| pod.uid.as_str()).or(told) else { return Use::Untold };
+        if self.records.pods.contains_key(uid) {
+            return Use::By(format!("{} has its folder of logs", self.name(uid)));
+        }
+        match &place {
+            Some(CsiPlace { part: Part::Subpath, pod: Some(PodPath { uid, volume_name }), .. })
+                if self.volumes_of.contains(&(uid.as_str(), volume_name.as_str())) =>
+            {
+                return Use::By(format!("the kubelet's record says that {} has the volume", self.name(uid)));
+            }
+            Some(place) if self.is_damaged(place) => return Use::By(DAMAGED.to_owned()),
+            _ => {}
+        }
+        let folder = if self.records.pod_uids.iter().any(|known| known == uid) { "" } else { ", nor a folder" };
+        Use::Nobody(format!("pod {uid} is gone: it has no record of the volume and no folder of logs{folder}"))
+    }
+
+    /// Whether the kubelet, or a pod, uses the volume that is staged here.
+    pub fn staging(&self, path: &HostPath, driver: &str, handle: &str) -> Use {
+        if self.with_pods.contains(&(driver, handle)) {
+            return Use::By("the kubelet's record says that a pod has the volume".to_owned());
+        }
+        if self.staged.contains(path) {
+            return Use::Kept("the kubelet's record says that it is staged".to_owned());
+        }
+        match self.place(path) {
+            None => Use::Untold,
+            Some(Some(place)) if self.is_damaged(&place) => Use::By(DAMAGED.to_owned()),
+            Some(_) => Use::Nobody("no record of the kubelet says that it is staged, and no pod has it".to_owned()),
+        }
+    }
+
+    /// None: not below the kubelet's folder, of which alone it keeps records.
+    fn place(&self, path: &HostPath) -> Option<Option<CsiPlace>> {
+        path.strip_prefix(self.root).filter(|below| !below.is_empty())?;
+        Some(csi_place(self.root, path))
+    }
+
+    /// There is a record, and it could not be read.
+    fn is_damaged(&self, place: &CsiPlace) -> bool {
+        let Some(record) = &place.record else { return false };
+        let named = format!("{record}: ");
+        self.records.warnings.iter().any(|warning| warning.starts_with(&named))
+    }
+
+    fn name(&self, uid: &str) -> String {
+        match self.records.pods.get(uid) {
+            Some(pod) => format!("pod {}/{} ({uid})", pod.namespace, pod.name),
+            None => format!("pod {uid}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

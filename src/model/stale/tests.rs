@@ -1,0 +1,179 @@
+use proptest::prelude::*;
+
+use crate::model::fixture::*;
+use crate::model::graph::kube::{CsiPlace, csi_place};
+use crate::model::kubelet::PodName;
+use crate::model::observation::Observation;
+use crate::model::path::HostPath;
+use crate::model::report::Report;
+use crate::model::stale::GRACE;
+
+const K: &str = "/var/lib/kubelet";
+const GRACE_SECONDS: i64 = GRACE.as_secs() as i64;
+
+fn target() -> String {
+    format!("{K}/pods/u1/volumes/kubernetes.io~csi/pv-h/mount")
+}
+
+fn staging() -> String {
+    format!("{K}/plugins/kubernetes.io/csi/d/0af/globalmount")
+}
+
+/// Staged and published to pod u1, by mounts and by records.
+fn world() -> World {
+    World::default()
+        .disk("sda", "8:0", "A")
+        .mounted("8:0", "/", &staging(), "ext4", "/dev/sda")
+        .mounted("8:0", "/", &target(), "ext4", "/dev/sda")
+        .csi("d", "h", Some(&staging()), &[("u1", &target())])
+}
+
+fn stale(world: &World) -> Vec<String> {
+    world.facts.attachments.values().filter(|it| it.stale().is_some()).map(|it| it.path.to_string()).collect()
+}
+
+fn forget_pod(world: &mut World) {
+    world.kubelet.volumes[0].publications.clear();
+    world.kubelet.pods.clear();
+}
+
+#[test]
+fn what_has_a_record_is_not_stale_however_long_it_lasts() {
+    let mut world = world();
+    for seconds in [0, 60, 3600, 86_400] {
+        world.read_all(seconds);
+        assert!(stale(&world).is_empty());
+    }
+    let attachments: Vec<_> = world.facts.attachments.values().collect();
+    assert_eq!(attachments.len(), 2);
+    assert!(attachments.iter().all(|it| it.driver == "d" && it.handle == "h" && it.since == at(0) && it.used_by.is_some()));
+}
+
+#[test]
+fn a_pods_mount_is_stale_when_record_and_logs_are_gone_for_longer_than_the_grace() {
+    let mut world = world();
+    world.read_all(0);
+    forget_pod(&mut world);
+    world.kubelet.pod_uids = vec!["u1".into()];
+    world.read_kubelet(10);
+    assert!(stale(&world).is_empty());
+    world.read_kubelet(9 + GRACE_SECONDS);
+    assert!(stale(&world).is_empty(), "within the grace");
+    world.read_kubelet(10 + GRACE_SECONDS);
+    assert_eq!(stale(&world), [target()], "what is staged has its record still");
+    let why = world.facts.attachments[&HostPath::from(target().as_str())].stale().expect("stale").to_owned();
+    assert_eq!(why, "pod u1 is gone: it has no record of the volume and no folder of logs");
+    world.kubelet.volumes.clear();
+    world.read_kubelet(20 + GRACE_SECONDS);
+    world.read_kubelet(20 + 2 * GRACE_SECONDS);
+    assert_eq!(stale(&world), [staging(), target()]);
+    let left = &world.facts.attachments[&HostPath::from(target().as_str())];
+    assert_eq!((left.driver.as_str(), left.handle.as_str()), ("d", "h"), "what the record said is remembered");
+    assert_eq!(left.volume.as_str(), format!("mnt:{}", staging()), "and what it is now is told by what lies there");
+}
+
+#[test]
+fn logs_or_a_record_that_cannot_be_read_keep_it() {
+    let mut world = world();
+    world.read_all(0);
+    forget_pod(&mut world);
+    world.kubelet.pods.insert("u1".into(), PodName { namespace: "default".into(), name: "web".into() });
+    world.read_kubelet(10);
+    world.read_kubelet(1000);
+    assert!(stale(&world).is_empty(), "its logs are there");
+    world.kubelet.pods.clear();
+    world.kubelet.warnings = vec![format!("{K}/pods/u1/volumes/kubernetes.io~csi/pv-h/vol_data.json: it names no volume")];
+    world.read_kubelet(2000);
+    world.read_kubelet(3000);
+    assert!(stale(&world).is_empty(), "a record that cannot be read is a record");
+}
+
+#[test]
+fn a_device_that_is_left_bound_to_a_pod_is_told_although_it_is_no_filesystem() {
+    let path = format!("{K}/plugins/kubernetes.io/csi/volumeDevices/publish/pv-b/u9");
+    let mut world = World::default().disk("sda", "8:0", "A").mounted("0:5", "/sda", &path, "devtmpfs", "devtmpfs");
+    world.read_all(0);
+    world.read_kubelet(GRACE_SECONDS);
+    assert_eq!(stale(&world), std::slice::from_ref(&path));
+    let left = &world.facts.attachments[&HostPath::from(path.as_str())];
+    assert!(left.block && left.pod.as_ref().is_some_and(|pod| pod.uid == "u9"));
+}
+
+#[test]
+fn without_a_kubelet_nothing_is_stale() {
+    let mut world = world();
+    world.scan(0);
+    world.read_mounts(0);
+    world.tell(Report::Kubelet(Observation::Unavailable), 0);
+    world.read_mounts(10_000);
+    assert!(stale(&world).is_empty());
+}
+
+#[test]
+fn a_mount_that_comes_again_begins_anew() {
+    let mut world = world();
+    forget_pod(&mut world);
+    world.read_all(0);
+    world.umount(&target());
+    world.read_mounts(100);
+    world = world.mounted("8:0", "/", &target(), "ext4", "/dev/sda");
+    world.read_mounts(110);
+    world.read_kubelet(GRACE_SECONDS);
+    assert!(stale(&world).is_empty());
+    assert_eq!(world.facts.attachments[&HostPath::from(target().as_str())].since, at(110));
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// The records are read: with the pod's, or without.
+    Records(bool),
+    RecordsFail,
+    Mounts,
+    MountsFail,
+}
+
+fn step() -> impl Strategy<Value = (Step, i64)> {
+    let step = prop_oneof![any::<bool>().prop_map(Step::Records), Just(Step::RecordsFail), Just(Step::Mounts), Just(Step::MountsFail),];
+    (step, 1..100i64)
+}
+
+proptest! {
+    /// Two good readings the grace apart, all good ones between them without the pod: nothing less makes it stale, and no failed reading changes that.
+    #[test]
+    fn only_good_readings_make_stale_and_failed_ones_change_nothing(steps in proptest::collection::vec(step(), 1..40)) {
+        let mut world = world();
+        world.read_all(0);
+        let with_pod = world.kubelet.clone();
+        let (mut now, mut gone_since, mut confirmed) = (0, None::<i64>, None::<i64>);
+        for (step, after) in steps {
+            now += after;
+            let before = stale(&world);
+            match step {
+                Step::Records(there) => {
+                    world.kubelet = with_pod.clone();
+                    if !there {
+                        forget_pod(&mut world);
+                    }
+                    world.read_kubelet(now);
+                    gone_since = if there { None } else { gone_since.or(Some(now)) };
+                    confirmed = Some(now);
+                }
+                Step::RecordsFail => drop(world.tell(Report::Kubelet(Observation::failed(at(now), "no")), now)),
+                Step::Mounts => drop(world.read_mounts(now)),
+                Step::MountsFail => drop(world.tell(Report::Mounts(Observation::failed(at(now), "no")), now)),
+            }
+            if !matches!(step, Step::Records(_)) {
+                prop_assert_eq!(&before, &stale(&world), "{:?} changed it", step);
+            }
+            let due = gone_since.zip(confirmed).is_some_and(|(since, confirmed)| confirmed - since >= GRACE_SECONDS);
+            prop_assert_eq!(stale(&world), if due { vec![target()] } else { Vec::new() }, "at {} after {:?}", now, step);
+        }
+    }
+
+    #[test]
+    fn any_path_is_a_place_or_none(path in "(/[a-z~.]{0,8}){0,8}") {
+        if let Some(CsiPlace { record: Some(record), .. }) = csi_place(&"/k".into(), &path.as_str().into()) {
+            prop_assert!(record.strip_prefix(&"/k".into()).is_some());
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! lvm(8) as it is run here: in a process of our own that has entered the host's mount namespace, where its configuration, its locks and /dev are.
+//!
+//! While it changes a volume it has device-mapper hold whoever writes to that. So it is no part of the daemon's control group then, and what it changes is
+//! noted: what it held is resumed when it was killed, at once, or with the daemon by the unit's ExecStopPost, or at the next start.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::Serialize;
+
+use crate::host::exec::Exec;
+use crate::host::exec::ExecError;
+use crate::host::exec::Output;
+use crate::host::exec::run;
+use crate::host::root::HostRoot;
+use crate::model::check::Filesystem;
+use crate::model::dev::DevNo;
+use crate::source::checks::freezer::Freezer;
+use crate::source::worker::Place;
+use crate::source::worker::arguments;
+
+/// Reading a volume group's metadata.
+const READING: Duration = Duration::from_secs(30);
+/// Making and removing: waits for the I/O of the origin and for udev.
+const CHANGING: Duration = Duration::from_secs(120);
+/// A log of the largest size on a slow disk.
+const REPLAY: Duration = Duration::from_secs(600);
+/// A volume group with thousands of logical volumes.
+const MOST_OUTPUT: usize = 16 << 20;
+
+/// What an lvm is about to change: noted by the process that becomes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changes {
+    /// Where notes are kept, as the host names it.
+    pub intents: PathBuf,
+    pub group: String,
+    /// Whose writers it will hold; empty: nobody's.
+    pub volume: String,
+    pub snapshot: String,
+}
+
+/// What snapshots need of the world. A seam for tests.
+pub trait Lvm: Clone + Send + Sync + 'static {
+    /// `lvm ARGS`, which change nothing.
+    fn call(&self, args: Vec<String>) -> impl Future<Output = Result<Output, ExecError>> + Send;
+
+    /// `lvm ARGS`, which make or remove this snapshot of this volume.
+    fn change(
+        &self,
+        group: &str,
+        volume: &str,
+        snapshot: &str,
+        args: Vec<String>,
+    ) -> impl Future<Output = Result<Output, ExecError>> + Send;
+
+    /// Mounts and unmounts the filesystem on `dev` where nobody sees it, so that its log is replayed.
+    fn replay(&self, filesystem: Filesystem, dev: DevNo) -> impl Future<Output = Result<Output, ExecError>> + Send;
+}
+
+#[derive(Clone, Debug)]
+pub struct Host {
+    pub root: HostRoot,
+    /// Our own binary.
+    pub worker: PathBuf,
+    /// As the host names it.
+    pub lvm: PathBuf,
+    /// Makes good what an lvm that was killed left suspended.
+    pub freezer: Freezer,
+}
+
+impl Host {
+    fn exec(&self, place: Place, args: Vec<String>, timeout: Duration) -> Exec {
+        let ours = arguments(place, &self.root).into_iter().map(|argument| argument.to_string_lossy().into_owned());
+        Exec { program: self.worker.clone(), args: ours.chain(args).collect(), stdin: Vec::new(), timeout, max_output: MOST_OUTPUT }
+    }
+
+    async fn resume(&self) {
+        Box::pin(self.freezer.resume(true)).await.lines.iter().for_each(|line| tracing::warn!("{line}"));
+    }
+
+    fn lvm(&self, changes: Option<&Changes>, args: Vec<String>, timeout: Duration) -> Exec {
+        // Names and paths: nothing that JSON has no words for.
+        let changes = serde_json::json!(changes).to_string();
+        self.exec(Place::Lvm, [self.lvm.to_string_lossy().into_owned(), changes].into_iter().chain(args).collect(), timeout)
+    }
+}
+
+impl Lvm for Host {
+    async fn call(&self, args: Vec<String>) -> Result<Output, ExecError> {
+        Box::pin(run(&self.lvm(None, args, READING))).await
+    }
+
+    async fn change(&self, group: &str, volume: &str, snapshot: &str, args: Vec<String>) -> Result<Output, ExecError> {
+        let (group, volume, snapshot) = (group.to_owned(), volume.to_owned(), snapshot.to_owned());
+        let changes = Changes { intents: self.freezer.intents.clone(), group, volume, snapshot };
+        // Before it what an earlier one has left that was not waited for, behind it what this one has, however it ended. One that goes on is left alone.
+        self.resume().await;
+        let ran = Box::pin(run(&self.lvm(Some(&changes), args, CHANGING))).await;
+        self.resume().await;
+        ran
+    }
+
+    async fn replay(&self, filesystem: Filesystem, dev: DevNo) -> Result<Output, ExecError> {
+        Box::pin(run(&self.exec(Place::Replay, vec![filesystem.name().to_owned(), dev.to_string()], REPLAY))).await
+    }
+}

@@ -1,0 +1,89 @@
+//! What these tests ask for: targets, terms, tools, and what the kernel says of them.
+
+use std::time::Duration;
+
+use crate::host::clock::now;
+use crate::model::check::Filesystem;
+use crate::model::check::Mode;
+use crate::model::check::Signal;
+use crate::model::check::SignalKind;
+use crate::model::check::Target;
+use crate::model::check::Terms;
+use crate::model::check::Wanted;
+use crate::model::dev::DevNo;
+use crate::model::finding::Evidence;
+use crate::model::ids::CheckId;
+use crate::model::path::HostPath;
+use crate::source::checks::tools::Checker;
+use crate::source::checks::tools::Found;
+
+pub fn all_tools() -> Found {
+    let checker = |filesystem: Filesystem| {
+        let checker = Checker { path: format!("/sbin/{}", filesystem.checker().0).into(), version: "1.0".to_owned(), stamp: (0, 0, 0) };
+        (filesystem, checker)
+    };
+    Found::new([Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs].map(checker), Some("/sbin/lvm".into()))
+}
+
+/// `sdb3`: 8:19.
+pub fn target(name: &str, filesystem: Filesystem) -> Target {
+    let (disk, partition) = (u32::from(name.as_bytes()[2] - b'a'), u32::from(name.as_bytes()[3] - b'0'));
+    let dev = DevNo::new(8, disk * 16 + partition);
+    Target {
+        name: format!("/dev/{name}"),
+        volume: None,
+        filesystem,
+        uuid: None,
+        device: name.to_owned(),
+        dev,
+        members: Vec::new(),
+        mount: Some(HostPath::new(format!("/mnt/{name}"))),
+        mounted_dev: Some(dev),
+        mode: Mode::Live,
+        drives: Vec::new(),
+        logical_volume: None,
+    }
+}
+
+pub fn terms() -> Terms {
+    Terms {
+        runs: 1,
+        freeze: false,
+        snapshot: false,
+        force: false,
+        budget: Duration::from_secs(5),
+        gap: Duration::from_secs(60),
+        timeout: Duration::from_secs(600),
+        memory: 1 << 30,
+        bytes_per_second: Some(20_000_000),
+    }
+}
+
+/// A check of an ext4 on `name`, which is its id too, but for what follows a slash: `sda1/2`.
+pub fn wanted(id: &str) -> Wanted {
+    let name = id.split('/').next().unwrap_or(id);
+    Wanted {
+        id: CheckId::known(id),
+        target: target(name, Filesystem::Ext4),
+        terms: terms(),
+        scheduled: false,
+        signals: Vec::new(),
+        hold: None,
+        stop: None,
+    }
+}
+
+pub fn frozen(id: &str) -> Wanted {
+    let mut wanted = wanted(id);
+    wanted.terms.freeze = true;
+    wanted
+}
+
+pub fn scheduled(id: &str) -> Wanted {
+    Wanted { scheduled: true, ..wanted(id) }
+}
+
+pub fn signal() -> Signal {
+    let evidence = Evidence { source: "kernel log".to_owned(), time: now(), text: "Metadata CRC error".to_owned() };
+    Signal { kind: SignalKind::Corrupted, evidence }
+}

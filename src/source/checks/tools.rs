@@ -1,0 +1,190 @@
+//! The programs that check: where they are, and which version. Without one its filesystems cannot be checked, which is told.
+//!
+//! Checkers are looked for in our own mount namespace, lvm in the host's: there it runs.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::checker;
+use crate::host::exec::Exec;
+use crate::host::exec::run;
+use crate::host::root::HostRoot;
+use crate::model::check::Filesystem;
+use crate::model::policy::checks::Tools;
+use crate::model::report::SourceStatus;
+
+/// Where distributions put them.
+const PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+const ALL: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
+/// They tell their version at once.
+const VERSION: Duration = Duration::from_secs(10);
+const MOST_OUTPUT: usize = 4096;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The errors: what to install.
+    checkers: BTreeMap<Filesystem, Result<Checker, String>>,
+    /// As the host names it.
+    pub lvm: Option<PathBuf>,
+    /// Nothing at all is checked here, and why.
+    pub absent: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checker {
+    pub path: PathBuf,
+    /// `1.47.0`; empty where it did not say.
+    pub version: String,
+    /// Tells one program at this path from the next: inode, size, time of its last change in seconds.
+    pub stamp: (u64, u64, i64),
+}
+
+impl Found {
+    #[cfg(test)]
+    pub fn new(checkers: impl IntoIterator<Item = (Filesystem, Checker)>, lvm: Option<PathBuf>) -> Found {
+        let mut all: BTreeMap<_, _> =
+            ALL.into_iter().map(|filesystem| (filesystem, Err(format!("{} is not installed", filesystem.checker().0)))).collect();
+        all.extend(checkers.into_iter().map(|(filesystem, checker)| (filesystem, Ok(checker))));
+        Found { checkers: all, lvm, absent: None }
+    }
+
+    pub fn none(why: &str) -> Found {
+        Found { absent: Some(why.to_owned()), ..Found::default() }
+    }
+
+    /// The error: why not, and what to do.
+    pub fn checker(&self, filesystem: Filesystem) -> Result<&Path, String> {
+        if let Some(why) = &self.absent {
+            return Err(format!("nothing can be checked here: {why}"));
+        }
+        match self.checkers.get(&filesystem) {
+            Some(Ok(checker)) => Ok(&checker.path),
+            Some(Err(why)) => Err(format!("{} cannot be checked: {why}", filesystem.name())),
+            None => Err(format!("{} cannot be checked", filesystem.name())),
+        }
+    }
+
+    pub fn status(&self) -> SourceStatus {
+        if let Some(why) = &self.absent {
+            return SourceStatus::Absent(why.clone());
+        }
+        let (mut names, mut missing) = (Vec::new(), Vec::new());
+        for (filesystem, checker) in &self.checkers {
+            match checker {
+                Ok(checker) => names.push(format!("{} {}", filesystem.checker().0, checker.version).trim_end().to_owned()),
+                Err(why) => missing.push(format!("{} cannot be checked: {why}", filesystem.name())),
+            }
+        }
+        match (names.is_empty(), missing.is_empty()) {
+            (true, _) => SourceStatus::Down(missing.join("; ")),
+            (false, true) => SourceStatus::Active(names.join(", ")),
+            (false, false) => SourceStatus::Limited(format!("{}; {}", names.join(", "), missing.join("; "))),
+        }
+    }
+}
+
+/// `before`: what was found last; one that is still the same is not asked for its version again.
+pub async fn find(root: &HostRoot, tools: Tools, before: Option<Found>) -> Found {
+    if root.is_recorded() {
+        return Found::none("a recorded tree has no filesystems to check");
+    }
+    let host = root.clone();
+    // In the blocking pool: the disk that they lie on may be the one that dies.
+    let looked = tokio::task::spawn_blocking(move || {
+        let paths = ALL.map(|filesystem| {
+            let there = checker::tool(&tools, filesystem).and_then(|path| {
+                let file = std::fs::metadata(&path).map_err(|error| format!("looking at {}: {error}", path.display()))?;
+                Ok((path, (file.ino(), file.size(), file.mtime())))
+            });
+            (filesystem, there)
+        });
+        (paths, search(&host, tools.lvm.as_deref(), "lvm"))
+    });
+    let Ok((paths, lvm)) = looked.await else { return Found::none("looking for the programs: the task was lost") };
+    let mut checkers = BTreeMap::new();
+    for (filesystem, there) in paths {
+        let checker = match there {
+            Err(why) => Err(why),
+            Ok((path, stamp)) => {
+                let known = before.as_ref().and_then(|before| before.checkers.get(&filesystem)?.as_ref().ok());
+                let version = match known.filter(|known| known.path == path && known.stamp == stamp) {
+                    Some(known) => known.version.clone(),
+                    None => version(filesystem, &path).await,
+                };
+                Ok(Checker { path, version, stamp })
+            }
+        };
+        checkers.insert(filesystem, checker);
+    }
+    Found { checkers, lvm, absent: None }
+}
+
+/// As the host names it.
+pub async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
+    let (root, given) = (root.clone(), given.lvm.clone());
+    tokio::task::spawn_blocking(move || search(&root, given.as_deref(), "lvm")).await.ok().flatten()
+}
+
+/// What was given, or the first that is there and can be run.
+fn search(root: &HostRoot, given: Option<&Path>, name: &str) -> Option<PathBuf> {
+    let places = PLACES.iter().map(|place| Path::new(place).join(name));
+    let runs = |path: &PathBuf| std::fs::metadata(root.at(path)).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0);
+    given.map_or_else(|| places.clone().find(runs), |given| Some(given.to_owned()).filter(runs))
+}
+
+async fn version(filesystem: Filesystem, path: &Path) -> String {
+    let argument = if filesystem == Filesystem::Btrfs { "--version" } else { "-V" };
+    let exec =
+        Exec { program: path.to_owned(), args: vec![argument.to_owned()], stdin: Vec::new(), timeout: VERSION, max_output: MOST_OUTPUT };
+    match run(&exec).await {
+        Ok(output) => parse_version(&String::from_utf8_lossy(&[output.stdout, output.stderr].concat())).unwrap_or_default(),
+        Err(error) => {
+            tracing::warn!(%error, program = %path.display(), "a checker does not tell its version");
+            String::new()
+        }
+    }
+}
+
+/// `e2fsck 1.47.0 (5-Feb-2023)`, `xfs_repair version 6.1.0`, `btrfs-progs v6.2`: the first word that begins with a number, or a `v` and one.
+fn parse_version(text: &str) -> Option<String> {
+    let line = text.lines().find(|line| !line.trim().is_empty())?;
+    let number = |word: &str| word.strip_prefix('v').unwrap_or(word).to_owned();
+    line.split_ascii_whitespace().map(number).find(|word| word.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_checker_tells_its_version_in_its_own_way() {
+        let of = |text| parse_version(text).unwrap();
+        assert_eq!(of("e2fsck 1.47.0 (5-Feb-2023)\n\tUsing EXT2FS Library version 1.47.0, 5-Feb-2023\n"), "1.47.0");
+        assert_eq!(of("xfs_repair version 6.1.0\n"), "6.1.0");
+        assert_eq!(of("btrfs-progs v6.2\n"), "6.2");
+        assert_eq!(parse_version("no idea\n"), None);
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_what_to_do() {
+        let e2fsck = Checker { path: "/sbin/e2fsck".into(), version: "1.47.0".to_owned(), stamp: (0, 0, 0) };
+        let found = Found::new([(Filesystem::Ext4, e2fsck)], None);
+        let limited = "e2fsck 1.47.0; xfs cannot be checked: xfs_repair is not installed; btrfs cannot be checked: btrfs is not installed";
+        assert_eq!(found.status(), SourceStatus::Limited(limited.to_owned()));
+        assert_eq!(found.checker(Filesystem::Ext4), Ok(Path::new("/sbin/e2fsck")));
+        assert_eq!(found.checker(Filesystem::Xfs), Err("xfs cannot be checked: xfs_repair is not installed".to_owned()));
+        assert!(matches!(Found::new([], None).status(), SourceStatus::Down(_)));
+    }
+
+    #[tokio::test]
+    async fn a_program_that_was_named_and_is_not_there_is_not_looked_for_elsewhere() {
+        let root = HostRoot::new("/");
+        assert_eq!(search(&root, Some(Path::new("/nonexistent/sh")), "sh"), None);
+        assert!(search(&root, None, "sh").is_some());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(search(&root, Some(file.path()), "sh"), None, "not a program");
+    }
+}

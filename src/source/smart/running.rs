@@ -1,0 +1,42 @@
+//! What the source waits for: tasks, each of which ends with an `Ended`, whatever happens to it.
+
+use std::collections::HashMap;
+use std::future::Future;
+
+use tokio::task::{Id, JoinSet};
+
+use crate::source::smart::Ended;
+
+pub const LOST: &str = "an internal error: the task was lost";
+
+#[derive(Default)]
+pub struct Running {
+    tasks: JoinSet<Ended>,
+    /// What a task has ended with when it was lost (it panicked, say): what waits for it must not wait for ever.
+    if_lost: HashMap<Id, Ended>,
+}
+
+impl Running {
+    pub fn spawn(&mut self, if_lost: Ended, task: impl Future<Output = Ended> + Send + 'static) {
+        let id = self.tasks.spawn(task).id();
+        self.if_lost.insert(id, if_lost);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// None when nothing runs. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Ended> {
+        match self.tasks.join_next_with_id().await? {
+            Ok((id, ended)) => {
+                self.if_lost.remove(&id);
+                Some(ended)
+            }
+            Err(error) => {
+                tracing::error!(%error, "a task that asks drives was lost");
+                self.if_lost.remove(&error.id())
+            }
+        }
+    }
+}

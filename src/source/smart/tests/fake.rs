@@ -1,0 +1,384 @@
+//! A world of drives that do as they are told, and an owner that writes down what it hears. Time is tokio's, and stands still while anybody works.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use crate::host::exec::{Exec, ExecError, Output, Remains};
+use crate::host::root::HostRoot;
+use crate::host::worker::{Outcome, Spawn, Workers};
+use crate::model::drive::Transport;
+use crate::model::ids::DriveId;
+use crate::model::kernel::event::Resume;
+use crate::model::path::HostPath;
+use crate::model::report::{REQUESTS, Report, Request, SmartTarget, Source, SourceStatus};
+use crate::model::smart::Answer as Said;
+use crate::source::context::{Context, KernelLogSettings, SmartSettings, SourceSettings};
+use crate::source::jobs::{Answer, Job};
+use crate::source::smart::controllers::Controller;
+use crate::source::smart::world::{Stamp, World};
+
+/// How a drive takes a question.
+#[derive(Clone, Debug)]
+pub enum How {
+    /// It answers with this, and smartctl's exit status.
+    Says(Value, i32),
+    /// smartctl writes this and ends with this wait status.
+    Writes(Vec<u8>, i32),
+    /// It answers after so long.
+    Slowly(Duration, Value),
+    /// smartctl hangs until it is killed.
+    Hangs,
+    /// So when all log pages are read; the quick ones are these.
+    HangsWhole(Value),
+    /// The same, and smartctl cannot be killed until it is let go.
+    UnkillableWhole(Value),
+    /// It hangs, and cannot be killed until it is let go.
+    Unkillable,
+    /// The task that asks is lost.
+    Panics,
+    /// smartctl cannot be started.
+    NoProgram,
+}
+
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub at: Duration,
+    pub args: Vec<String>,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub drives: BTreeMap<String, How>,
+    pub version: Option<[u32; 2]>,
+    pub file: u64,
+    pub runs: Vec<Run>,
+    pub running: usize,
+    pub most_running: usize,
+    pub held: Vec<oneshot::Sender<()>>,
+    pub controllers: Vec<Controller>,
+    pub events_set: Vec<String>,
+    /// Times that somebody looked which controllers there are.
+    pub looks: usize,
+    /// Devices that the kernel has suspended.
+    pub suspended: Vec<String>,
+    /// Whether looking for controllers ends in a panic.
+    pub panics: bool,
+}
+
+#[derive(Clone)]
+pub struct Fake {
+    pub state: Arc<Mutex<State>>,
+    begun: Instant,
+}
+
+impl World for Fake {
+    async fn run(&self, exec: Exec) -> Result<Output, ExecError> {
+        let taken = {
+            let mut state = self.state.lock().expect("whole");
+            let version = exec.args.last().is_some_and(|last| last == "--version");
+            if version {
+                let answer = state.version.map(|[major, minor]| match major {
+                    7.. => ok(json!({"json_format_version": [1, 0], "smartctl": {"version": [major, minor], "exit_status": 0}}), 0),
+                    _ => Output { stdout: format!("smartctl {major}.{minor} 2017-11-05 r4594\n").into_bytes(), ..ok(Value::Null, 1) },
+                });
+                return answer.ok_or_else(|| no_program(&exec));
+            }
+            let at = self.begun.elapsed();
+            state.runs.push(Run { at, args: exec.args.clone() });
+            state.running += 1;
+            state.most_running = state.most_running.max(state.running);
+            how(&state.drives, &exec.args).unwrap_or_else(|| How::Says(nobody(), 2))
+        };
+        let outcome = match taken {
+            How::Says(value, status) => Ok(ok(value, status)),
+            How::Writes(stdout, status) => {
+                let truncated = stdout.len() > exec.max_output;
+                Ok(Output { status, stdout, stderr: Vec::new(), truncated })
+            }
+            How::Slowly(long, value) if long < exec.timeout => {
+                tokio::time::sleep(long).await;
+                Ok(ok(value, 0))
+            }
+            How::HangsWhole(value) | How::UnkillableWhole(value) if !exec.args.iter().any(|arg| arg == "-x") => Ok(ok(value, 0)),
+            How::Slowly(..) | How::Hangs | How::HangsWhole(_) => {
+                tokio::time::sleep(exec.timeout).await;
+                Err(ExecError::TimedOut { program: exec.program.clone(), timeout: exec.timeout })
+            }
+            How::Unkillable | How::UnkillableWhole(_) => {
+                tokio::time::sleep(exec.timeout).await;
+                let (release, held) = oneshot::channel::<()>();
+                self.state.lock().expect("whole").held.push(release);
+                let end = async move {
+                    held.await.ok();
+                };
+                let remains = Remains::until(Some("D (disk sleep) in blk_execute_rq".to_owned()), end);
+                Err(ExecError::Unkillable { program: exec.program.clone(), timeout: exec.timeout, remains })
+            }
+            How::Panics => panic!("a task that is lost"),
+            How::NoProgram => Err(no_program(&exec)),
+        };
+        self.state.lock().expect("whole").running -= 1;
+        outcome
+    }
+
+    async fn ask(&self, _target: String, job: Job, _timeout: Duration) -> Outcome<Answer> {
+        let mut state = self.state.lock().expect("whole");
+        match job {
+            Job::Controllers => {
+                state.looks += 1;
+                let (panics, found) = (state.panics, state.controllers.clone());
+                drop(state);
+                assert!(!panics, "a task that is lost");
+                Outcome::Answer(Answer::Controllers(found))
+            }
+            Job::NvmeEvents { controller } => {
+                state.events_set.push(controller);
+                Outcome::Answer(Answer::NvmeEvents { set: true })
+            }
+            _ => Outcome::Failed("what?".to_owned()),
+        }
+    }
+
+    async fn suspended(&self, device: HostPath) -> bool {
+        self.state.lock().expect("whole").suspended.contains(&device.to_string())
+    }
+
+    async fn stamp(&self, _program: PathBuf) -> Option<Stamp> {
+        let state = self.state.lock().expect("whole");
+        state.version.map(|_| Stamp(0, state.file, 0, 0, 0))
+    }
+}
+
+fn no_program(exec: &Exec) -> ExecError {
+    ExecError::Start { program: exec.program.clone(), source: std::io::ErrorKind::NotFound.into() }
+}
+
+/// The device with the type that is given with it, where the test says something of that: `/dev/bus/0 megaraid,3`; else the device.
+fn how(drives: &BTreeMap<String, How>, args: &[String]) -> Option<How> {
+    let device = args.last().cloned().unwrap_or_default();
+    let kind = args.iter().position(|arg| arg == "-d").and_then(|at| args.get(at + 1));
+    let both = kind.map(|kind| format!("{device} {kind}"));
+    both.and_then(|both| drives.get(&both)).or_else(|| drives.get(&device)).cloned()
+}
+
+fn ok(value: Value, status: i32) -> Output {
+    Output { status: status << 8, stdout: value.to_string().into_bytes(), stderr: Vec::new(), truncated: false }
+}
+
+pub fn healthy(serial: &str) -> Value {
+    json!({
+        "json_format_version": [1, 0],
+        "smartctl": {"version": [7, 3], "exit_status": 0},
+        "device": {"name": "/dev/sda", "type": "sat", "protocol": "ATA"},
+        "model_name": "Nimbus Disk 4T", "serial_number": serial, "firmware_version": "N1",
+        "user_capacity": {"blocks": 8, "bytes": 4096}, "rotation_rate": 7200,
+        "smart_status": {"passed": true},
+    })
+}
+
+pub fn asleep() -> Value {
+    json!({
+        "json_format_version": [1, 0],
+        "smartctl": {"version": [7, 3], "exit_status": 2,
+            "messages": [{"string": "Device is in STANDBY mode, exit(2)", "severity": "information"}]},
+        "device": {"name": "/dev/sda", "type": "sat", "protocol": "ATA"},
+    })
+}
+
+/// Of a RAID controller's place without a disk.
+pub fn nobody() -> Value {
+    json!({
+        "json_format_version": [1, 0],
+        "smartctl": {"version": [7, 3], "exit_status": 2,
+            "messages": [{"string": "Smartctl open device: /dev/bus/0 [megaraid_disk_09] failed: INQUIRY failed", "severity": "error"}]},
+    })
+}
+
+pub fn target(name: &str) -> SmartTarget {
+    SmartTarget {
+        drive: DriveId::known(name),
+        device: HostPath::new(format!("/dev/{name}")),
+        device_type: None,
+        transport: Transport::Sata,
+        controllers: Vec::new(),
+        model: Some("Nimbus Disk 4T".to_owned()),
+        serial: Some(name.to_uppercase()),
+        asleep: false,
+        suspect: false,
+        errors: 0,
+        last_answer: None,
+    }
+}
+
+pub struct Lab {
+    pub world: Fake,
+    pub reports: mpsc::Receiver<Report>,
+    pub requests: broadcast::Sender<Request>,
+    targets: watch::Sender<Arc<Vec<SmartTarget>>>,
+    settings: watch::Sender<Arc<SourceSettings>>,
+    _task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self._task.abort();
+    }
+}
+
+pub fn settings() -> SmartSettings {
+    SmartSettings {
+        enabled: true,
+        command: "/opt/smartctl".into(),
+        interval: Duration::from_secs(600),
+        suspect_interval: Duration::from_secs(120),
+        shortest_interval: Duration::from_secs(30),
+        slow_interval: Duration::from_secs(86400),
+        timeout: Duration::from_secs(60),
+        at_once: 2,
+        nvme_events: false,
+        device_types: Vec::new(),
+    }
+}
+
+/// Drives `sda`, `sdb`, … with serial numbers `SDA`, `SDB`, …
+pub fn lab(drives: &[(&str, How)]) -> Lab {
+    let targets = drives.iter().map(|(name, _)| target(name)).collect();
+    lab_with(drives, targets, settings(), |_| {})
+}
+
+pub fn lab_with(drives: &[(&str, How)], targets: Vec<SmartTarget>, smart: SmartSettings, prepare: impl FnOnce(&mut State)) -> Lab {
+    lab_at(HostRoot::new("/"), drives, targets, smart, prepare)
+}
+
+pub fn lab_at(
+    root: HostRoot,
+    drives: &[(&str, How)],
+    targets: Vec<SmartTarget>,
+    smart: SmartSettings,
+    prepare: impl FnOnce(&mut State),
+) -> Lab {
+    let begun = Instant::now();
+    let mut state = State { version: Some([7, 3]), ..State::default() };
+    state.drives = drives.iter().map(|(name, how)| (format!("/dev/{name}"), how.clone())).collect();
+    prepare(&mut state);
+    let world = Fake { state: Arc::new(Mutex::new(state)), begun };
+    let mut lab = lab_of(world.clone(), root, targets, smart);
+    lab.world = world;
+    lab
+}
+
+/// In any world; what is asked of the fake one then says nothing.
+pub fn lab_of(played: impl World, root: HostRoot, targets: Vec<SmartTarget>, smart: SmartSettings) -> Lab {
+    let world = Fake { state: Arc::default(), begun: Instant::now() };
+    let far = Duration::from_secs(3600);
+    let settings = watch::Sender::new(Arc::new(SourceSettings {
+        checks: Default::default(),
+        kubelet_root: HostPath::new("/var/lib/kubelet"),
+        admit: Vec::new(),
+        ignore: Vec::new(),
+        reconcile_interval: far,
+        probe_interval: far,
+        probe_timeout: far,
+        worker_timeout: far,
+        disk_stats_interval: far,
+        kernel_log: KernelLogSettings { enabled: false, path: HostPath::new("/dev/kmsg"), admit: Vec::new() },
+        counters_interval: far,
+        fs_events: false,
+        smart,
+    }));
+    let targets = watch::Sender::new(Arc::new(targets));
+    let (sender, reports) = mpsc::channel(1 << 16);
+    let requests = broadcast::channel(REQUESTS).0;
+    let workers = || Workers::start(Spawn { program: "/nonexistent".into(), args: Vec::new(), active: 1, max_stuck: 1 });
+    let context = Context {
+        root,
+        reports: sender,
+        requests: requests.clone(),
+        workers: workers(),
+        probe_workers: workers(),
+        settings: settings.subscribe(),
+        targets: watch::Sender::default().subscribe(),
+        fs_errors: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
+        smart_targets: targets.subscribe(),
+        checks: watch::Sender::default().subscribe(),
+        checker: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
+        freezer: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
+        freeze_intents: "/nonexistent".into(),
+        resume: watch::Sender::new(Resume::From(None)).subscribe(),
+    };
+    let task = tokio::spawn(async move {
+        // Ends only with its owner.
+        let Err(_gone) = crate::source::smart::run_in(context, played).await;
+    });
+    Lab { world, reports, requests, targets, settings, _task: task }
+}
+
+impl Lab {
+    pub async fn pass(&self, seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    pub fn set(&self, drive: &str, how: How) {
+        self.state(|state| state.drives.insert(format!("/dev/{drive}"), how));
+    }
+
+    pub fn state<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        look(&mut self.world.state.lock().expect("whole"))
+    }
+
+    pub fn targets(&self, change: impl FnOnce(&mut Vec<SmartTarget>)) {
+        self.targets.send_modify(|targets| change(Arc::make_mut(targets)));
+    }
+
+    pub fn settings(&self, change: impl FnOnce(&mut SmartSettings)) {
+        self.settings.send_modify(|settings| {
+            let mut new = (**settings).clone();
+            change(&mut new.smart);
+            *settings = Arc::new(new);
+        });
+    }
+
+    pub fn ask(&self, request: Request) {
+        self.requests.send(request).expect("the source listens");
+    }
+
+    /// Seconds since the beginning at which smartctl was started for this drive.
+    pub fn starts(&self, drive: &str) -> Vec<u64> {
+        let device = format!("/dev/{drive}");
+        self.state(|state| state.runs.iter().filter(|run| run.args.last() == Some(&device)).map(|run| run.at.as_secs()).collect())
+    }
+
+    pub fn arguments(&self, drive: &str) -> Vec<String> {
+        let device = format!("/dev/{drive}");
+        self.state(|state| state.runs.iter().filter(|run| run.args.last() == Some(&device)).map(|run| run.args.join(" ")).collect())
+    }
+
+    /// All that was reported so far.
+    pub fn reported(&mut self) -> Vec<Report> {
+        std::iter::from_fn(|| self.reports.try_recv().ok()).collect()
+    }
+
+    /// What was said of one drive so far.
+    pub fn said(&mut self, drive: &str) -> Vec<Said> {
+        let id = DriveId::known(drive);
+        let of = |report| match report {
+            Report::Smart { drive, answer, .. } if drive == id => Some(*answer),
+            _ => None,
+        };
+        self.reported().into_iter().filter_map(of).collect()
+    }
+
+    pub fn statuses(&mut self) -> Vec<SourceStatus> {
+        let of = |report| match report {
+            Report::Source { source: Source::Smart, status } => Some(status),
+            _ => None,
+        };
+        self.reported().into_iter().filter_map(of).collect()
+    }
+}

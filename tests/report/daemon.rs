@@ -1,0 +1,73 @@
+//! The daemon comes, goes and stays away.
+
+use crate::*;
+
+#[test]
+fn a_daemon_that_stays_away_makes_the_condition_unknown_and_its_return_true() {
+    let scene = Scene::stage();
+    let daemon = started(&scene);
+    let _reporter = scene.report(BOTH, brisk());
+    scene.until_status("True");
+    daemon.kill();
+    scene.until_status("Unknown");
+    let condition = scene.server.condition().expect("told");
+    assert_eq!(condition["reason"], "DaemonNotAnswering", "{condition:#}");
+    scene.until_told(&format!("Node {NODE} Warning HealthUnknown"));
+    let _daemon = started(&scene);
+    scene.until_status("True");
+    scene.until_told(&format!("Node {NODE} Normal HealthKnown"));
+}
+
+#[test]
+fn a_daemon_that_is_replaced_in_time_is_no_news_and_while_it_is_away_nothing_is_called_healthy() {
+    let scene = Scene::stage();
+    let daemon = started(&scene);
+    let pace = Pace { patience: Duration::from_secs(60), ..brisk() };
+    let _reporter = scene.report(BOTH, pace);
+    scene.until_status("True");
+    let beats = |scene: &Scene| scene.server.state().asked.iter().filter(|asked| asked.kind == "application/apply-patch+yaml").count();
+    let first = beats(&scene);
+    scene.until("it is told again that it still is so", || (beats(&scene) >= first + 2).then_some(()));
+    let transition = scene.server.condition().expect("told")["lastTransitionTime"].clone();
+
+    daemon.kill();
+    let gone = Instant::now();
+    // One that was on its way.
+    pause(100);
+    let away = beats(&scene);
+    let heartbeats_later = gone + Duration::from_millis(1500);
+    scene.until("some heartbeats' time", || (Instant::now() > heartbeats_later).then_some(()));
+    assert_eq!(beats(&scene), away, "a daemon that is away says nothing");
+
+    let _daemon = started(&scene);
+    scene.until("it is told again", || (beats(&scene) > away).then_some(()));
+    assert_eq!(scene.server.condition().expect("told")["lastTransitionTime"], transition);
+    assert_eq!(scene.server.told(), Vec::<String>::new());
+}
+
+#[test]
+fn without_a_daemon_the_node_is_never_called_healthy() {
+    let scene = Scene::stage();
+    let _reporter = scene.report(BOTH, brisk());
+    scene.until_status("Unknown");
+    let state = scene.server.state();
+    let told = state.asked.iter().flat_map(|asked| asked.body["status"]["conditions"].as_array().cloned().unwrap_or_default());
+    assert!(told.into_iter().all(|condition| condition["status"] == "Unknown"));
+    // Since when it is so, only a reporter before this one can know.
+    assert!(state.events.is_empty());
+}
+
+#[test]
+fn what_happened_while_the_daemon_was_away_is_told_when_it_is_back() {
+    let scene = Scene::stage();
+    let daemon = started(&scene);
+    let _reporter = scene.report(BOTH, brisk());
+    scene.until_status("True");
+    daemon.kill();
+    scene.break_drive();
+    let daemon = scene.host.start();
+    daemon.until("it knows", |daemon| daemon.finding("sda", "SmartFailing").map(|_| ()));
+    scene.until_status("False");
+    scene.until_told(&format!("Node {NODE} Warning SmartFailing"));
+    scene.until_told(&format!("Pod {POD} Warning DriveFailing"));
+}

@@ -1,0 +1,245 @@
+//! An API server as small as can be: it keeps events, one node's conditions and PersistentVolumes, remembers what it was asked, and fails as it is told.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+pub const NODE: &str = "worker-1";
+
+/// What one request gets in the place of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    Status {
+        code: u16,
+        reason: &'static str,
+        retry_after_seconds: Option<u32>,
+    },
+    /// No answer, ever.
+    Silence,
+    /// The connection ends in the middle.
+    Break,
+}
+
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub at: Instant,
+    pub method: String,
+    pub path: String,
+    pub query: String,
+    pub kind: String,
+    pub body: Value,
+    pub code: u16,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub asked: Vec<Asked>,
+    /// By namespace and name, as they were made.
+    pub events: BTreeMap<(String, String), Value>,
+    pub conditions: Vec<Value>,
+    /// By name: the claim's namespace.
+    pub claims: BTreeMap<String, String>,
+    /// For the next requests, and then for all.
+    pub faults: VecDeque<Fault>,
+    pub always: Option<Fault>,
+}
+
+pub struct Server {
+    state: Arc<Mutex<State>>,
+    address: SocketAddr,
+    runtime: Option<Runtime>,
+}
+
+impl Server {
+    pub fn start() -> Server {
+        let mut server = Server { state: Arc::default(), address: SocketAddr::from(([127, 0, 0, 1], 0)), runtime: None };
+        server.come();
+        server
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic")
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Connections are refused from here on.
+    pub fn go(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+
+    /// At the same address as before.
+    pub fn come(&mut self) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let listener = runtime.block_on(async {
+            let end = Instant::now() + Duration::from_secs(10);
+            loop {
+                match TcpListener::bind(self.address).await {
+                    Ok(listener) => break listener,
+                    // The one before may still be going.
+                    Err(error) => assert!(Instant::now() < end, "{error}"),
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        self.address = listener.local_addr().expect("an address");
+        let state = self.state.clone();
+        runtime.spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.expect("a connection");
+                let state = state.clone();
+                tokio::spawn(async move {
+                    let service = service_fn(move |request| answer(state.clone(), request));
+                    // It ends as the test wants it to.
+                    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        self.runtime = Some(runtime);
+    }
+
+    /// Sorted: kind and name of what it is about, type, reason.
+    pub fn told(&self) -> Vec<String> {
+        let line = |event: &Value| {
+            let regarding = &event["regarding"];
+            let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+            let name = match regarding["namespace"].as_str() {
+                Some(namespace) => format!("{namespace}/{}", word(&regarding["name"])),
+                None => word(&regarding["name"]),
+            };
+            format!("{} {name} {} {}", word(&regarding["kind"]), word(&event["type"]), word(&event["reason"]))
+        };
+        let mut told: Vec<String> = self.state().events.values().map(line).collect();
+        told.sort();
+        told
+    }
+
+    /// The condition as it stands.
+    pub fn condition(&self) -> Option<Value> {
+        self.state().conditions.iter().find(|condition| condition["type"] == "StorageHealthy").cloned()
+    }
+
+    pub fn status(&self) -> Option<String> {
+        Some(self.condition()?["status"].as_str()?.to_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.go();
+    }
+}
+
+async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, std::io::Error> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
+    let kind = head.headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
+    let mut asked = Asked {
+        at: Instant::now(),
+        method: head.method.to_string(),
+        path: head.uri.path().to_owned(),
+        query: head.uri.query().unwrap_or_default().to_owned(),
+        kind,
+        body: serde_json::from_slice(&body).unwrap_or_default(),
+        code: 0,
+    };
+    let fault = {
+        let mut state = state.lock().expect("no panic");
+        state.faults.pop_front().or(state.always)
+    };
+    let (code, answer) = match fault {
+        Some(Fault::Silence) => {
+            state.lock().expect("no panic").asked.push(asked);
+            match std::future::pending::<Infallible>().await {}
+        }
+        Some(Fault::Break) => {
+            state.lock().expect("no panic").asked.push(asked);
+            return Err(std::io::Error::other("broken off"));
+        }
+        Some(Fault::Status { code, reason, retry_after_seconds }) => (code, failure(code, reason, retry_after_seconds)),
+        None => state.lock().expect("no panic").answer(&asked),
+    };
+    asked.code = code;
+    state.lock().expect("no panic").asked.push(asked);
+    let body = Full::new(Bytes::from(answer.to_string()));
+    Response::builder().status(code).header("content-type", "application/json").body(body).map_err(std::io::Error::other)
+}
+
+fn failure(code: u16, reason: &str, retry_after_seconds: Option<u32>) -> Value {
+    let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": reason, "reason": reason, "code": code});
+    if let Some(seconds) = retry_after_seconds {
+        status["details"] = json!({"retryAfterSeconds": seconds});
+    }
+    status
+}
+
+impl State {
+    fn answer(&mut self, asked: &Asked) -> (u16, Value) {
+        let parts: Vec<&str> = asked.path.trim_matches('/').split('/').collect();
+        match (asked.method.as_str(), parts.as_slice()) {
+            ("POST", ["apis", "events.k8s.io", "v1", "namespaces", namespace, "events"]) => self.event(namespace, &asked.body),
+            ("PATCH", ["api", "v1", "nodes", NODE, "status"]) => self.node(asked),
+            ("GET", ["api", "v1", "persistentvolumes", name]) => match self.claims.get(*name) {
+                Some(namespace) => (200, volume(name, namespace)),
+                None => (404, failure(404, "NotFound", None)),
+            },
+            _ => (404, failure(404, "NotFound", None)),
+        }
+    }
+
+    fn event(&mut self, namespace: &str, event: &Value) -> (u16, Value) {
+        // As the API server does (pkg/apis/core/validation/events.go).
+        let missing = ["reportingController", "reportingInstance", "action", "reason", "type", "eventTime"]
+            .into_iter()
+            .find(|field| event[*field].as_str().is_none_or(str::is_empty));
+        let of = event["regarding"]["namespace"].as_str().unwrap_or("default");
+        let name = event["metadata"]["name"].as_str().unwrap_or_default();
+        if missing.is_some() || of != namespace || name.is_empty() || event["note"].as_str().is_none_or(|note| note.len() > 1024) {
+            return (422, failure(422, "Invalid", None));
+        }
+        let key = (namespace.to_owned(), name.to_owned());
+        if self.events.contains_key(&key) {
+            return (409, failure(409, "AlreadyExists", None));
+        }
+        self.events.insert(key, event.clone());
+        (201, event.clone())
+    }
+
+    fn node(&mut self, asked: &Asked) -> (u16, Value) {
+        match asked.kind.as_str() {
+            "application/merge-patch+json" if asked.body == json!({}) => {}
+            "application/apply-patch+yaml"
+                if asked.query.contains("fieldManager=diskvitals-report") && asked.query.contains("force=true") =>
+            {
+                for applied in asked.body["status"]["conditions"].as_array().into_iter().flatten() {
+                    self.conditions.retain(|condition| condition["type"] != applied["type"]);
+                    self.conditions.push(applied.clone());
+                }
+            }
+            _ => return (415, failure(415, "UnsupportedMediaType", None)),
+        }
+        let status = json!({"conditions": self.conditions});
+        (200, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "status": status}))
+    }
+}
+
+fn volume(name: &str, namespace: &str) -> Value {
+    let claim = json!({"kind": "PersistentVolumeClaim", "namespace": namespace, "name": format!("claim-of-{name}"), "uid": format!("uid-of-{name}")});
+    json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": {"claimRef": claim}})
+}

@@ -1,0 +1,118 @@
+//! An API server that fails, is overloaded, is silent, refuses, or is not there.
+
+use crate::server::{Asked, Fault};
+use crate::*;
+
+const EVENTS: What = What { events: true, conditions: false };
+
+fn posts(scene: &Scene) -> Vec<Asked> {
+    scene.server.state().asked.iter().filter(|asked| asked.method == "POST").cloned().collect()
+}
+
+#[test]
+fn every_kind_of_trouble_is_waited_out_and_each_event_told_once() {
+    let scene = Scene::stage();
+    let _daemon = started(&scene);
+    let _reporter = scene.report(BOTH, Pace { answer: Duration::from_millis(300), ..brisk() });
+    scene.until_status("True");
+    let status = |code, reason| Fault::Status { code, reason, retry_after_seconds: None };
+    scene.server.state().faults.extend([
+        status(500, "InternalError"),
+        status(429, "TooManyRequests"),
+        Fault::Silence,
+        status(503, "ServiceUnavailable"),
+        Fault::Break,
+        status(401, "Unauthorized"),
+        status(409, "Conflict"),
+        status(504, "Timeout"),
+    ]);
+    scene.break_drive();
+    let expected = [format!("Node {NODE} Warning SmartFailing"), format!("Pod {POD} Warning DriveFailing")];
+    for line in &expected {
+        scene.until_told(line);
+    }
+    scene.until_status("False");
+    scene.until("all of it was met with", || scene.server.state().faults.is_empty().then_some(()));
+    let made = posts(&scene).iter().filter(|asked| asked.code == 201).count();
+    assert_eq!(made, scene.server.state().events.len());
+}
+
+#[test]
+fn attempts_become_rarer_and_the_servers_wish_is_kept() {
+    let scene = Scene::stage();
+    let _daemon = started(&scene);
+    let _reporter = scene.report(EVENTS, brisk());
+    scene.server.state().always = Some(Fault::Status { code: 500, reason: "InternalError", retry_after_seconds: None });
+    scene.break_drive();
+    // 40 ms, doubled: half to all of it is waited.
+    let asked = scene.until("six attempts", || Some(posts(&scene)).filter(|posts| posts.len() >= 6));
+    let gaps: Vec<Duration> = asked.windows(2).map(|two| two[1].at - two[0].at).collect();
+    for (number, gap) in gaps.iter().enumerate() {
+        assert!(*gap >= Duration::from_millis(20 << number), "{number}: {gaps:?}");
+    }
+    // It is still the first: what waits keeps its order.
+    assert!(asked.iter().all(|asked| asked.body["metadata"]["name"] == posts(&scene)[0].body["metadata"]["name"]));
+
+    scene.server.state().faults.push_back(Fault::Status { code: 429, reason: "TooManyRequests", retry_after_seconds: Some(2) });
+    scene.server.state().always = None;
+    scene.until_told(&format!("Node {NODE} Warning SmartFailing"));
+    let asked = posts(&scene);
+    let wish = asked.iter().position(|asked| asked.code == 429).expect("met with");
+    assert!(asked[wish + 1].at - asked[wish].at >= Duration::from_secs(2));
+}
+
+#[test]
+fn what_is_refused_for_good_is_dropped_and_the_next_is_told() {
+    let scene = Scene::stage();
+    let _daemon = started(&scene);
+    let _reporter = scene.report(EVENTS, brisk());
+    scene.server.state().faults.push_back(Fault::Status { code: 403, reason: "Forbidden", retry_after_seconds: None });
+    scene.break_drive();
+    scene.until_told(&format!("Pod {POD} Warning DriveFailing"));
+    // The node's came first.
+    let asked = posts(&scene);
+    assert_eq!((asked[0].code, asked[0].body["regarding"]["kind"].as_str()), (403, Some("Node")));
+    assert_eq!(asked.iter().filter(|other| other.body["metadata"]["name"] == asked[0].body["metadata"]["name"]).count(), 1);
+}
+
+#[test]
+fn a_condition_that_may_not_be_told_is_tried_ever_more_rarely_and_told_when_it_may() {
+    let scene = Scene::stage();
+    let _daemon = started(&scene);
+    scene.server.state().always = Some(Fault::Status { code: 403, reason: "Forbidden", retry_after_seconds: None });
+    let _reporter = scene.report(What { events: false, conditions: true }, brisk());
+    scene.until("some attempts", || (scene.server.state().asked.len() >= 4).then_some(()));
+    assert_eq!(scene.server.status(), None);
+    scene.server.state().always = None;
+    scene.until_status("True");
+}
+
+#[test]
+fn an_api_server_that_is_not_there_is_told_all_when_it_is() {
+    let mut scene = Scene::stage();
+    let daemon = started(&scene);
+    let _reporter = scene.report(BOTH, brisk());
+    scene.until_status("True");
+    scene.server.go();
+    scene.break_drive();
+    daemon.until("it knows", |daemon| daemon.finding("sda", "SmartFailing").map(|_| ()));
+    scene.server.come();
+    scene.until_status("False");
+    scene.until_told(&format!("Node {NODE} Warning SmartFailing"));
+}
+
+#[test]
+fn a_volume_whose_claim_is_of_another_namespace_is_told_to_its_pod_alone() {
+    let scene = Scene::stage();
+    scene.server.state().claims.values_mut().for_each(|namespace| "elsewhere".clone_into(namespace));
+    let _daemon = started(&scene);
+    let _reporter = scene.report(EVENTS, brisk());
+    scene.break_drive();
+    scene.until_told(&format!("Pod {POD} Warning DriveFailing"));
+    scene.until("the claim was looked for", || {
+        scene.server.state().asked.iter().any(|asked| asked.path.starts_with("/api/v1/persistentvolumes/")).then_some(())
+    });
+    scene.mend_drive();
+    scene.until_told(&format!("Pod {POD} Normal DriveFailingCleared"));
+    assert!(scene.server.told().iter().all(|line| !line.starts_with("PersistentVolumeClaim")));
+}

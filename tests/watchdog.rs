@@ -1,0 +1,143 @@
+//! The daemon as a process whose inner loop stands still: it ends. One whose drives and volumes hang, or which was stopped as a whole, lives on.
+
+#[allow(dead_code, reason = "other tests use the rest of it")]
+#[path = "support/process.rs"]
+mod process;
+#[allow(dead_code, reason = "other tests use the rest of it")]
+#[path = "support/smartctl.rs"]
+mod smartctl;
+#[allow(dead_code, reason = "other tests use the rest of it")]
+#[path = "support/tree.rs"]
+mod tree;
+
+use std::io::{BufRead, BufReader};
+use std::process::ChildStderr;
+use std::time::{Duration, Instant};
+
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use process::{Daemon, scrape, until};
+
+/// The shortest that the daemon takes.
+const WATCHDOG: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn host(drives: usize, volumes: usize, hung: usize) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a folder");
+    tree::write(dir.path(), tree::Plan { drives, volumes, hung }).expect("is written");
+    dir
+}
+
+fn start(root: &std::path::Path, config: &str) -> Daemon {
+    Daemon::start_with(root, config, Some("127.0.0.1:0"), &["--watchdog", &WATCHDOG.as_secs().to_string()])
+}
+
+/// Reads the log to its end, so that the daemon need not wait for it.
+fn drain(log: BufReader<ChildStderr>) -> std::thread::JoinHandle<Vec<String>> {
+    std::thread::spawn(move || log.lines().map_while(Result::ok).collect())
+}
+
+/// The threads on which the loop turns, and all others but those that watch and log.
+fn threads(daemon: Pid) -> Vec<Pid> {
+    let tasks = std::fs::read_dir(format!("/proc/{daemon}/task")).expect("its threads");
+    let ids = tasks.map(|task| task.expect("a thread").file_name().to_string_lossy().parse().expect("a number"));
+    let name = |id: &i32| std::fs::read_to_string(format!("/proc/{daemon}/task/{id}/comm")).unwrap_or_default();
+    ids.filter(|id| !["watchdog\n", "log\n"].contains(&name(id).as_str())).map(Pid::from_raw).collect()
+}
+
+#[test]
+fn a_daemon_whose_loop_stands_still_ends_and_says_why() {
+    let host = host(2, 2, 0);
+    let mut daemon = start(host.path(), "");
+    let address = daemon.address();
+    scrape(address);
+    let log = drain(daemon.log.take().expect("a log"));
+    let leader = Pid::from_raw(daemon.child.id().cast_signed());
+    // As if each of them waited for what never comes.
+    let held = threads(leader);
+    for thread in &held {
+        ptrace::seize(*thread, ptrace::Options::empty()).expect("is seized");
+        ptrace::interrupt(*thread).expect("is interrupted");
+        waitpid(*thread, Some(WaitPidFlag::__WALL)).expect("stands still");
+    }
+    let began = Instant::now();
+    let ended = await_end(&held, leader);
+    assert_eq!(ended, WaitStatus::Signaled(leader, Signal::SIGABRT, false));
+    assert!(began.elapsed() < WATCHDOG * 5, "{:?}", began.elapsed());
+    let log = log.join().expect("is read");
+    assert!(log.iter().any(|line| line.contains("the inner loop stands still")), "{log:#?}");
+}
+
+/// Who traces has to take the end of each thread before that of the process can be seen.
+#[allow(clippy::disallowed_methods)] // waitpid(2) of these alone takes no time-out; the next look is a little later.
+fn await_end(held: &[Pid], leader: Pid) -> WaitStatus {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        for thread in held {
+            match waitpid(*thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
+                Ok(status @ (WaitStatus::Signaled(..) | WaitStatus::Exited(..))) if *thread == leader => return status,
+                // Of another thread, or nothing yet; an error where its end has been taken already.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        assert!(Instant::now() < end, "it goes on standing still");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // What must not happen in a length of time is looked at again and again for that long.
+fn a_daemon_whose_drives_and_volumes_hang_stays_alive_and_answers() {
+    let host = host(3, 6, 4);
+    let dir = tempfile::tempdir().expect("a folder");
+    let smartctl = smartctl::Smartctl::new(dir.path()).expect("is written");
+    for device in ["/dev/sda", "/dev/sdb", "/dev/nvme0"] {
+        smartctl.does(device, "hang").expect("is written");
+    }
+    let config = format!(
+        "[probes]\ninterval = \"5s\"\ntimeout = \"1s\"\n[smart]\ncommand = \"{}\"\ntimeout = \"2s\"\n",
+        smartctl.program().display()
+    );
+    let mut daemon = start(host.path(), &config);
+    let address = daemon.address();
+    // What hangs may hold it open for longer than the daemon lives: it is not waited for.
+    drain(daemon.log.take().expect("a log"));
+    let stuck = |text: &str| {
+        let probes = text.lines().find_map(|line| line.strip_prefix("diskvitals_probe_stuck{source=\"probe\"} "));
+        probes.is_some_and(|count| count != "0") && text.contains("outcome=\"timed_out\"} 1\n")
+    };
+    until(address, "volumes and drives hang", stuck);
+    let end = Instant::now() + WATCHDOG * 3;
+    while Instant::now() < end {
+        let asked = Instant::now();
+        scrape(address);
+        assert!(asked.elapsed() < WATCHDOG, "{:?}", asked.elapsed());
+        assert!(daemon.child.try_wait().expect("can be asked").is_none(), "it ended");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    daemon.stop();
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // It is stopped for a length of time.
+fn a_daemon_that_was_stopped_as_a_whole_goes_on_afterwards() {
+    let host = host(1, 1, 0);
+    let mut daemon = start(host.path(), "[smart]\nenabled = false\n");
+    let address = daemon.address();
+    scrape(address);
+    let log = drain(daemon.log.take().expect("a log"));
+    daemon.signal(Signal::SIGSTOP);
+    std::thread::sleep(WATCHDOG + WATCHDOG / 2);
+    daemon.signal(Signal::SIGCONT);
+    // Longer than one look: what it would do, it has done by then.
+    let end = Instant::now() + WATCHDOG / 2;
+    while Instant::now() < end {
+        scrape(address);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    daemon.stop();
+    log.join().expect("is read");
+}
