@@ -67,11 +67,24 @@ impl Logging {
 
     /// Gives the sink half a second to write what is queued.
     pub fn flush(&self) {
+        self.queued().written(Duration::from_millis(500));
+    }
+
+    /// For a thread that has a last word of its own.
+    pub fn queued(&self) -> Queued {
+        Queued(self.queue.clone())
+    }
+}
+
+/// What waits for the sink.
+#[derive(Clone)]
+pub struct Queued(SyncSender<Message>);
+
+impl Queued {
+    /// Whether all that was queued before is written. A sink that hangs is waited for no longer than `at_most`.
+    pub fn written(&self, at_most: Duration) -> bool {
         let (done, wait) = sync_channel(1);
-        if self.queue.try_send(Message::Flush(done)).is_ok() {
-            // A sink that hangs must not hold up the end of the daemon.
-            let _ = wait.recv_timeout(Duration::from_millis(500));
-        }
+        self.0.try_send(Message::Flush(done)).is_ok() && wait.recv_timeout(at_most).is_ok()
     }
 }
 
@@ -281,6 +294,22 @@ mod tests {
             (&"eui.1".into(), &3.into(), &false.into(), &"/a b".into())
         );
         assert_eq!(line["level"], "WARN");
+    }
+
+    #[test]
+    fn what_is_queued_counts_as_written_only_when_the_sink_has_it() {
+        let (sink, buffer) = json_sink();
+        let (queue, events) = sync_channel(8);
+        let front = Dispatch::new(Registry::default().with(Front { queue: queue.clone(), dropped: Arc::default() }));
+        tracing::dispatcher::with_default(&front, || tracing::error!("a last word"));
+        assert!(!Queued(queue.clone()).written(Duration::ZERO), "nobody writes yet");
+        drop(front);
+        std::thread::scope(|scope| {
+            scope.spawn(|| write_all(&events, &sink, &AtomicU64::new(0)));
+            let queued = Queued(queue);
+            assert!(queued.written(Duration::from_secs(60)));
+            assert!(String::from_utf8_lossy(&buffer.0.lock().expect("unpoisoned")).contains("a last word"));
+        });
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::host::helper::Program;
 use crate::host::memory;
 use crate::host::root::HostRoot;
 use crate::host::worker::{Spawn, Workers};
-use crate::logging::Logging;
+use crate::logging::{Logging, Queued};
 use crate::model::ledger::Bounds;
 use crate::model::path::HostPath;
 use crate::model::policy::smart::SmartOverride;
@@ -146,7 +146,7 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     let owner_stop = stopping.clone();
     let mut published = doors.handle.snapshots();
     let mut owner_task = tokio::spawn(owner.run(stopped(owner_stop)));
-    let watchdog = watchdog(options.watchdog, &doors.heartbeat)?;
+    let watchdog = watchdog(options.watchdog, &doors.heartbeat, logging.queued())?;
     spawn_sources(&mut tasks, &context);
     let notices = doors.transitions.subscribe();
     let notify_settings = dials.notify.subscribe();
@@ -217,10 +217,10 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
 }
 
 /// Not where systemd does it, which sees as much and more.
-fn watchdog(patience: Patience, heartbeat: &Heartbeat) -> Result<Option<Watchdog>, RunError> {
+fn watchdog(patience: Patience, heartbeat: &Heartbeat, log: Queued) -> Result<Option<Watchdog>, RunError> {
     match patience {
         Patience::For(long) if sd_notify::watchdog_enabled().is_none() => {
-            Watchdog::start(heartbeat.clone(), long).map(Some).map_err(RunError::Watchdog)
+            Watchdog::start(heartbeat.clone(), long, log).map(Some).map_err(RunError::Watchdog)
         }
         Patience::For(_) | Patience::Endless => Ok(None),
     }

@@ -12,14 +12,17 @@ use std::time::Duration;
 use nix::sys::prctl::set_dumpable;
 use nix::unistd::alarm;
 
+use crate::logging::Queued;
 use crate::state::owner::Heartbeat;
 
 /// The loop turns once a second: this is the least after which standing still can be told from being late.
 pub const SHORTEST: Duration = Duration::from_secs(2);
 /// So often within the time that it may stand still.
 const LOOKS: u32 = 10;
-/// For the log's thread to write why, before the process ends.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// The longest that the log's thread may take to write why, before the process ends.
+const LAST_WORDS: Duration = Duration::from_millis(1500);
+/// Of the kernel's own end of the process, in seconds: longer than the last words.
+const END: u32 = 3;
 
 /// Watches as long as it is there.
 #[derive(Debug)]
@@ -28,12 +31,12 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    pub fn start(heartbeat: Heartbeat, patience: Duration) -> io::Result<Watchdog> {
+    pub fn start(heartbeat: Heartbeat, patience: Duration, log: Queued) -> io::Result<Watchdog> {
         let (there, watched) = sync_channel(0);
         std::thread::Builder::new()
             .name("watchdog".into())
             .stack_size(128 * 1024)
-            .spawn(move || watch(|| heartbeat.count(), &watched, patience / LOOKS, || end(patience)))
+            .spawn(move || watch(|| heartbeat.count(), &watched, patience / LOOKS, || end(patience, &log)))
             .map(|_| Watchdog { _there: there })
     }
 }
@@ -53,10 +56,11 @@ fn watch(beats: impl Fn() -> u64, watched: &Receiver<()>, every: Duration, end: 
 }
 
 /// Whatever the loop stands in may hold a lock that a log line or an allocation needs: the kernel ends the process if this thread does not come to it.
-fn end(patience: Duration) {
-    alarm::set(2);
+fn end(patience: Duration, log: &Queued) {
+    alarm::set(END);
     tracing::error!(seconds = patience.as_secs(), "the inner loop stands still: the daemon ends, to be started anew");
-    std::thread::park_timeout(LAST_WORDS);
+    // Written or not: it ends.
+    let _ = log.written(LAST_WORDS);
     // No core: it would be written to a disk that may be the one that hangs, and until it is written nothing is started anew. Without this it is one more
     // file, and the process ends all the same.
     let _ = set_dumpable(false);
