@@ -19,10 +19,14 @@ mod host;
 mod hostile;
 #[path = "kubernetes/lab.rs"]
 mod lab;
+#[path = "kubernetes/load.rs"]
+mod load;
 #[path = "kubernetes/others.rs"]
 mod others;
 #[path = "kubernetes/played.rs"]
 mod played;
+#[path = "kubernetes/report.rs"]
+mod report;
 #[path = "kubernetes/stage.rs"]
 mod stage;
 #[path = "kubernetes/versions.rs"]

@@ -49,11 +49,9 @@ fn with_the_daemon_on_the_host_the_shim_alone_mounts_volumes_and_tells_of_them()
     objects.push(pod("a", &["a"], As::Filesystem));
     apply(&objects);
     until("the pod runs", PATIENCE, || is_running("a").then_some(()));
-    let mut failing = drive.ata.clone();
-    failing.passed = false;
-    stage.smartctl.answers(&drive.name, &failing.answer()).expect("an answer");
+    stage.fails(&drive, true);
     until("its volume tells of its drive", SOON, || volume_health("a", 0).filter(|told| !told.is_empty()));
-    stage.smartctl.answers(&drive.name, &drive.ata.answer()).expect("an answer");
+    stage.fails(&drive, false);
     until("it is over", SOON, || volume_health("a", 0).filter(Vec::is_empty));
     stage.end();
     drop(daemon);

@@ -54,6 +54,36 @@ fn a_pod_whose_drive_speaks_hostile_words_starts_restarts_and_is_deleted() {
     stage.end();
 }
 
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn a_pod_with_twenty_findings_on_one_volume_starts_restarts_and_is_deleted() {
+    let mut stage = Stage::new();
+    let (array, disks) = stage.striped(10, 64);
+    for disk in &disks {
+        stage.smartctl.answers(&disk.name, &wretched(disk)).expect("an answer");
+    }
+    stage.configure(&format!("[[static]]\nname = \"many\"\ndevice = \"{}\"\n", array.device.display()));
+    stage.install(&json!({}));
+    let mut objects = given("a", DRIVER, "many", As::Filesystem);
+    objects.push(pod("a", &["a"], As::Filesystem));
+    apply(&objects);
+    until("the pod runs", PATIENCE, || is_running("a").then_some(()));
+    let findings = || stage.ask(&["findings"]).ok()?["findings"].as_array().map(Vec::len);
+    let found = until("twenty things are found", SOON, || findings().filter(|found| *found >= 20));
+    // All of them concern the volume: its array has no redundancy.
+    let told = until("its volume tells of its drives", SOON, || volume_health("a", 0).filter(|told| told.len() > 3));
+    println!("{found} findings, {} conditions", told.len());
+    let mut of_a_kind: Vec<_> = told.iter().map(|condition| (&condition.status, &condition.reason)).collect();
+    of_a_kind.sort_unstable();
+    of_a_kind.dedup();
+    assert!(of_a_kind.len() == told.len() && told.len() <= 16, "{told:?}");
+    let named = |disk: &Played| told.iter().any(|condition| condition.message.contains(&disk.ata.serial));
+    assert!(disks.iter().any(named), "{told:?}");
+    lives_and_dies("a");
+    nothing_was_refused();
+    stage.end();
+}
+
 /// Wherever a drive's own words may be, but for what says which drive it is and how the answer is to be read.
 fn spoil(value: &mut Value, words: &str) {
     match value {

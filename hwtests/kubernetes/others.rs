@@ -68,13 +68,11 @@ fn an_interposer_before_a_driver_that_knows_no_health_shows_that_of_its_volumes(
     bind(&staged, &published);
     until("nothing is wrong", SOON, || volume_health("a", 0).is_none_or(|told| told.is_empty()).then_some(()));
 
-    let mut failing = drive.ata.clone();
-    failing.passed = false;
-    stage.smartctl.answers(&drive.name, &failing.answer()).expect("an answer");
+    stage.fails(&drive, true);
     until("the pod's volume says that its drive fails", SOON, || {
         volume_health("a", 0).filter(|told| told.iter().any(|condition| condition.reason == "DriveFailing"))
     });
-    stage.smartctl.answers(&drive.name, &drive.ata.answer()).expect("an answer");
+    stage.fails(&drive, false);
     until("it is over", SOON, || volume_health("a", 0).filter(Vec::is_empty));
 
     umount(&published);

@@ -37,6 +37,39 @@ fn put(at: &Path, text: &str) {
 
 /// All disks at once, before the daemon starts.
 pub fn play(disks: Vec<Disk>) -> Vec<Played> {
+    cover_sysfs(&disks);
+    disks.into_iter().enumerate().map(|(at, disk)| show(at, disk)).collect()
+}
+
+/// An array without redundancy (what concerns one of its disks concerns all of it) that lies on the disks, as sysfs shows it: its bytes are those of `array`.
+pub fn play_striped(array: Disk, disks: Vec<Disk>) -> (Disk, Vec<Played>) {
+    let all: Vec<Disk> = disks.iter().cloned().chain([array.clone()]).collect();
+    cover_sysfs(&all);
+    let played: Vec<Played> = disks.into_iter().enumerate().map(|(at, disk)| show(at, disk)).collect();
+    let block = Path::new(PLACE).join("virtual/block").join(ARRAY);
+    as_block(&block, &array);
+    for (file, text) in [("level", "raid0"), ("raid_disks", &played.len().to_string()), ("array_state", "clean"), ("sync_action", "idle")] {
+        put(&block.join("md").join(file), text);
+    }
+    for (slot, below) in played.iter().enumerate() {
+        let name = below.name.trim_start_matches("/dev/");
+        let of_disk = Path::new(CLASS).join(name);
+        let member = block.join("md").join(format!("dev-{name}"));
+        for (file, text) in [("state", "in_sync"), ("slot", &slot.to_string()), ("errors", "0")] {
+            put(&member.join(file), text);
+        }
+        let place = of_disk.canonicalize().expect("its folder");
+        symlink(&place, member.join("block")).expect("a link");
+        symlink(&place, block.join("slaves").join(name)).expect("a link");
+        symlink(&block, place.join("holders").join(ARRAY)).expect("a link");
+    }
+    in_class(ARRAY, &block);
+    (array, played)
+}
+
+const ARRAY: &str = "md127";
+
+fn cover_sysfs(disks: &[Disk]) {
     let real: Vec<(String, PathBuf)> = std::fs::read_dir(CLASS)
         .expect("all block devices")
         .flatten()
@@ -58,7 +91,6 @@ pub fn play(disks: Vec<Disk>) -> Vec<Played> {
         let name = format!("loop{number}");
         link(&name, Path::new(&format!("../../devices/virtual/block/{name}")));
     }
-    disks.into_iter().enumerate().map(|(at, disk)| show(at, disk)).collect()
 }
 
 fn show(at: usize, disk: Disk) -> Played {
@@ -83,6 +115,14 @@ fn show(at: usize, disk: Disk) -> Played {
     page.extend_from_slice(serial.as_bytes());
     std::fs::write(device.join("vpd_pg80"), page).expect("its serial number");
     let block = device.join("block").join(&name);
+    as_block(&block, &disk);
+    symlink("../..", block.join("device")).expect("a link");
+    in_class(&name, &block);
+    Played { disk, name: format!("/dev/{name}"), ata }
+}
+
+/// What every block device has; its numbers are the loop device's own.
+fn as_block(block: &Path, disk: &Disk) {
     let loops = Path::new("/sys/devices/virtual/block").join(disk.name());
     for file in ["dev", "size", "ro", "removable", "range", "queue/logical_block_size", "queue/physical_block_size", "queue/iostats"] {
         put(&block.join(file), std::fs::read_to_string(loops.join(file)).expect("the loop's own").trim_end());
@@ -95,10 +135,11 @@ fn show(at: usize, disk: Disk) -> Played {
     for empty in ["holders", "slaves"] {
         std::fs::create_dir_all(block.join(empty)).expect("a folder");
     }
-    symlink("../..", block.join("device")).expect("a link");
+}
+
+fn in_class(name: &str, block: &Path) {
     let below = block.strip_prefix("/sys/devices").expect("below");
-    symlink(Path::new("../../devices").join(below), Path::new(CLASS).join(&name)).expect("a link");
-    Played { disk, name: format!("/dev/{name}"), ata }
+    symlink(Path::new("../../devices").join(below), Path::new(CLASS).join(name)).expect("a link");
 }
 
 /// Sysfs as it is.

@@ -3,6 +3,8 @@
 
 # The release of the control plane and the kubelet.
 RELEASE=1.37.1
+# Of a kubelet that knows the old VolumeCondition alone.
+OLDER=1.36.3
 
 # Short, because unix sockets lie below it (107 bytes).
 LAB=${DISKVITALS_KUBERNETES_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/diskvitals-lab}

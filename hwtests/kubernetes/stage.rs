@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::claims::{DRIVER, is_registered};
-use crate::lab::{self, PATIENCE, SOON, kubectl, try_kubectl, until};
+use crate::claims::{As, DRIVER, claim, is_registered, is_running, pod};
+use crate::lab::{self, PATIENCE, SOON, apply, kubectl, try_kubectl, until};
 use crate::played::{self, Played};
 use crate::smartctl::Smartctl;
 use crate::support::tools::{mount_device, run};
@@ -64,6 +64,17 @@ impl Stage {
         Stage { scene, smartctl, served: Vec::new(), admitted: Vec::new(), statics: String::new(), pooled: false, manifest: None }
     }
 
+    /// A pool on a disk of its own, and one pod with a volume of it, both called `a`.
+    pub fn with_a_pod(mode: As) -> (Stage, Played) {
+        let mut stage = Stage::new();
+        let drive = stage.sata(1, 2048).remove(0);
+        stage.pool_on(&drive.disk);
+        stage.install(&json!({}));
+        apply(&[claim("a", CLASS, "64Mi", mode), pod("a", &["a"], mode)]);
+        until("the pod runs", PATIENCE, || is_running("a").then_some(()));
+        (stage, drive)
+    }
+
     pub fn path(&self, below: &str) -> PathBuf {
         self.scene.path(below)
     }
@@ -96,6 +107,24 @@ impl Stage {
             self.smartctl.answers(&disk.name, &disk.ata.answer()).expect("an answer");
         }
         played
+    }
+
+    /// So many SATA disks, and a striped array on them with ext4 on it; once for a test.
+    pub fn striped(&self, count: usize, mib: u64) -> (Disk, Vec<Played>) {
+        let array = self.scene.attach(&self.formatted("array", mib));
+        let disks = (0..count).map(|at| self.scene.attach(&self.scene.image(&format!("member-{at}"), 1 << 20))).collect();
+        let (array, played) = played::play_striped(array, disks);
+        for disk in &played {
+            self.smartctl.answers(&disk.name, &disk.ata.answer()).expect("an answer");
+        }
+        (array, played)
+    }
+
+    /// The drive says itself that it fails, or is well again.
+    pub fn fails(&self, drive: &Played, fails: bool) {
+        let mut ata = drive.ata.clone();
+        ata.passed = !fails;
+        self.smartctl.answers(&drive.name, &ata.answer()).expect("an answer");
     }
 
     /// The pool lies on it.
@@ -167,7 +196,7 @@ impl Stage {
     }
 
     pub fn is_ready(&self) {
-        for part in ["daemon", "shim"] {
+        for part in ["daemon", "shim", "report"] {
             let set = format!("daemonset/diskvitals-{part}");
             if lab::get_in(NAMESPACE, &set).is_some() {
                 kubectl(&["-n", NAMESPACE, "rollout", "status", &set, &format!("--timeout={}s", PATIENCE.as_secs())]);

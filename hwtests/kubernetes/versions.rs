@@ -1,30 +1,14 @@
-//! Newer programs under running pods, and a kubelet without the gate.
+//! Newer programs under running pods, a kubelet without the gate, and one that is older than it.
 
 use serde_json::json;
 
 use crate::claims::{As, CURRENT, DRIVER, IMAGE, claim, is_running, pod, restarts, volume_health};
 use crate::lab::{self, PATIENCE, SOON, apply, get, kubectl, metric, restart_kubelet, until};
-use crate::played::Played;
 use crate::stage::{CLASS, NAMESPACE, Stage};
 
 const NEXT: &str = "next";
-
-fn fails(stage: &Stage, drive: &Played, fails: bool) {
-    let mut ata = drive.ata.clone();
-    ata.passed = !fails;
-    stage.smartctl.answers(&drive.name, &ata.answer()).expect("an answer");
-}
-
-/// A pool on a disk of its own, and one pod with a volume of it.
-fn with_a_pod() -> (Stage, Played) {
-    let mut stage = Stage::new();
-    let drive = stage.sata(1, 2048).remove(0);
-    stage.pool_on(&drive.disk);
-    stage.install(&json!({}));
-    apply(&[claim("a", CLASS, "64Mi", As::Filesystem), pod("a", &["a"], As::Filesystem)]);
-    until("the pod runs", PATIENCE, || is_running("a").then_some(()));
-    (stage, drive)
-}
+/// hwtests/kubernetes/settings.sh: the last release before the gate's new meaning.
+const OLDER: &str = "1.36.3";
 
 fn image_of(part: &str) -> Option<String> {
     let pods = lab::get_in(NAMESPACE, "pods")?;
@@ -35,13 +19,13 @@ fn image_of(part: &str) -> Option<String> {
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn daemon_and_shim_are_upgraded_under_a_pod_that_runs_on() {
-    let (mut stage, drive) = with_a_pod();
+    let (mut stage, drive) = Stage::with_a_pod(As::Filesystem);
     let next = IMAGE.replace(CURRENT, NEXT);
     let mut ctr = lab::command("/usr/bin/ctr");
     ctr.arg("--address").arg(lab::run().join("containerd.sock")).args(["--namespace", "k8s.io", "images", "tag", "--force", IMAGE, &next]);
     let tagged = lab::output(ctr, "");
     assert!(tagged.status.success(), "{}", String::from_utf8_lossy(&tagged.stderr));
-    fails(&stage, &drive, true);
+    stage.fails(&drive, true);
     until("its volume tells of its drive", SOON, || volume_health("a", 0).filter(|told| !told.is_empty()));
     let before = get("pod/a").expect("the pod");
     stage.install(&json!({"image": {"tag": NEXT}}));
@@ -56,7 +40,7 @@ fn daemon_and_shim_are_upgraded_under_a_pod_that_runs_on() {
     kubectl(&["exec", "a", "--", "/usr/bin/busybox", "sh", "-c", "echo more >/data/0/more"]);
     apply(&[claim("b", CLASS, "64Mi", As::Filesystem), pod("b", &["b"], As::Filesystem)]);
     until("the new programs mount new volumes", PATIENCE, || is_running("b").then_some(()));
-    fails(&stage, &drive, false);
+    stage.fails(&drive, false);
     until("it is over", SOON, || volume_health("a", 0).filter(Vec::is_empty));
     stage.end();
 }
@@ -73,10 +57,10 @@ impl Drop for AsItWas {
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn without_the_gate_the_kubelet_has_figures_and_asks_for_no_health() {
-    let (stage, drive) = with_a_pod();
+    let (stage, drive) = Stage::with_a_pod(As::Filesystem);
     let as_it_was = AsItWas;
     restart_kubelet(&["--gates", "CSIVolumeHealth=false"]);
-    fails(&stage, &drive, true);
+    stage.fails(&drive, true);
     let calls =
         |method: &str| metric("csi_operations_seconds_count", &[&format!("driver_name=\"{DRIVER}\""), &format!("/csi.v1.Node/{method}\"")]);
     until("figures were asked for twice", SOON, || calls("NodeGetVolumeStats").filter(|calls| *calls >= 2.0));
@@ -85,7 +69,30 @@ fn without_the_gate_the_kubelet_has_figures_and_asks_for_no_health() {
     assert_eq!((calls("NodeGetVolumeHealth"), volume_health("a", 0)), (None, None));
     drop(as_it_was);
     until("with the gate its volume tells of its drive", SOON, || volume_health("a", 0).filter(|told| !told.is_empty()));
-    fails(&stage, &drive, false);
+    stage.fails(&drive, false);
     until("it is over", SOON, || volume_health("a", 0).filter(Vec::is_empty));
+    stage.end();
+}
+
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn an_older_kubelet_makes_its_pods_event_of_the_old_condition() {
+    let (stage, drive) = Stage::with_a_pod(As::Filesystem);
+    let as_it_was = AsItWas;
+    restart_kubelet(&["--release", OLDER]);
+    let version =
+        get(&format!("node/{}", lab::NODE)).and_then(|node| Some(node["status"]["nodeInfo"]["kubeletVersion"].as_str()?.to_owned()));
+    assert_eq!(version, Some(format!("v{OLDER}")));
+    stage.fails(&drive, true);
+    let told = || {
+        let said = kubectl(&["get", "events", "--field-selector", "reason=VolumeConditionAbnormal", "-o", "jsonpath={.items[*].message}"]);
+        Some(said).filter(|said| !said.is_empty())
+    };
+    let told = until("its event tells of the drive", SOON, told);
+    assert!(told.contains(&drive.ata.serial) || told.contains("DriveFailing"), "{told}");
+    assert!(metric("kubelet_volume_stats_capacity_bytes", &["persistentvolumeclaim=\"a\""]).is_some_and(|bytes| bytes > 0.0));
+    stage.fails(&drive, false);
+    drop(as_it_was);
+    until("a kubelet of today finds nothing wrong", SOON, || volume_health("a", 0).is_none_or(|told| told.is_empty()).then_some(()));
     stage.end();
 }

@@ -20,12 +20,7 @@ fn is_healed(pod: &str) -> Option<()> {
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_until_it_is_over() {
-    let mut stage = Stage::new();
-    let drive = stage.sata(1, 2048).remove(0);
-    stage.pool_on(&drive.disk);
-    stage.install(&json!({}));
-    apply(&[claim("a", CLASS, "64Mi", As::Filesystem), pod("a", &["a"], As::Filesystem)]);
-    until("the pod runs", PATIENCE, || is_running("a").then_some(()));
+    let (stage, drive) = Stage::with_a_pod(As::Filesystem);
     let of_claim = ["namespace=\"default\"", "persistentvolumeclaim=\"a\""];
     for name in ["capacity_bytes", "available_bytes", "used_bytes", "inodes", "inodes_free", "inodes_used"] {
         let figure = until("the kubelet has the volume's figures", SOON, || metric(&format!("kubelet_volume_stats_{name}"), &of_claim));
@@ -36,9 +31,7 @@ fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_unti
     until("health was asked for", SOON, || asked("NodeGetVolumeHealth").filter(|asked| *asked >= 1.0));
     assert_eq!((volume_health("a", 0), storage_health(DRIVER)), (None, Vec::new()), "nothing is wrong yet");
 
-    let mut failing = drive.ata.clone();
-    failing.passed = false;
-    stage.smartctl.answers(&drive.name, &failing.answer()).expect("an answer");
+    stage.fails(&drive, true);
     let told = until("the pod's volume says that its drive fails", SOON, || {
         volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing"))
     });
@@ -47,7 +40,7 @@ fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_unti
     let shown = ["driver_name=\"csi.diskvitals.io\"", "status=\"StorageDegraded\""];
     until("the kubelet counts it", SOON, || metric("csi_node_storage_health_status", &shown));
 
-    stage.smartctl.answers(&drive.name, &drive.ata.answer()).expect("an answer");
+    stage.fails(&drive, false);
     until("it is over", SOON, || is_healed("a"));
     until("also of the node's storage", SOON, || storage_health(DRIVER).is_empty().then_some(()));
     assert_eq!(restarts("a"), Some(0));
@@ -87,9 +80,7 @@ fn while_the_daemon_is_away_conditions_stay_as_they_were() {
     let mut stage = Stage::new();
     let drive = stage.sata(1, 2048).remove(0);
     stage.pool_on(&drive.disk);
-    let mut failing = drive.ata.clone();
-    failing.passed = false;
-    stage.smartctl.answers(&drive.name, &failing.answer()).expect("an answer");
+    stage.fails(&drive, true);
     stage.install(&json!({}));
     apply(&[claim("a", CLASS, "64Mi", As::Filesystem), pod("a", &["a"], As::Filesystem)]);
     let before = until("the pod's volume says that its drive fails", PATIENCE, || {
@@ -107,10 +98,24 @@ fn while_the_daemon_is_away_conditions_stay_as_they_were() {
     kubectl(&["-n", crate::stage::NAMESPACE, "patch", "daemonset", "diskvitals-daemon", "-p", ANYWHERE]);
     stage.is_ready();
     until("the daemon is back", PATIENCE, || stage.ask(&["status"]).ok());
+    assert_eq!(volume_health("a", 0), Some(before.clone()));
+
+    // And when it is killed: its container is started again.
+    let started = || stage.ask(&["status"]).ok().map(|status| status["started"].clone()).filter(|time| time.is_string());
+    let first = started().expect("it says since when it runs");
+    let killed = lab::output(pkill(), "");
+    assert!(killed.status.success(), "{killed:?}");
+    until("another daemon answers", PATIENCE, || started().filter(|time| *time != first));
     assert_eq!(volume_health("a", 0), Some(before));
-    stage.smartctl.answers(&drive.name, &drive.ata.answer()).expect("an answer");
+    stage.fails(&drive, false);
     until("it is over", SOON, || is_healed("a"));
     stage.end();
+}
+
+fn pkill() -> std::process::Command {
+    let mut pkill = lab::command("/usr/bin/pkill");
+    pkill.args(["--signal", "KILL", "--exact", "diskvitalsd"]);
+    pkill
 }
 
 const NOWHERE: &str = r#"{"spec": {"template": {"spec": {"nodeSelector": {"nowhere": "here"}}}}}"#;
@@ -119,19 +124,12 @@ const ANYWHERE: &str = r#"{"spec": {"template": {"spec": {"nodeSelector": {"nowh
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn a_raw_block_volume_shows_its_drives_smart_failure_until_it_is_over() {
-    let mut stage = Stage::new();
-    let drive = stage.sata(1, 2048).remove(0);
-    stage.pool_on(&drive.disk);
-    stage.install(&json!({}));
-    apply(&[claim("a", CLASS, "64Mi", As::Block), pod("a", &["a"], As::Block)]);
-    until("the pod runs", PATIENCE, || is_running("a").then_some(()));
-    let mut failing = drive.ata.clone();
-    failing.passed = false;
-    stage.smartctl.answers(&drive.name, &failing.answer()).expect("an answer");
+    let (stage, drive) = Stage::with_a_pod(As::Block);
+    stage.fails(&drive, true);
     until("the pod's volume says that its drive fails", SOON, || {
         volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing"))
     });
-    stage.smartctl.answers(&drive.name, &drive.ata.answer()).expect("an answer");
+    stage.fails(&drive, false);
     until("it is over", SOON, || is_healed("a"));
     stage.end();
 }

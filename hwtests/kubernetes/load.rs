@@ -1,0 +1,120 @@
+//! A hundred volumes, one of which hangs: how long the kubelet's own round takes, and what the containers cost.
+//!
+//! `DISKVITALS_MINUTES`: so long is measured what they cost (half a minute unless told). The figures are printed; docs/operations.md has those of a release image.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::claims::{As, DRIVER, given, is_running, pod, volume_health};
+use crate::lab::{PATIENCE, SOON, apply, metric, pause, until};
+use crate::stage::Stage;
+use crate::support::Mode;
+
+const PODS: usize = 10;
+const OF_EACH: usize = 10;
+const VOLUMES: usize = PODS * OF_EACH;
+/// What the kubelet calls in a row for each volume.
+const ROUND: [&str; 2] = ["NodeGetCapabilities", "NodeGetVolumeHealth"];
+
+/// Seconds that the calls of health rounds took, and how many volumes were asked for.
+fn rounds() -> (f64, f64) {
+    let of = |what: &str, method: &str| {
+        metric(&format!("csi_operations_seconds_{what}"), &[&format!("driver_name=\"{DRIVER}\""), &format!("/csi.v1.Node/{method}\"")])
+            .unwrap_or(0.0)
+    };
+    (ROUND.iter().map(|method| of("sum", method)).sum(), of("count", "NodeGetVolumeHealth"))
+}
+
+/// Of all processes in a container.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    cpu: Duration,
+    rss: u64,
+}
+
+/// By the name of its first process; what it started counts as its own. Of several, each.
+fn costs(program: &str) -> Vec<Cost> {
+    let mut costs = Vec::new();
+    for process in procfs::process::all_processes().expect("/proc").flatten() {
+        let Ok(stat) = process.stat() else { continue };
+        // Its workers have the same name and are its children.
+        let is_first = process.stat().is_ok_and(|stat| parent_is_not(stat.ppid, program));
+        if stat.comm == program && is_first {
+            let ticks = procfs::ticks_per_second();
+            let own = stat.utime + stat.stime + u64::try_from(stat.cutime + stat.cstime).unwrap_or(0);
+            costs.push(Cost { cpu: Duration::from_millis(own * 1000 / ticks), rss: stat.rss * procfs::page_size() });
+        }
+    }
+    costs
+}
+
+fn parent_is_not(parent: i32, program: &str) -> bool {
+    procfs::process::Process::new(parent).and_then(|process| process.stat()).map_or(true, |stat| stat.comm != program)
+}
+
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn with_a_hundred_volumes_one_of_which_hangs_a_round_of_the_kubelet_stays_below_two_seconds() {
+    let mut stage = Stage::new();
+    let disk = stage.sata(1, 256).remove(0);
+    let (hung, served) = stage.failing_disk("hung", 64);
+    let folder = stage.path("static");
+    crate::support::tools::mount_device(&disk.disk.device, "ext4", &folder, "");
+    let name = |number: usize| format!("v-{number}");
+    for number in 1..VOLUMES {
+        let directory = folder.join(name(number));
+        std::fs::create_dir(&directory).expect("a folder");
+        stage.configure(&format!("[[static]]\nname = \"{}\"\ndirectory = \"{}\"\n", name(number), directory.display()));
+    }
+    stage.configure(&format!("[[static]]\nname = \"{}\"\ndevice = \"{}\"\n", name(0), hung.device.display()));
+    let begun = Instant::now();
+    stage.install(&json!({}));
+    let verdict = || {
+        let drives = stage.ask(&["drives"]).ok()?;
+        drives["drives"].as_array()?.iter().find(|drive| drive["health"] == "HEALTH_GOOD").map(drop)
+    };
+    until("a drive has its first verdict", SOON, verdict);
+    println!("first health {:.1?} after the installation began", begun.elapsed());
+
+    let names: Vec<String> = (0..VOLUMES).map(name).collect();
+    let mut objects = Vec::new();
+    for (number, claims) in names.chunks(OF_EACH).enumerate() {
+        objects.extend(claims.iter().flat_map(|claim| given(claim, DRIVER, claim, As::Filesystem)));
+        let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
+        objects.push(pod(&format!("p-{number}"), &claims, As::Filesystem));
+    }
+    let begun = Instant::now();
+    apply(&objects);
+    for number in 0..PODS {
+        until("all pods run", PATIENCE * 2, || is_running(&format!("p-{number}")).then_some(()));
+    }
+    println!("{VOLUMES} volumes in {PODS} pods run after {:.1?}", begun.elapsed());
+    stage.served(served).set(Mode::Hang);
+    until("the volume that hangs is told of", SOON, || volume_health("p-0", 0).filter(|told| !told.is_empty()));
+
+    // Three rounds at least, each of all volumes.
+    let before = rounds();
+    let volumes = until("three rounds", SOON * 2, || Some(rounds().1 - before.1).filter(|more| *more >= 3.0 * VOLUMES as f64));
+    let round = (rounds().0 - before.0) / volumes * VOLUMES as f64;
+    println!("a round of {VOLUMES} volumes takes the kubelet {round:.3} s");
+    assert!(round < 2.0, "{round} s");
+    let others = (1..OF_EACH).filter_map(|number| volume_health("p-0", number)).filter(|told| !told.is_empty()).count();
+    assert_eq!(others, 0, "nothing is wrong with the others");
+
+    let minutes: f64 = std::env::var("DISKVITALS_MINUTES").map_or(0.5, |text| text.parse().expect("DISKVITALS_MINUTES is no number"));
+    let time = Duration::from_secs_f64(minutes * 60.0);
+    let programs = ["diskvitalsd", "diskvitals-csi"];
+    let before = programs.map(costs);
+    pause(time);
+    for (program, (before, after)) in programs.iter().zip(before.iter().zip(programs.map(costs))) {
+        assert_eq!(before.len(), after.len(), "{program} was started anew");
+        for (before, after) in before.iter().zip(after) {
+            let share = (after.cpu.saturating_sub(before.cpu)).as_secs_f64() / time.as_secs_f64() * 100.0;
+            println!("{program}: {share:.2} % of a processor over {time:?}, {:.1} MiB", after.rss as f64 / f64::from(1 << 20));
+        }
+    }
+    stage.served(served).set(Mode::Pass);
+    until("it is over", SOON, || volume_health("p-0", 0).filter(Vec::is_empty));
+    stage.end();
+}
