@@ -19,6 +19,7 @@ pub mod finding;
 #[cfg(test)]
 pub mod fixture;
 pub mod graph;
+pub mod hash;
 pub mod ids;
 pub mod kernel;
 pub mod kubelet;

@@ -1,10 +1,14 @@
 //! The CSI shim as a process, with a real daemon on a recorded host: what it answers, when it is ready, what it refuses.
 
+#[path = "support/child.rs"]
+mod child;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output};
+use std::process::{Command, Output};
 use std::time::Duration;
 
+use child::Process;
 use diskvitals::csi::wire;
 use diskvitals::csi::wire::identity_client::IdentityClient;
 use nix::sys::signal::Signal;
@@ -13,9 +17,6 @@ use tonic::transport::{Channel, Endpoint};
 
 /// For a loaded machine; nothing waits so long when all is well.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Ended with the test, whatever becomes of it.
-struct Process(Child);
 
 impl Process {
     #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
@@ -46,20 +47,6 @@ impl Process {
             .arg(dir.join("state"))
             .spawn();
         Process(child.expect("starts"))
-    }
-
-    fn end(mut self, signal: Signal) -> ExitStatus {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.0.id()).expect("a pid"));
-        nix::sys::signal::kill(pid, signal).expect("running");
-        self.0.wait().expect("ends")
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

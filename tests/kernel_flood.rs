@@ -1,6 +1,8 @@
 //! The kernel's log through the whole daemon: a pipe in the place of /dev/kmsg, on a recorded host. Killed in the middle of a flood again and
 //! again, the daemon counts every record once; nothing but the kernel's own word counts; a flood does not grow it.
 
+#[path = "support/child.rs"]
+mod child;
 #[allow(dead_code, reason = "the benches use the rest of it")]
 #[path = "support/tree.rs"]
 mod tree;
@@ -8,9 +10,11 @@ mod tree;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use child::Process;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -52,7 +56,7 @@ impl Host {
             .stderr(log)
             .spawn()
             .expect("starts");
-        Daemon { child, socket: path("d.sock"), log: path("log") }
+        Daemon { process: Process(child), socket: path("d.sock"), log: path("log") }
     }
 
     /// The writing end, without waiting for a reader to come.
@@ -62,7 +66,7 @@ impl Host {
 }
 
 struct Daemon {
-    child: Child,
+    process: Process,
     socket: PathBuf,
     log: PathBuf,
 }
@@ -96,17 +100,8 @@ impl Daemon {
         text.chars().skip(text.chars().count().saturating_sub(3000)).collect()
     }
 
-    fn kill(mut self) {
-        self.child.kill().expect("SIGKILL");
-        self.child.wait().expect("ends");
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // It may have been killed already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    fn kill(self) {
+        self.process.end(Signal::SIGKILL);
     }
 }
 

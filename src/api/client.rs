@@ -311,7 +311,8 @@ fn channel(stream: UnixStream, path: PathBuf) -> Channel {
     Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector)
 }
 
-/// The transport's own words say only that it failed; its causes say how.
+/// The transport's own words say only that it failed; its causes say how. Not the model's `with_causes`: tonic's errors repeat their causes (its
+/// ConnectError reads like its source), and a Status is shown with its source in the form for debugging.
 fn why(status: &Status) -> String {
     let causes = std::iter::successors(std::error::Error::source(status), |cause| cause.source());
     causes.map(ToString::to_string).fold(status.message().to_owned(), |text, cause| match text.ends_with(&cause) {

@@ -13,7 +13,7 @@ use crate::csi::agent::LONGEST;
 use crate::csi::wire;
 use crate::csi::wire::volume_capability::AccessType;
 use crate::csi::wire::volume_capability::access_mode::Mode;
-use crate::model::attach::AccessMode;
+use crate::model::attach::{AccessMode, PodOf};
 
 /// CSI's limit for texts that have no other one, in bytes (Size Limits).
 const TEXT: usize = 128;
@@ -197,16 +197,9 @@ pub fn map(field: &str, map: &HashMap<String, String>) -> Result<(), Status> {
     Ok(())
 }
 
-/// The pod that a volume is published for, where the kubelet tells (the CSIDriver's podInfoOnMount).
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Pod {
-    pub uid: String,
-    pub name: String,
-    pub namespace: String,
-}
-
-/// INVALID_ARGUMENT for an inline (ephemeral) volume: we make none.
-pub fn pod(volume_context: &HashMap<String, String>) -> Result<Pod, Status> {
+/// The pod that a volume is published for, where the kubelet tells (the CSIDriver's podInfoOnMount). INVALID_ARGUMENT for an inline (ephemeral) volume:
+/// we make none.
+pub fn pod(volume_context: &HashMap<String, String>) -> Result<PodOf, Status> {
     if volume_context.get(EPHEMERAL).is_some_and(|value| value == "true") {
         return Err(invalid(
             "volume_context",
@@ -214,7 +207,7 @@ pub fn pod(volume_context: &HashMap<String, String>) -> Result<Pod, Status> {
         ));
     }
     let text = |key: &str| volume_context.get(key).cloned().unwrap_or_default();
-    Ok(Pod { uid: text(POD_UID), name: text(POD_NAME), namespace: text(POD_NAMESPACE) })
+    Ok(PodOf { uid: text(POD_UID), name: text(POD_NAME), namespace: text(POD_NAMESPACE) })
 }
 
 /// How long the caller will wait (the header `grpc-timeout` of gRPC over HTTP/2), [`LONGEST`] at most.

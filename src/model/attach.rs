@@ -68,7 +68,7 @@ pub struct Attachment {
     pub since: Timestamp,
 }
 
-/// The pod that a volume was published for, as the caller told.
+/// A pod that a volume was published for, as the caller told or the kubelet's records show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodOf {
     pub uid: String,

@@ -5,6 +5,8 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::model::hash::fnv1a_64;
+
 /// Longest id we make. Longer inputs are cut and closed with a hash, so that they stay distinct.
 pub const MAX_ID: usize = 160;
 
@@ -55,7 +57,7 @@ id! {
 impl CheckId {
     /// Twelve hexadecimal digits over what is checked and when it was asked for.
     pub fn new(target: &str, asked: Timestamp) -> Self {
-        let hash = fnv1a(format!("{target}\0{}", asked.as_nanosecond()).as_bytes());
+        let hash = fnv1a_64(format!("{target}\0{}", asked.as_nanosecond()).bytes());
         CheckId(format!("{:012x}", hash & 0xffff_ffff_ffff))
     }
 }
@@ -84,7 +86,7 @@ impl VolumeId {
 impl FindingId {
     /// Twelve hexadecimal digits over subject, reason and the moment it appeared.
     pub fn new(subject: &str, reason: &str, since: Timestamp) -> Self {
-        let hash = fnv1a(format!("{subject}\0{reason}\0{}", since.as_microsecond()).as_bytes());
+        let hash = fnv1a_64(format!("{subject}\0{reason}\0{}", since.as_microsecond()).bytes());
         FindingId(format!("{:012x}", hash & 0xffff_ffff_ffff))
     }
 }
@@ -107,12 +109,7 @@ fn bounded(text: &str) -> String {
     if text.len() <= MAX_ID {
         return text.to_owned();
     }
-    format!("{}-{:016x}", &text[..MAX_ID - 17], fnv1a(text.as_bytes()))
-}
-
-/// FNV-1a, 64 bits (draft-eastlake-fnv): stable over releases, which the standard library's hasher does not promise.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    format!("{}-{:016x}", &text[..MAX_ID - 17], fnv1a_64(text.bytes()))
 }
 
 #[cfg(test)]

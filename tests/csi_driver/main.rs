@@ -3,15 +3,19 @@
 
 mod away;
 mod bad_input;
+#[allow(dead_code, reason = "other tests use the rest of it")]
+#[path = "../support/child.rs"]
+mod child;
 mod dialects;
 mod fake;
 mod lifecycle;
 mod lists;
 
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Duration;
 
+use child::Process;
 use diskvitals::api::wire as daemon;
 use diskvitals::csi::wire;
 use diskvitals::csi::wire::controller_client::ControllerClient;
@@ -32,18 +36,11 @@ pub const NODE: &str = "worker-1";
 pub const TOPOLOGY: &str = "topology.diskvitals.io/node";
 
 pub struct Shim {
+    /// First: it ends before its folder goes.
+    _process: Process,
     pub dir: TempDir,
     pub daemon: Fake,
     channel: Channel,
-    process: Child,
-}
-
-impl Drop for Shim {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 impl Shim {
@@ -61,7 +58,7 @@ impl Shim {
         let process = start(dir.path(), arguments);
         let endpoint = Endpoint::from_shared(format!("unix://{}", dir.path().join("csi.sock").display())).expect("an endpoint");
         let channel = awaited("the shim listens", async || endpoint.connect().await.ok()).await;
-        Shim { daemon: Fake::new(dir.path()), dir, channel, process }
+        Shim { _process: process, daemon: Fake::new(dir.path()), dir, channel }
     }
 
     pub async fn ready(&self) {
@@ -115,11 +112,11 @@ impl Shim {
 }
 
 #[allow(clippy::disallowed_methods)] // A test starts the program it tests.
-fn start(dir: &Path, arguments: &[&str]) -> Child {
+fn start(dir: &Path, arguments: &[&str]) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"));
     command.arg("--endpoint").arg(format!("unix://{}", dir.join("csi.sock").display()));
     command.arg("--agent").arg(dir.join("agent.sock")).args(["--node-id", NODE]).args(arguments);
-    command.spawn().expect("starts")
+    Process(command.spawn().expect("starts"))
 }
 
 /// Repeats `attempt` until it gives something.

@@ -1,5 +1,7 @@
 //! `--report`: a real daemon on a recorded host, the reporter, and an API server of the test's own.
 
+#[path = "../support/child.rs"]
+mod child;
 #[allow(dead_code, reason = "other tests use the rest of it")]
 #[path = "../smart/host.rs"]
 mod host;

@@ -1,14 +1,13 @@
 //! The program itself, as it is started in a pod, but with a kubeconfig.
 
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::child::Process;
 use crate::*;
-
-struct Process(Child);
 
 impl Process {
     #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
@@ -25,20 +24,6 @@ impl Process {
             .stderr(log)
             .spawn();
         Process(child.expect("starts"))
-    }
-
-    fn end(mut self, signal: Signal) -> ExitStatus {
-        let pid = nix::unistd::Pid::from_raw(self.0.id().cast_signed());
-        nix::sys::signal::kill(pid, signal).expect("running");
-        self.0.wait().expect("ends")
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -1,11 +1,13 @@
 //! A recorded host with three drives that tell of themselves (`sda` SATA, `sdb` SAS, `nvme0n1`), the daemon on it, and waiting.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::child::Process;
 use crate::smartctl::{Ata, Nvme, Scsi, Smartctl};
 use crate::tree;
 
@@ -88,7 +90,7 @@ impl Host {
             .stderr(log)
             .spawn()
             .expect("starts");
-        Daemon { child, socket: path("d.sock"), log: path("log") }
+        Daemon { process: Process(child), socket: path("d.sock"), log: path("log") }
     }
 
     /// Started, and every drive has told something of itself.
@@ -107,7 +109,7 @@ impl Host {
 }
 
 pub struct Daemon {
-    child: Child,
+    process: Process,
     socket: PathBuf,
     log: PathBuf,
 }
@@ -171,17 +173,8 @@ impl Daemon {
     }
 
     /// SIGKILL.
-    pub fn kill(mut self) {
-        self.child.kill().expect("SIGKILL");
-        self.child.wait().expect("ends");
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // It may have been killed already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub fn kill(self) {
+        self.process.end(Signal::SIGKILL);
     }
 }
 

@@ -2,6 +2,8 @@
 //! story of one drive, or of one kind of trouble with the asking.
 
 mod asking;
+#[path = "../support/child.rs"]
+mod child;
 mod host;
 mod life;
 mod odd;

@@ -109,7 +109,7 @@ fn an_inline_volume_is_refused() {
     let context = HashMap::from([(EPHEMERAL.to_owned(), "true".to_owned())]);
     refused(pod(&context), Code::InvalidArgument, "volume_context: ");
     let told = HashMap::from([(POD_UID.to_owned(), "u".to_owned()), (POD_NAME.to_owned(), "n".to_owned())]);
-    assert_eq!(pod(&told).expect("right"), Pod { uid: "u".into(), name: "n".into(), namespace: String::new() });
+    assert_eq!(pod(&told).expect("right"), PodOf { uid: "u".into(), name: "n".into(), namespace: String::new() });
 }
 
 #[test]

@@ -5,7 +5,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::csi::report::picture::{Claimed, Health, Level, Picture, Pod, Subject, Trouble};
+use crate::csi::report::picture::{Claimed, Health, Level, Picture, Subject, Trouble};
+use crate::model::attach::PodOf;
 
 /// At the first sight of a node, what began before that is taken as told: events that were told live for an hour (kube-apiserver --event-ttl), and make
 /// telling them again a conflict; older ones have gone, and would be told twice.
@@ -19,7 +20,7 @@ pub const KNOWN: &str = "HealthKnown";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum About {
     Node,
-    Pod(Pod),
+    Pod(PodOf),
     Claim(Claimed),
 }
 

@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::wire;
 use crate::api::wire::watch_event::{Change, Item};
 use crate::csi::health;
+use crate::model::attach::PodOf;
 
 /// Troubles that are over are of interest so long.
 pub const REMEMBERED: SignedDuration = SignedDuration::from_hours(1);
@@ -76,16 +77,9 @@ pub struct Volume {
     pub name: String,
     pub health: Health,
     pub why: String,
-    pub pods: Vec<Pod>,
+    /// Those whose names the node knows.
+    pub pods: Vec<PodOf>,
     pub claimed: Vec<Claimed>,
-}
-
-/// A pod whose name the node knows.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Pod {
-    pub uid: String,
-    pub namespace: String,
-    pub name: String,
 }
 
 /// A PersistentVolume that pods of these namespaces use: which claim it is bound to only the API server knows.
@@ -280,13 +274,13 @@ impl Volume {
             ("", None) => format!("volume {}", volume.id),
             (pv, _) => format!("volume {pv}"),
         };
-        let mut pods: Vec<Pod> = volume
+        let mut pods: Vec<PodOf> = volume
             .pods
             .iter()
             .filter(|pod| !pod.name.is_empty() && !pod.namespace.is_empty())
-            .map(|pod| Pod { uid: pod.uid.clone(), namespace: pod.namespace.clone(), name: pod.name.clone() })
+            .map(|pod| PodOf { uid: pod.uid.clone(), name: pod.name.clone(), namespace: pod.namespace.clone() })
             .collect();
-        pods.sort();
+        pods.sort_by(|a, b| (&a.uid, &a.namespace, &a.name).cmp(&(&b.uid, &b.namespace, &b.name)));
         pods.dedup();
         Volume { name, health: health_of(volume.health()), why: volume.health_unknown_why.clone(), pods, claimed: claimed(volume) }
     }

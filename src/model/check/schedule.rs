@@ -12,6 +12,8 @@ use jiff::civil::Weekday;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
+use crate::model::hash::fnv1a_64;
+
 /// A calendar comes round in this many days; the 31st can be two months away.
 const MOST_DAYS: u32 = 63;
 
@@ -132,9 +134,9 @@ pub fn due(schedule: &Schedule, last: Timestamp, name: &str, jitter: Duration, z
     next.unwrap_or(Timestamp::MAX)
 }
 
-/// From 0 to below 1, by the name alone: FNV-1a, mixed, and not the standard library's hash, which may change with its version.
+/// From 0 to below 1, by the name alone: its hash, mixed.
 fn share(name: &str) -> f64 {
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = fnv1a_64(name.bytes());
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     ((hash ^ (hash >> 33)) >> 11) as f64 / (1_u64 << 53) as f64

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::model::drive::Transport;
+use crate::model::hash::fnv1a_64;
 use crate::model::report::SmartTarget;
 use crate::model::smart::{Answer, TestKind};
 use crate::source::context::SmartSettings;
@@ -290,9 +291,8 @@ impl Plan {
 
 /// Within 10 % of `base`, the same for the same drive and round.
 pub fn jitter(base: Duration, drive: &str, round: u64) -> Duration {
-    // FNV-1a, then folded: its low bits alone are poor.
-    let bytes = drive.bytes().chain(round.to_le_bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    // Folded: the hash's low bits alone are poor.
+    let hash = fnv1a_64(drive.bytes().chain(round.to_le_bytes()));
     let thousandths = 1000 - JITTER + (hash ^ hash >> 32) % (2 * JITTER + 1);
     base.mul_f64(f64::from(u32::try_from(thousandths).unwrap_or(1000)) / 1000.0)
 }

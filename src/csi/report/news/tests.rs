@@ -34,7 +34,7 @@ pub fn volume(id: &str) -> Subject {
 /// A drive `d1`, a filesystem of the host `fs:root`, and a volume `v1` of a pod and a claim.
 pub fn picture(troubles: &[(&str, Trouble)]) -> Picture {
     let of_host = Volume { name: "filesystem /".into(), health: Health::Good, why: String::new(), pods: vec![], claimed: vec![] };
-    let pods = vec![Pod { uid: "u1".into(), namespace: "shop".into(), name: "web".into() }];
+    let pods = vec![PodOf { uid: "u1".into(), name: "web".into(), namespace: "shop".into() }];
     let claimed = vec![Claimed { pv: "pv1".into(), namespaces: BTreeSet::from(["shop".into()]) }];
     Picture {
         health: Health::Good,
