@@ -305,7 +305,7 @@ mod tests {
         assert!(!Queued(queue.clone()).written(Duration::ZERO), "nobody writes yet");
         drop(front);
         std::thread::scope(|scope| {
-            scope.spawn(|| write_all(&events, &sink, &AtomicU64::new(0)));
+            scope.spawn(move || write_all(&events, &sink, &AtomicU64::new(0)));
             let queued = Queued(queue);
             assert!(queued.written(Duration::from_secs(60)));
             assert!(String::from_utf8_lossy(&buffer.0.lock().expect("unpoisoned")).contains("a last word"));
