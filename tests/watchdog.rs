@@ -72,25 +72,29 @@ fn a_daemon_whose_loop_stands_still_ends_and_says_why() {
 
 /// Stops them as if each waited for what never comes. One that is stopped in the middle of its work may have the allocator's lock, which the log needs too:
 /// all go on again until each was met where it waits.
+#[allow(clippy::disallowed_methods)] // Between two tries they have time to come back to where they wait.
 fn hold(threads: &[Pid]) {
     let end = Instant::now() + PATIENCE;
     loop {
         for thread in threads {
             ptrace::interrupt(*thread).expect("is interrupted");
-            waitpid(*thread, Some(WaitPidFlag::__WALL)).expect("stands still");
+            let stopped = waitpid(*thread, Some(WaitPidFlag::__WALL)).expect("stands still");
+            assert!(matches!(stopped, WaitStatus::PtraceEvent(..)), "{stopped:?}");
         }
-        if threads.iter().all(|thread| waits(*thread)) {
+        let at_work: Vec<String> = threads.iter().filter_map(|thread| works(*thread)).collect();
+        if at_work.is_empty() {
             return;
         }
-        assert!(Instant::now() < end, "they never wait all together");
+        assert!(Instant::now() < end, "they never wait all together: {at_work:?}");
         for thread in threads {
             ptrace::cont(*thread, None).expect("goes on");
         }
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// Whether it was stopped within a system call that waits (proc_pid_syscall(5): the call's number comes first, -1 outside of any).
-fn waits(thread: Pid) -> bool {
+/// The system call that it was stopped in, unless that one waits (proc_pid_syscall(5): its number comes first, -1 outside of any).
+fn works(thread: Pid) -> Option<String> {
     let call = std::fs::read_to_string(format!("/proc/{thread}/syscall")).expect("is stopped");
     // The last one: any of them with a time-out that was interrupted before.
     let waiting = [
@@ -104,7 +108,8 @@ fn waits(thread: Pid) -> bool {
         libc::SYS_clock_nanosleep,
         libc::SYS_restart_syscall,
     ];
-    call.split(' ').next().and_then(|number| number.parse().ok()).is_some_and(|number: i64| waiting.contains(&number))
+    let number: i64 = call.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a number");
+    (!waiting.contains(&number)).then_some(call)
 }
 
 /// Who traces has to take the end of each thread before that of the process can be seen.
