@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use nix::libc;
 use nix::sys::ptrace;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
@@ -41,55 +41,90 @@ fn drain(log: BufReader<ChildStderr>) -> std::thread::JoinHandle<Vec<String>> {
     std::thread::spawn(move || log.lines().map_while(Result::ok).collect())
 }
 
-/// The threads on which the loop turns, and all others but those that watch and log.
-fn threads(daemon: Pid) -> Vec<Pid> {
-    let tasks = std::fs::read_dir(format!("/proc/{daemon}/task")).expect("its threads");
-    let ids = tasks.map(|task| task.expect("a thread").file_name().to_string_lossy().parse().expect("a number"));
-    let name = |id: &i32| std::fs::read_to_string(format!("/proc/{daemon}/task/{id}/comm")).unwrap_or_default();
-    ids.filter(|id| !["watchdog\n", "log\n"].contains(&name(id).as_str())).map(Pid::from_raw).collect()
+/// The daemon's threads but for those that watch and log, in this thread's hands (ptrace(2)).
+struct Held {
+    leader: Pid,
+    threads: Vec<Pid>,
 }
 
-#[test]
-fn a_daemon_whose_loop_stands_still_ends_and_says_why() {
-    let host = host(2, 2, 0);
-    let mut daemon = start(host.path(), "");
-    let address = daemon.address();
-    scrape(address);
-    let log = drain(daemon.log.take().expect("a log"));
-    let leader = Pid::from_raw(daemon.child.id().cast_signed());
-    let held = threads(leader);
-    for thread in &held {
-        ptrace::seize(*thread, ptrace::Options::empty()).expect("is seized");
+impl Held {
+    fn seize(leader: Pid) -> Held {
+        let tasks = std::fs::read_dir(format!("/proc/{leader}/task")).expect("its threads");
+        let ids = tasks.map(|task| task.expect("a thread").file_name().to_string_lossy().parse().expect("a number"));
+        let name = |id: &i32| std::fs::read_to_string(format!("/proc/{leader}/task/{id}/comm")).unwrap_or_default();
+        let ours = ids.filter(|id| !["watchdog\n", "log\n"].contains(&name(id).as_str())).map(Pid::from_raw);
+        // Threads come and go.
+        let threads = ours.filter(|thread| ptrace::seize(*thread, ptrace::Options::empty()).is_ok()).collect();
+        Held { leader, threads }
     }
-    hold(&held);
-    let began = Instant::now();
-    let ended = await_end(&held, leader);
-    assert_eq!(ended, WaitStatus::Signaled(leader, Signal::SIGABRT, false));
-    assert!(began.elapsed() < WATCHDOG * 15, "{:?}", began.elapsed());
-    let log = log.join().expect("is read");
-    assert!(log.iter().any(|line| line.contains("the inner loop stands still")), "{log:#?}");
+
+    /// Stops them as if each waited for what never comes. One that is stopped in the middle of its work may have the allocator's lock, which the log needs
+    /// too: all go on again until each was met where it waits.
+    #[allow(clippy::disallowed_methods)] // Between two tries they have time to come back to where they wait.
+    fn stop(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            self.threads.retain(|thread| stop(*thread));
+            let at_work: Vec<String> = self.threads.iter().filter_map(|thread| works(*thread)).collect();
+            if at_work.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < end, "they never wait all together: {at_work:?}");
+            for thread in &self.threads {
+                ptrace::cont(*thread, None).expect("goes on");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Who traces has to take the end of each thread before that of the process can be seen.
+    #[allow(clippy::disallowed_methods)] // waitpid(2) of these alone takes no time-out; the next look is a little later.
+    fn await_end(mut self) -> WaitStatus {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            for thread in &self.threads {
+                match waitpid(*thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
+                    Ok(status @ (WaitStatus::Signaled(..) | WaitStatus::Exited(..))) if *thread == self.leader => {
+                        self.threads.clear();
+                        return status;
+                    }
+                    // Of another thread, or nothing yet; an error where its end has been taken already.
+                    Ok(_) | Err(_) => {}
+                }
+            }
+            assert!(Instant::now() < end, "it goes on standing still");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
-/// Stops them as if each waited for what never comes. One that is stopped in the middle of its work may have the allocator's lock, which the log needs too:
-/// all go on again until each was met where it waits.
-#[allow(clippy::disallowed_methods)] // Between two tries they have time to come back to where they wait.
-fn hold(threads: &[Pid]) {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        for thread in threads {
-            ptrace::interrupt(*thread).expect("is interrupted");
-            let stopped = waitpid(*thread, Some(WaitPidFlag::__WALL)).expect("stands still");
-            assert!(matches!(stopped, WaitStatus::PtraceEvent(..)), "{stopped:?}");
-        }
-        let at_work: Vec<String> = threads.iter().filter_map(|thread| works(*thread)).collect();
-        if at_work.is_empty() {
+impl Drop for Held {
+    /// A test that failed: nobody else could wait for the daemon's end.
+    fn drop(&mut self) {
+        if self.threads.is_empty() {
             return;
         }
-        assert!(Instant::now() < end, "they never wait all together: {at_work:?}");
-        for thread in threads {
-            ptrace::cont(*thread, None).expect("goes on");
+        // It may have ended.
+        let _ = kill(self.leader, Signal::SIGKILL);
+        let others = self.threads.iter().filter(|thread| **thread != self.leader);
+        for thread in others.chain([&self.leader]) {
+            while !matches!(waitpid(*thread, Some(WaitPidFlag::__WALL)), Ok(WaitStatus::Signaled(..) | WaitStatus::Exited(..)) | Err(_)) {}
         }
-        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Whether it stands still now; else it has ended.
+fn stop(thread: Pid) -> bool {
+    loop {
+        // It may end at any time; that is what is waited for then.
+        let _ = ptrace::interrupt(thread);
+        match waitpid(thread, Some(WaitPidFlag::__WALL)) {
+            Ok(WaitStatus::PtraceEvent(..)) => return true,
+            // A signal came first, which it gets.
+            Ok(WaitStatus::Stopped(_, signal)) => ptrace::cont(thread, signal).expect("goes on"),
+            Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(_) => return false,
+            Ok(other) => panic!("{other:?}"),
+        }
     }
 }
 
@@ -112,21 +147,22 @@ fn works(thread: Pid) -> Option<String> {
     (!waiting.contains(&number)).then_some(call)
 }
 
-/// Who traces has to take the end of each thread before that of the process can be seen.
-#[allow(clippy::disallowed_methods)] // waitpid(2) of these alone takes no time-out; the next look is a little later.
-fn await_end(held: &[Pid], leader: Pid) -> WaitStatus {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        for thread in held {
-            match waitpid(*thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
-                Ok(status @ (WaitStatus::Signaled(..) | WaitStatus::Exited(..))) if *thread == leader => return status,
-                // Of another thread, or nothing yet; an error where its end has been taken already.
-                Ok(_) | Err(_) => {}
-            }
-        }
-        assert!(Instant::now() < end, "it goes on standing still");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+#[test]
+fn a_daemon_whose_loop_stands_still_ends_and_says_why() {
+    let host = host(2, 2, 0);
+    let mut daemon = start(host.path(), "");
+    let address = daemon.address();
+    scrape(address);
+    let log = drain(daemon.log.take().expect("a log"));
+    let leader = Pid::from_raw(daemon.child.id().cast_signed());
+    let mut held = Held::seize(leader);
+    held.stop();
+    let began = Instant::now();
+    let ended = held.await_end();
+    assert_eq!(ended, WaitStatus::Signaled(leader, Signal::SIGABRT, false));
+    assert!(began.elapsed() < WATCHDOG * 15, "{:?}", began.elapsed());
+    let log = log.join().expect("is read");
+    assert!(log.iter().any(|line| line.contains("the inner loop stands still")), "{log:#?}");
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn a_pod_with_twenty_findings_on_one_volume_starts_restarts_and_is_deleted() {
     let findings = || stage.ask(&["findings"]).ok()?["findings"].as_array().map(Vec::len);
     let found = until("twenty things are found", SOON, || findings().filter(|found| *found >= 20));
     // All of them concern the volume: its array has no redundancy.
-    let told = until("its volume tells of its drives", SOON, || volume_health("a", 0).filter(|told| told.len() > 3));
+    let told = until("its volume tells of its drives", SOON, || volume_health("a", 0).filter(|told| !told.is_empty()));
     println!("{found} findings, {} conditions", told.len());
     let mut of_a_kind: Vec<_> = told.iter().map(|condition| (&condition.status, &condition.reason)).collect();
     of_a_kind.sort_unstable();

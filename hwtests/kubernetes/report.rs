@@ -57,9 +57,12 @@ fn drives_that_fail_and_heal_are_told_to_node_pods_and_claims_also_of_local_volu
     println!("{well:?}");
 
     stage.fails(&first, true);
-    until("the node is told", SOON, || condition().filter(|told| told == &("False".into(), "DriveFailing".into())));
-    for (kind, name) in [("Node", NODE), ("Pod", "a"), ("PersistentVolumeClaim", "a")] {
-        until("and it is an event", SOON, || Some(events(kind, name, "DriveFailing")).filter(|told| *told > 0));
+    until("the node is told", SOON, || condition().filter(|told| told == &("False".into(), "SmartFailing".into())));
+    // The drive is the node's, what it means for the volume is the pod's.
+    for (kind, name, reason) in
+        [("Node", NODE, "SmartFailing"), ("Pod", "a", "DriveFailing"), ("PersistentVolumeClaim", "a", "DriveFailing")]
+    {
+        until("and it is an event", SOON, || Some(events(kind, name, reason)).filter(|told| *told > 0));
     }
     assert_eq!([events("Pod", "b", "DriveFailing"), events("PersistentVolumeClaim", "b", "DriveFailing")], [0, 0], "another drive's");
 
@@ -77,7 +80,8 @@ fn drives_that_fail_and_heal_are_told_to_node_pods_and_claims_also_of_local_volu
 
     stage.fails(&first, false);
     stage.fails(&second, false);
-    for (kind, name) in [("Node", NODE), ("Pod", "a"), ("PersistentVolumeClaim", "a"), ("Pod", "b"), ("PersistentVolumeClaim", "b")] {
+    until("it is over", SOON, || Some(events("Node", NODE, "SmartFailingCleared")).filter(|told| *told > 0));
+    for (kind, name) in [("Pod", "a"), ("PersistentVolumeClaim", "a"), ("Pod", "b"), ("PersistentVolumeClaim", "b")] {
         until("it is over", SOON, || Some(events(kind, name, "DriveFailingCleared")).filter(|told| *told > 0));
     }
     until("also for the node", SOON, || condition().filter(|told| *told == well));
