@@ -77,7 +77,7 @@ fn a_pod_with_twenty_findings_on_one_volume_starts_restarts_and_is_deleted() {
     of_a_kind.sort_unstable();
     of_a_kind.dedup();
     assert!(of_a_kind.len() == told.len() && told.len() <= 16, "{told:?}");
-    let named = |disk: &Played| told.iter().any(|condition| condition.message.contains(&disk.ata.serial));
+    let named = |disk: &Played| told.iter().any(|condition| condition.message.contains(disk.name.trim_start_matches("/dev/")));
     assert!(disks.iter().any(named), "{told:?}");
     lives_and_dies("a");
     nothing_was_refused();

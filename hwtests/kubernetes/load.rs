@@ -27,8 +27,10 @@ fn rounds() -> (f64, f64) {
 }
 
 /// Of all processes in a container.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Cost {
+    /// Its first argument tells what it is there for.
+    program: String,
     cpu: Duration,
     rss: u64,
 }
@@ -43,7 +45,9 @@ fn costs(program: &str) -> Vec<Cost> {
         if stat.comm == program && is_first {
             let ticks = procfs::ticks_per_second();
             let own = stat.utime + stat.stime + u64::try_from(stat.cutime + stat.cstime).unwrap_or(0);
-            costs.push(Cost { cpu: Duration::from_millis(own * 1000 / ticks), rss: stat.rss * procfs::page_size() });
+            let words = process.cmdline().unwrap_or_default();
+            let program = format!("{program} {}", words.get(1).map_or("", String::as_str));
+            costs.push(Cost { program, cpu: Duration::from_millis(own * 1000 / ticks), rss: stat.rss * procfs::page_size() });
         }
     }
     costs
@@ -57,6 +61,7 @@ fn parent_is_not(parent: i32, program: &str) -> bool {
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn with_a_hundred_volumes_one_of_which_hangs_a_round_of_the_kubelet_stays_below_two_seconds() {
     let mut stage = Stage::new();
+    stage.as_shipped();
     let disk = stage.sata(1, 256).remove(0);
     let (hung, served) = stage.failing_disk("hung", 64);
     let folder = stage.path("static");
@@ -91,7 +96,7 @@ fn with_a_hundred_volumes_one_of_which_hangs_a_round_of_the_kubelet_stays_below_
     }
     println!("{VOLUMES} volumes in {PODS} pods run after {:.1?}", begun.elapsed());
     stage.served(served).set(Mode::Hang);
-    until("the volume that hangs is told of", SOON, || volume_health("p-0", 0).filter(|told| !told.is_empty()));
+    until("the volume that hangs is told of", PATIENCE, || volume_health("p-0", 0).filter(|told| !told.is_empty()));
 
     // Three rounds at least, each of all volumes.
     let before = rounds();
@@ -104,17 +109,16 @@ fn with_a_hundred_volumes_one_of_which_hangs_a_round_of_the_kubelet_stays_below_
 
     let minutes: f64 = std::env::var("DISKVITALS_MINUTES").map_or(0.5, |text| text.parse().expect("DISKVITALS_MINUTES is no number"));
     let time = Duration::from_secs_f64(minutes * 60.0);
-    let programs = ["diskvitalsd", "diskvitals-csi"];
-    let before = programs.map(costs);
+    let all = || ["diskvitalsd", "diskvitals-csi"].map(costs).concat();
+    let before = all();
     pause(time);
-    for (program, (before, after)) in programs.iter().zip(before.iter().zip(programs.map(costs))) {
-        assert_eq!(before.len(), after.len(), "{program} was started anew");
-        for (before, after) in before.iter().zip(after) {
-            let share = (after.cpu.saturating_sub(before.cpu)).as_secs_f64() / time.as_secs_f64() * 100.0;
-            println!("{program}: {share:.2} % of a processor over {time:?}, {:.1} MiB", after.rss as f64 / f64::from(1 << 20));
-        }
+    let after = all();
+    assert_eq!(before.len(), after.len(), "something was started anew: {after:?}");
+    for (before, after) in before.iter().zip(&after) {
+        let share = (after.cpu.saturating_sub(before.cpu)).as_secs_f64() / time.as_secs_f64() * 100.0;
+        println!("{}: {share:.2} % of a processor over {time:?}, {:.1} MiB", after.program, after.rss as f64 / f64::from(1 << 20));
     }
     stage.served(served).set(Mode::Pass);
-    until("it is over", SOON, || volume_health("p-0", 0).filter(Vec::is_empty));
+    until("it is over", PATIENCE, || volume_health("p-0", 0).filter(Vec::is_empty));
     stage.end();
 }

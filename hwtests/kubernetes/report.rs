@@ -57,7 +57,8 @@ fn drives_that_fail_and_heal_are_told_to_node_pods_and_claims_also_of_local_volu
     println!("{well:?}");
 
     stage.fails(&first, true);
-    until("the node is told", SOON, || condition().filter(|told| told == &("False".into(), "SmartFailing".into())));
+    let (_, reason) = until("the node is told", SOON, || condition().filter(|(status, _)| status == "False"));
+    assert!(reason.starts_with("Smart"), "{reason}: the drive's own, before what it means for volumes");
     // The drive is the node's, what it means for the volume is the pod's.
     for (kind, name, reason) in
         [("Node", NODE, "SmartFailing"), ("Pod", "a", "DriveFailing"), ("PersistentVolumeClaim", "a", "DriveFailing")]

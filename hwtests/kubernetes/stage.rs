@@ -42,12 +42,16 @@ raise_bytes = 1048576
 clear_percent = 2
 "#;
 
+/// As shipped, but for whom to ask.
+const SHIPPED: &str = "[smart]\ncommand = \"/smart/smartctl\"\n[drives]\n";
+
 pub struct Stage {
     scene: Scene,
     pub smartctl: Smartctl,
     served: Vec<Served>,
     admitted: Vec<String>,
     statics: String,
+    base: String,
     /// The pool lies on a disk of its own, and claims of it are made volumes.
     pooled: bool,
     manifest: Option<String>,
@@ -61,7 +65,16 @@ impl Stage {
         for folder in ["pool", "static"] {
             std::fs::create_dir(scene.path(folder)).expect("a folder");
         }
-        Stage { scene, smartctl, served: Vec::new(), admitted: Vec::new(), statics: String::new(), pooled: false, manifest: None }
+        Stage {
+            scene,
+            smartctl,
+            served: Vec::new(),
+            admitted: Vec::new(),
+            statics: String::new(),
+            base: format!("{CONFIG}[drives]\nreconcile_interval = \"10s\"\n"),
+            pooled: false,
+            manifest: None,
+        }
     }
 
     /// A pool on a disk of its own, and one pod with a volume of it, both called `a`.
@@ -133,6 +146,11 @@ impl Stage {
         mount_device(&disk.device, "ext4", &self.scene.path("pool"), "");
     }
 
+    /// With the daemon's own intervals, for figures.
+    pub fn as_shipped(&mut self) {
+        self.base = SHIPPED.to_owned();
+    }
+
     /// Lines of the daemon's configuration, `[[static]]` for instance.
     pub fn configure(&mut self, lines: &str) {
         self.statics.push_str(lines);
@@ -147,7 +165,7 @@ impl Stage {
             "provisioner": {"enabled": self.pooled, "image": "lab.local/csi-provisioner:v6.3.0"},
             "storageClasses": [{"name": CLASS, "kind": "loop", "fsType": "ext4"}],
             "daemon": {
-                "stateDir": self.scene.path("state"), "config": format!("{CONFIG}[drives]\nreconcile_interval = \"10s\"\nadmit = {admit}\n{}", self.statics),
+                "stateDir": self.scene.path("state"), "config": format!("{}admit = {admit}\n{}", self.base, self.statics),
                 "extraVolumes": [{"name": "smart", "hostPath": {"path": self.scene.path("smart"), "type": "Directory"}}],
                 "extraVolumeMounts": [{"name": "smart", "mountPath": "/smart"}]
             }
