@@ -1,5 +1,6 @@
 //! The chart on the cluster, for one test: its disks, its pool, its smartctl, its values; what is left of it is looked at in the end, whatever happens.
 
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -235,8 +236,18 @@ impl Stage {
     }
 
     /// All pods and claims of the test go, then the chart; nothing may be left of either.
-    pub fn end(mut self) {
+    pub fn end(self) {
+        self.end_with(|| ());
+    }
+
+    /// `host`: ends what the test itself has started on the node, when no pod needs it any more.
+    pub fn end_with(mut self, host: impl FnOnce()) {
         self.clear().unwrap_or_else(|why| panic!("{why}"));
+        host();
+        until("the driver is not registered any more", SOON, || (!is_registered(DRIVER)).then_some(()));
+        let root = lab::kubelet_root();
+        let sockets = [root.join("plugins_registry"), root.join("plugins").join(DRIVER), "/run/diskvitals".into()];
+        assert_eq!(sockets.iter().flat_map(|folder| sockets_below(folder)).collect::<Vec<_>>(), Vec::<PathBuf>::new(), "sockets are left");
         let table = std::fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
         let left: Vec<&str> = table
             .lines()
@@ -294,6 +305,17 @@ impl Drop for Stage {
             }
         }
     }
+}
+
+fn sockets_below(folder: &Path) -> Vec<PathBuf> {
+    // What was never there has none.
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let below = entries.flat_map(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => sockets_below(&entry.path()),
+        Ok(kind) if kind.is_socket() => vec![entry.path()],
+        _ => Vec::new(),
+    });
+    below.collect()
 }
 
 /// The tests' own smartctl, as it can run in the daemon's container: there, busybox is its shell and all that it calls.
