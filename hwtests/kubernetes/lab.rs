@@ -1,7 +1,8 @@
 //! Asking the cluster: kubectl, the kubelet's metrics, and waiting for what they say.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -98,6 +99,16 @@ pub fn metric(name: &str, labels: &[&str]) -> Option<f64> {
         labels.iter().all(|label| of.contains(label)).then(|| value.split(' ').next()?.parse::<f64>().ok())?
     });
     values.reduce(|sum, value| sum + value)
+}
+
+/// What the daemon's own metrics say, as a Prometheus on this node gets them.
+pub fn scrape() -> std::io::Result<String> {
+    let mut connection = TcpStream::connect_timeout(&([127, 0, 0, 1], 9961).into(), SOON)?;
+    connection.set_read_timeout(Some(SOON))?;
+    connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// Asks until `condition` gives a value. Ends the test after `within`, naming `what`.

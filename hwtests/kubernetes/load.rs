@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::claims::{As, DRIVER, given, is_running, pod, volume_health};
-use crate::lab::{PATIENCE, SOON, apply, metric, pause, until};
+use crate::lab::{self, PATIENCE, SOON, apply, metric, pause, until};
 use crate::stage::Stage;
 use crate::support::Mode;
 
@@ -74,7 +74,7 @@ fn with_a_hundred_volumes_one_of_which_hangs_a_round_of_the_kubelet_stays_below_
     }
     stage.configure(&format!("[[static]]\nname = \"{}\"\ndevice = \"{}\"\n", name(0), hung.device.display()));
     let begun = Instant::now();
-    stage.install(&json!({}));
+    stage.install(&json!({"metrics": {"enabled": true, "address": "127.0.0.1"}}));
     let verdict = || {
         let drives = stage.ask(&["drives"]).ok()?;
         drives["drives"].as_array()?.iter().find(|drive| drive["health"] == "HEALTH_GOOD").map(drop)
@@ -95,6 +95,8 @@ fn with_a_hundred_volumes_one_of_which_hangs_a_round_of_the_kubelet_stays_below_
         until("all pods run", PATIENCE * 2, || is_running(&format!("p-{number}")).then_some(()));
     }
     println!("{VOLUMES} volumes in {PODS} pods run after {:.1?}", begun.elapsed());
+    let shown = |text: String| (0..PODS).all(|number| text.contains(&format!("namespace=\"default\",pod=\"p-{number}\""))).then_some(());
+    until("the daemon's metrics name the pods", SOON, || shown(lab::scrape().ok()?));
     stage.served(served).set(Mode::Hang);
     until("the volume that hangs is told of", PATIENCE, || volume_health("p-0", 0).filter(|told| !told.is_empty()));
 

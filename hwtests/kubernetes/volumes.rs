@@ -44,7 +44,25 @@ fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_unti
     until("it is over", SOON, || is_healed("a"));
     until("also of the node's storage", SOON, || storage_health(DRIVER).is_empty().then_some(()));
     assert_eq!(restarts("a"), Some(0));
+    its_provisioner_makes_volumes_of_nobody_else();
     stage.end();
+}
+
+/// What the provisioner's token could do without the chart's policy: any folder of any node as a volume.
+fn its_provisioner_makes_volumes_of_nobody_else() {
+    let account = format!("system:serviceaccount:{}:diskvitals-shim", crate::stage::NAMESPACE);
+    let volume = |source: serde_json::Value| {
+        let mut volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "theirs"},
+            "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}});
+        let spec = volume["spec"].as_object_mut().expect("an object");
+        spec.extend(source.as_object().expect("an object").clone());
+        lab::try_kubectl(&["--as", &account, "create", "--dry-run=server", "-f", "-"], &volume.to_string())
+    };
+    for source in [json!({"hostPath": {"path": "/etc"}}), json!({"csi": {"driver": "another.example.com", "volumeHandle": "1"}})] {
+        let refused = volume(source).expect_err("it is refused");
+        assert!(refused.contains("volumes of csi.diskvitals.io alone"), "{refused}");
+    }
+    volume(json!({"csi": {"driver": DRIVER, "volumeHandle": "1"}})).expect("its own it may make");
 }
 
 /// How often the kubelet has called so on our driver.

@@ -1,7 +1,7 @@
 //! Where metrics are served: `127.0.0.1:9961`, `[::1]:9961`, or `unix:/run/diskvitals/metrics.sock`.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -29,10 +29,18 @@ impl FromStr for Address {
             let path = PathBuf::from(path);
             return if path.is_absolute() { Ok(Address::Unix(path)) } else { Err(AddressError::Relative(text.to_owned())) };
         }
-        let address: SocketAddr = text.parse().map_err(|_| AddressError::NotAnAddress(text.to_owned()))?;
+        let address = socket_address(text).ok_or_else(|| AddressError::NotAnAddress(text.to_owned()))?;
         let ip = address.ip().to_canonical();
         if ip.is_unspecified() { Err(AddressError::Everywhere(text.to_owned())) } else { Ok(Address::Tcp(address)) }
     }
+}
+
+/// Also without the brackets of RFC 3986 around an IPv6 address: what is after the last colon is the port. In a pod's arguments `$(POD_IP)` is either kind.
+fn socket_address(text: &str) -> Option<SocketAddr> {
+    text.parse().ok().or_else(|| {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(SocketAddr::new(IpAddr::V6(host.parse().ok()?), port.parse().ok()?))
+    })
 }
 
 impl fmt::Display for Address {
@@ -52,6 +60,15 @@ mod tests {
     fn addresses_read_back_as_they_are_written() {
         for text in ["127.0.0.1:9961", "[::1]:0", "10.2.3.4:80", "unix:/run/x y.sock"] {
             assert_eq!(text.parse::<Address>().map(|address| address.to_string()).as_deref(), Ok(text));
+        }
+    }
+
+    #[test]
+    fn an_ipv6_address_needs_no_brackets() {
+        assert_eq!("fd00::1:9961".parse::<Address>().map(|address| address.to_string()).as_deref(), Ok("[fd00::1]:9961"));
+        assert_eq!(":::9961".parse::<Address>(), Err(AddressError::Everywhere(":::9961".into())));
+        for text in ["fd00::1", "::1", "fd00::1:99610", "10.0.0.1:1:2"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }
 

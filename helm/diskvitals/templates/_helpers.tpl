@@ -36,6 +36,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- define "diskvitals.podMetadata" -}}
 labels:
   {{- include "diskvitals.labels" . | nindent 2 }}
+  {{- if .interposer }}{{ "diskvitals.io/interposer: \"true\"" | nindent 2 }}{{ end }}
   {{- with .root.Values.podLabels }}{{ toYaml . | nindent 2 }}{{ end }}
 {{- with .root.Values.podAnnotations }}
 annotations:
@@ -117,13 +118,13 @@ projected:
 {{- define "diskvitals.toApiServer" -}}
 - ports:
     {{- $ports := list }}
-    {{- range append .Values.networkPolicy.apiServerPorts .Values.apiServer.port }}{{ with . }}{{ $ports = append $ports (int .) }}{{ end }}{{ end }}
+    {{- range append (.Values.networkPolicy.apiServerPorts | default list) .Values.apiServer.port }}{{ with . }}{{ $ports = append $ports (int .) }}{{ end }}{{ end }}
     {{- range $ports | uniq }}
     - {protocol: TCP, port: {{ . }}}
     {{- end }}
 {{- end -}}
 
-{{/* A driver's name as a part of names: short, and another one for each driver. */}}
+{{/* A driver's name as a part of names: short. Two drivers with the same one are refused (diskvitals.check). */}}
 {{- define "diskvitals.slug" -}}
 {{- $slug := . | lower | replace "." "-" -}}
 {{- if gt (len $slug) 24 -}}
@@ -165,7 +166,9 @@ variables:
 {{- if regexMatch "(?m)^[ \\t]*\\[+[ \\t]*(csi|pool)[ \\t]*[.\\]]" .Values.daemon.config }}{{ fail "daemon.config: [csi] and [pool] are written from the values `driver` and `pool`" }}{{ end }}
 {{- if and .Values.daemon.config (not .Values.daemon.enabled) }}{{ fail "daemon.config has no effect with daemon.enabled=false: the daemon of the host reads its own file" }}{{ end }}
 {{- if and .Values.metrics.enabled (not .Values.daemon.enabled) }}{{ fail "metrics.enabled has no effect with daemon.enabled=false: set them in the host's own configuration" }}{{ end }}
-{{- if and .Values.metrics.enabled .Values.hostNetwork (has .Values.metrics.address (list "0.0.0.0" "[::]")) }}{{ fail "metrics.address: with hostNetwork everybody who reaches the node could read them: name one address" }}{{ end }}
+{{- if and .Values.metrics.enabled .Values.hostNetwork (not .Values.metrics.address) }}{{ fail "metrics.address: with hostNetwork everybody who reaches the node could read them: name one address" }}{{ end }}
+{{- if has .Values.metrics.address (list "0.0.0.0" "[::]") }}{{ fail "metrics.address: the daemon refuses to listen everywhere: leave it empty for the pod's own" }}{{ end }}
+{{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled }}{{ fail "metrics.podMonitor or metrics.serviceMonitor: with both each daemon is scraped twice" }}{{ end }}
 {{- range list "podMonitor" "serviceMonitor" }}
 {{- if and (index $.Values.metrics .).enabled (not $.Values.metrics.enabled) }}{{ fail (printf "metrics.%s.enabled needs metrics.enabled" .) }}{{ end }}
 {{- end }}
@@ -178,7 +181,11 @@ variables:
 {{- range .Values.storageClasses }}
 {{- if and (eq .kind "lvm") (not $.Values.pool.volumeGroup) $.Values.daemon.enabled }}{{ fail (printf "storageClasses: %s is of kind lvm, which needs pool.volumeGroup" .name) }}{{ end }}
 {{- end }}
+{{- $slugs := dict }}
 {{- range .Values.interposers }}
+{{- $slug := include "diskvitals.slug" .driver }}
+{{- with get $slugs $slug }}{{ fail (printf "interposers: %s is there already, or is no different in the names of objects" .) }}{{ end }}
+{{- $slugs = set $slugs $slug .driver }}
 {{- if and (eq .driver $.Values.driver.name) $.Values.shim.enabled }}{{ fail (printf "interposers: %s is the driver of diskvitals itself" .driver) }}{{ end }}
 {{- end }}
 {{- if and (or .Values.report.events .Values.report.conditions) (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}{{ fail "report needs Kubernetes 1.30, whose admission policies tie it to its node: report.events=false" }}{{ end }}
