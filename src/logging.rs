@@ -8,7 +8,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::field::{Field, Visit};
 use tracing::{Dispatch, Event, Metadata, Subscriber};
@@ -19,6 +19,8 @@ use tracing_subscriber::{Layer, Registry, reload};
 
 /// Events that wait for the sink. A few hundred bytes each.
 const QUEUE: usize = 1024;
+/// Between two attempts at a queue that is full.
+const AGAIN: Duration = Duration::from_millis(5);
 /// More fields than any event of ours has; further ones are left out.
 const MAX_FIELDS: usize = 12;
 
@@ -83,8 +85,18 @@ pub struct Queued(SyncSender<Message>);
 impl Queued {
     /// Whether all that was queued before is written. A sink that hangs is waited for no longer than `at_most`.
     pub fn written(&self, at_most: Duration) -> bool {
+        let end = Instant::now() + at_most;
         let (done, wait) = sync_channel(1);
-        self.0.try_send(Message::Flush(done)).is_ok() && wait.recv_timeout(at_most).is_ok()
+        let mut message = Message::Flush(done);
+        loop {
+            message = match self.0.try_send(message) {
+                Ok(()) => return wait.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok(),
+                // The sink is busy, or hangs.
+                Err(TrySendError::Full(message)) if Instant::now() < end => message,
+                Err(_) => return false,
+            };
+            std::thread::park_timeout(AGAIN);
+        }
     }
 }
 
@@ -309,6 +321,21 @@ mod tests {
             let queued = Queued(queue);
             assert!(queued.written(Duration::from_secs(60)));
             assert!(String::from_utf8_lossy(&buffer.0.lock().expect("unpoisoned")).contains("a last word"));
+        });
+    }
+
+    #[test]
+    fn a_queue_that_is_full_for_a_moment_is_waited_for_and_one_that_stays_so_is_not() {
+        let (sink, _) = json_sink();
+        let (queue, events) = sync_channel(1);
+        let (done, _never) = sync_channel(1);
+        queue.try_send(Message::Flush(done)).map_err(drop).expect("there is room for one");
+        assert!(!Queued(queue.clone()).written(AGAIN * 2));
+        std::thread::scope(|scope| {
+            let queued = Queued(queue);
+            let waits = scope.spawn(move || queued.written(Duration::from_secs(60)));
+            scope.spawn(move || write_all(&events, &sink, &AtomicU64::new(0)));
+            assert!(waits.join().expect("it ends"));
         });
     }
 

@@ -55,7 +55,8 @@ fn watch(beats: impl Fn() -> u64, watched: &Receiver<()>, every: Duration, end: 
     }
 }
 
-/// Whatever the loop stands in may hold a lock that a log line or an allocation needs: the kernel ends the process if this thread does not come to it.
+/// Whatever the loop stands in may hold a lock that a log line or an allocation needs: the kernel ends the process if this thread does not come to it. (Not
+/// process 1 of a container, which signals do not end: the chart's pods have the host's processes.)
 fn end(patience: Duration, log: &Queued) {
     alarm::set(END);
     tracing::error!(seconds = patience.as_secs(), "the inner loop stands still: the daemon ends, to be started anew");
