@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::csi::report::picture::{Claimed, Health, Level, Picture, Subject, Trouble};
+use crate::csi::report::picture::{Claimed, Health, Level, Picture, Subject, Trouble, Volume};
 use crate::model::attach::PodOf;
 
 /// At the first sight of a node, what began before that is taken as told: events that were told live for an hour (kube-apiserver --event-ttl), and make
@@ -82,7 +82,8 @@ pub fn news(before: Option<&Picture>, after: &Picture, now: Timestamp) -> Vec<Ne
         // States have no record of their end. Where the volume's health is unknown, or the volume is gone, nothing says that it is over.
         for (id, trouble) in before.troubles.iter().filter(|(id, trouble)| trouble.since.is_none() && !after.troubles.contains_key(*id)) {
             let Subject::Volume(volume) = &trouble.about else { continue };
-            if after.volumes.get(volume).is_some_and(|volume| volume.health == Health::Good) {
+            let over = |volume: &Volume| volume.health != Health::Unknown && volume.state.as_ref() != Some(&trouble.reason);
+            if after.volumes.get(volume).is_some_and(over) {
                 teller.state_over(id, trouble, &mut news);
             }
         }

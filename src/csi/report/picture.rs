@@ -80,6 +80,8 @@ pub struct Volume {
     /// Those whose names the node knows.
     pub pods: Vec<PodOf>,
     pub claimed: Vec<Claimed>,
+    /// The reason that its state has for being abnormal, whether or not a finding tells the same.
+    pub state: Option<String>,
 }
 
 /// A PersistentVolume that pods of these namespaces use: which claim it is bound to only the API server knows.
@@ -233,19 +235,23 @@ impl Trouble {
 
     /// Of a volume that cannot serve and of which no finding says so.
     fn of_state(volume: &wire::Volume) -> Option<Trouble> {
-        let spoken_of = volume.findings.iter().any(|finding| finding.cleared.is_none() && level(finding.severity()) > Level::Info);
-        if spoken_of {
-            return None;
-        }
-        let told = health::told(volume).statuses.ok()?.into_iter().next()?;
-        let (level, status) = match told.status {
+        let told = health::state(volume)?;
+        let (of_state, status) = match told.status {
             health::Status::Degraded => (Level::Suspect, wire::FindingStatus::Degraded),
             health::Status::Inaccessible => (Level::Bad, wire::FindingStatus::Inaccessible),
             health::Status::DataLoss => (Level::Bad, wire::FindingStatus::DataLoss),
         };
+        let mut adverse = volume.findings.iter().filter(|finding| finding.cleared.is_none() && level(finding.severity()) > Level::Info);
+        // One that is acknowledged hides the state that it has caused, and no other.
+        let says_it = |finding: &wire::Finding| {
+            is_cause(&finding.reason, &told.reason) || finding.acknowledged.is_none() && finding.status >= i32::from(status)
+        };
+        if adverse.any(says_it) {
+            return None;
+        }
         Some(Trouble {
             about: Subject::Volume(volume.id.clone()),
-            level,
+            level: of_state,
             status: status.into(),
             reason: told.reason,
             message: told.message,
@@ -282,7 +288,8 @@ impl Volume {
             .collect();
         pods.sort_by(|a, b| (&a.uid, &a.namespace, &a.name).cmp(&(&b.uid, &b.namespace, &b.name)));
         pods.dedup();
-        Volume { name, health: health_of(volume.health()), why: volume.health_unknown_why.clone(), pods, claimed: claimed(volume) }
+        let state = health::state(volume).map(|state| state.reason);
+        Volume { name, health: health_of(volume.health()), why: volume.health_unknown_why.clone(), pods, claimed: claimed(volume), state }
     }
 }
 
@@ -309,6 +316,17 @@ fn claimed(volume: &wire::Volume) -> Vec<Claimed> {
         }
     }
     claimed.into_iter().map(|(pv, namespaces)| Claimed { pv: pv.to_owned(), namespaces }).collect()
+}
+
+/// Whether the daemon makes a volume's state of findings of this reason (`model::condition`).
+fn is_cause(finding: &str, state: &str) -> bool {
+    let unmounted = ["NotMounted", "StagingNotMounted"].contains(&finding);
+    match state {
+        "DeviceMissing" => unmounted || finding == "DeviceMissing",
+        "NotMounted" => unmounted,
+        // Whatever is said makes it abnormal.
+        _ => true,
+    }
 }
 
 fn health_of(health: wire::Health) -> Health {

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::csi::report::picture::{Cleared, Drive, Volume};
+use crate::csi::report::picture::{Cleared, Drive};
 
 pub fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("a time")
@@ -33,7 +33,7 @@ pub fn volume(id: &str) -> Subject {
 
 /// A drive `d1`, a filesystem of the host `fs:root`, and a volume `v1` of a pod and a claim.
 pub fn picture(troubles: &[(&str, Trouble)]) -> Picture {
-    let of_host = Volume { name: "filesystem /".into(), health: Health::Good, why: String::new(), pods: vec![], claimed: vec![] };
+    let of_host = Volume { name: "filesystem /".into(), health: Health::Good, why: String::new(), pods: vec![], claimed: vec![], state: None };
     let pods = vec![PodOf { uid: "u1".into(), name: "web".into(), namespace: "shop".into() }];
     let claimed = vec![Claimed { pv: "pv1".into(), namespaces: BTreeSet::from(["shop".into()]) }];
     Picture {
@@ -172,14 +172,23 @@ fn health_that_can_no_longer_be_told_is_told_and_that_it_can_be_again() {
 }
 
 #[test]
-fn a_state_is_over_only_where_the_volume_is_known_to_be_good() {
+fn a_state_is_over_only_where_the_volume_is_known_to_have_it_no_more() {
     let state = Trouble { since: None, count: 0, ..trouble(volume("v1"), Level::Bad) };
     let before = picture(&[("state of v1", state)]);
     assert_eq!(told(None, &before), []);
     assert_eq!(told(Some(&picture(&[])), &before).len(), 2);
     assert_eq!(told(Some(&before), &picture(&[])).len(), 2);
-    let mut unknown = picture(&[]);
-    unknown.volumes.get_mut("v1").expect("there").health = Health::Unknown;
+    // An acknowledged finding is left.
+    let with = |health, state: Option<&str>| {
+        let mut picture = picture(&[]);
+        let volume = picture.volumes.get_mut("v1").expect("there");
+        (volume.health, volume.state) = (health, state.map(str::to_owned));
+        picture
+    };
+    assert_eq!(told(Some(&before), &with(Health::Suspect, Some("NotHealthy"))).len(), 2);
+    // A finding says it by now.
+    assert_eq!(told(Some(&before), &with(Health::Bad, Some("SmartFailing"))), []);
+    let unknown = with(Health::Unknown, None);
     assert!(told(Some(&before), &unknown).iter().all(|(_, kind, _)| *kind == Kind::Lost));
     let mut gone = picture(&[]);
     gone.volumes.remove("v1");
