@@ -69,6 +69,8 @@ pub struct Drive {
     pub health: Health,
     pub why: String,
     pub maintenance: bool,
+    /// It is to be asked, has never said anything of itself, and why not.
+    pub unasked: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,7 +270,21 @@ impl Drive {
         let about: Vec<&str> = [&drive.model, &drive.serial].into_iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
         let kernel = if drive.name.is_empty() { &drive.id } else { &drive.name };
         let name = if about.is_empty() { format!("drive {kernel}") } else { format!("drive {kernel} ({})", about.join(" ")) };
-        Drive { name, health: health_of(drive.health()), why: drive.health_unknown_why.clone(), maintenance: drive.maintenance }
+        let (health, why) = (health_of(drive.health()), drive.health_unknown_why.clone());
+        Drive { name, health, why, maintenance: drive.maintenance, unasked: unasked(drive) }
+    }
+}
+
+/// The daemon calls a drive good until its first question has ended, and says nothing of its questions where it does not ask.
+fn unasked(drive: &wire::Drive) -> Option<String> {
+    let smart = drive.smart.as_ref()?;
+    if smart.asked.is_some() || smart.answered.is_some() || drive.presence() == wire::Presence::Missing {
+        return None;
+    }
+    match smart.state() {
+        wire::smart::State::Stuck => Some(format!("SMART: {}", smart.detail)),
+        wire::smart::State::Waiting if !drive.asleep => Some("SMART: it has not been asked yet".into()),
+        _ => None,
     }
 }
 

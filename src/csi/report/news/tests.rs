@@ -36,11 +36,11 @@ pub fn picture(troubles: &[(&str, Trouble)]) -> Picture {
     let of_host = Volume { name: "filesystem /".into(), health: Health::Good, why: String::new(), pods: vec![], claimed: vec![], state: None };
     let pods = vec![PodOf { uid: "u1".into(), name: "web".into(), namespace: "shop".into() }];
     let claimed = vec![Claimed { pv: "pv1".into(), namespaces: BTreeSet::from(["shop".into()]) }];
+    let sda = Drive { name: "drive sda".into(), health: Health::Good, why: String::new(), maintenance: false, unasked: None };
     Picture {
         health: Health::Good,
         settled: true,
-        drives: [("d1".to_owned(), Drive { name: "drive sda".into(), health: Health::Good, why: String::new(), maintenance: false })]
-            .into(),
+        drives: [("d1".to_owned(), sda)].into(),
         volumes: [
             ("fs:root".to_owned(), of_host.clone()),
             ("v1".to_owned(), Volume { name: "volume pv1".into(), pods, claimed, ..of_host }),

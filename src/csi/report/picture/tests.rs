@@ -165,3 +165,21 @@ fn a_state_is_told_beside_milder_findings_and_acknowledged_ones_hide_only_what_t
     // Of the last known condition nothing is known to be left.
     assert_eq!(troubles(unknown, none, &[]), Vec::<String>::new());
 }
+
+#[test]
+fn a_drive_is_unasked_where_its_question_has_never_ended_and_not_where_none_is_put() {
+    use wire::smart::State;
+    let unasked = |smart: Option<wire::Smart>| Drive::of(&wire::Drive { smart, ..Default::default() }).unasked;
+    let smart = |state: State| wire::Smart { state: state.into(), detail: "smartctl has not returned".into(), ..Default::default() };
+    assert_eq!(unasked(None), None, "virtual, switched off, or nobody to ask with");
+    assert_eq!(unasked(Some(smart(State::Stuck))).as_deref(), Some("SMART: smartctl has not returned"));
+    assert_eq!(unasked(Some(smart(State::Waiting))).as_deref(), Some("SMART: it has not been asked yet"));
+    for state in [State::Answered, State::Asleep, State::NotApplicable, State::Failed, State::Unspecified] {
+        assert_eq!(unasked(Some(smart(state))), None, "{state:?}");
+    }
+    // The last answer stands.
+    let answered = Some(prost_types::Timestamp { seconds: 100, nanos: 0 });
+    assert_eq!(unasked(Some(wire::Smart { answered, ..smart(State::Stuck) })), None);
+    let asleep = wire::Drive { smart: Some(smart(State::Waiting)), asleep: true, ..Default::default() };
+    assert_eq!(Drive::of(&asleep).unasked, None);
+}
