@@ -71,6 +71,8 @@ pub struct Drive {
     pub maintenance: bool,
     /// It is to be asked, has never said anything of itself, and why not.
     pub unasked: Option<String>,
+    /// The daemon has an answer of it.
+    pub answered: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +86,8 @@ pub struct Volume {
     pub claimed: Vec<Claimed>,
     /// The reason that its state has for being abnormal, whether or not a finding tells the same.
     pub state: Option<String>,
+    /// By id.
+    pub drives: Vec<String>,
 }
 
 /// A PersistentVolume that pods of these namespaces use: which claim it is bound to only the API server knows.
@@ -271,7 +275,8 @@ impl Drive {
         let kernel = if drive.name.is_empty() { &drive.id } else { &drive.name };
         let name = if about.is_empty() { format!("drive {kernel}") } else { format!("drive {kernel} ({})", about.join(" ")) };
         let (health, why) = (health_of(drive.health()), drive.health_unknown_why.clone());
-        Drive { name, health, why, maintenance: drive.maintenance, unasked: unasked(drive) }
+        let answered = drive.smart.as_ref().is_some_and(|smart| smart.answered.is_some());
+        Drive { name, health, why, maintenance: drive.maintenance, unasked: unasked(drive), answered }
     }
 }
 
@@ -305,7 +310,8 @@ impl Volume {
         pods.sort_by(|a, b| (&a.uid, &a.namespace, &a.name).cmp(&(&b.uid, &b.namespace, &b.name)));
         pods.dedup();
         let state = health::state(volume).map(|state| state.reason);
-        Volume { name, health: health_of(volume.health()), why: volume.health_unknown_why.clone(), pods, claimed: claimed(volume), state }
+        let (health, why) = (health_of(volume.health()), volume.health_unknown_why.clone());
+        Volume { name, health, why, pods, claimed: claimed(volume), state, drives: volume.drive_ids.clone() }
     }
 }
 

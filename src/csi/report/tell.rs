@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::csi::report::api::{Api, Failure};
 use crate::csi::report::event::{Event, Regarding, of_node};
-use crate::csi::report::news::{About, KNOWN, Kind, News, UNKNOWN, news};
+use crate::csi::report::news::{About, KNOWN, Kind, News, UNKNOWN, news, told};
 use crate::csi::report::pause::Pause;
 use crate::csi::report::picture::Picture;
 use crate::csi::report::{Pace, Sight, at, now};
@@ -42,6 +42,8 @@ struct Teller<'a> {
     api: &'a Api,
     node: &'a str,
     seen: Option<Arc<Picture>>,
+    /// It, with what is still to be told the end of.
+    told: Option<Picture>,
     /// That the daemon is away has been told, or was so from the beginning.
     away: bool,
     waiting: VecDeque<News>,
@@ -58,6 +60,7 @@ impl<'a> Teller<'a> {
             api,
             node,
             seen: None,
+            told: None,
             away: false,
             waiting: VecDeque::new(),
             bucket: Bucket::new(pace),
@@ -73,7 +76,8 @@ impl<'a> Teller<'a> {
         if let Some(picture) = &sight.picture
             && self.seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, picture))
         {
-            self.enqueue(news(self.seen.as_deref(), picture, now));
+            self.enqueue(news(self.told.as_ref(), picture, now));
+            self.told = Some(self.told.as_ref().map_or_else(|| Picture::clone(picture), |before| told(before, picture)));
             self.seen = Some(picture.clone());
         }
         match &sight.lost {
