@@ -185,3 +185,20 @@ fn a_volume_whose_claim_is_of_another_namespace_is_told_to_its_pod_alone() {
     scene.until_told(&format!("Pod {POD} Normal DriveFailingCleared"));
     assert!(scene.server.told().iter().all(|line| !line.starts_with("PersistentVolumeClaim")));
 }
+
+#[test]
+fn a_condition_that_changes_often_is_told_no_more_often_than_it_may() {
+    let scene = Scene::stage();
+    let daemon = started(&scene);
+    let pace = Pace { changes: 1, change: Duration::from_secs(4), patience: Duration::from_secs(1), ..brisk() };
+    let _reporter = scene.report(CONDITIONS, pace);
+    scene.until_status("True");
+    daemon.kill();
+    scene.until_status("Unknown");
+    let state = scene.server.state();
+    let told = state.asked.iter().filter_map(|asked| Some((asked.at, asked.body["status"]["conditions"][0]["status"].as_str()?)));
+    let told: Vec<(Instant, &str)> = told.collect();
+    let mut changes = vec![told[0]];
+    changes.extend(told.windows(2).filter(|two| two[0].1 != two[1].1).map(|two| two[1]));
+    assert!(changes.len() >= 2 && changes.windows(2).all(|two| two[1].0 - two[0].0 >= Duration::from_secs(4)), "{changes:?}");
+}
