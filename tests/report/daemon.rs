@@ -82,3 +82,43 @@ fn what_happened_while_the_daemon_was_away_is_told_when_it_is_back() {
     scene.until_told(&format!("Node {NODE} Warning SmartFailing"));
     scene.until_told(&format!("Pod {POD} Warning DriveFailing"));
 }
+
+/// The daemon ends, and what it remembers is gone.
+fn forget(scene: &Scene, daemon: Daemon) {
+    daemon.kill();
+    std::fs::remove_dir_all(scene.dir().join("state")).expect("it has written there");
+}
+
+#[test]
+fn a_daemon_that_comes_back_without_its_history_repeats_nothing() {
+    let scene = Scene::stage();
+    let daemon = started(&scene);
+    let _reporter = scene.report(BOTH, Pace { patience: Duration::from_secs(60), ..brisk() });
+    scene.break_drive();
+    scene.until_told(&format!("Node {NODE} Warning SmartFailing"));
+    scene.until_told(&format!("Pod {POD} Warning DriveFailing"));
+    let id = daemon.finding("sda", "SmartFailing").expect("there")["id"].clone();
+    forget(&scene, daemon);
+    let daemon = scene.host.start();
+    daemon.until("it finds it again", |daemon| daemon.finding("sda", "SmartFailing").map(|again| assert_ne!(again["id"], id)));
+    scene.mend_drive();
+    scene.until_told(&format!("Node {NODE} Normal SmartFailingCleared"));
+    scene.until_told(&format!("Pod {POD} Normal DriveFailingCleared"));
+    for told in [format!("Node {NODE} Warning SmartFailing"), format!("Pod {POD} Warning DriveFailing")] {
+        assert_eq!(scene.server.told().iter().filter(|line| **line == told).count(), 1, "{told}");
+    }
+}
+
+#[test]
+fn what_ended_while_the_daemon_was_away_is_told_also_where_it_has_lost_its_history() {
+    let scene = Scene::stage();
+    let daemon = started(&scene);
+    let _reporter = scene.report(BOTH, Pace { patience: Duration::from_secs(60), ..brisk() });
+    scene.break_drive();
+    scene.until_told(&format!("Pod {POD} Warning DriveFailing"));
+    forget(&scene, daemon);
+    scene.mend_drive();
+    let _daemon = started(&scene);
+    scene.until_told(&format!("Node {NODE} Normal SmartFailingCleared"));
+    scene.until_told(&format!("Pod {POD} Normal DriveFailingCleared"));
+}
