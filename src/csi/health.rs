@@ -55,11 +55,22 @@ pub struct Told {
 
 /// Of a volume that the daemon has in its picture of the node.
 pub fn told(volume: &wire::Volume) -> Told {
-    let condition = match &volume.condition {
+    let condition = condition(volume);
+    Told { statuses: statuses(volume, &condition), condition }
+}
+
+/// What a volume's state says, whatever its findings say as well; also while its health is not known.
+pub fn state(volume: &wire::Volume) -> Option<HealthStatus> {
+    let known = matches!(volume.health(), wire::Health::Good | wire::Health::Suspect | wire::Health::Bad);
+    // While health is unknown the condition is the last known one. Its cause may have gone, where no status tells it.
+    by_state(volume, &condition(volume)).filter(|state| known || state.reason != UNTOLD)
+}
+
+fn condition(volume: &wire::Volume) -> Condition {
+    match &volume.condition {
         Some(condition) => Condition { abnormal: condition.abnormal, message: limits::message(&condition.message).into_owned() },
         None => Condition { abnormal: false, message: "not known yet".into() },
-    };
-    Told { statuses: statuses(volume, &condition), condition }
+    }
 }
 
 fn statuses(volume: &wire::Volume, condition: &Condition) -> Result<Vec<HealthStatus>, String> {
@@ -76,6 +87,9 @@ fn statuses(volume: &wire::Volume, condition: &Condition) -> Result<Vec<HealthSt
     Ok(list(findings.into_iter().chain(state)))
 }
 
+/// Abnormal, and no status tells why.
+const UNTOLD: &str = "NotHealthy";
+
 /// Abnormal by a rule about states (csi status, operational status, usage): of a volume that this node provides and cannot serve no finding says it, and of
 /// others none may say it yet.
 fn by_state(volume: &wire::Volume, condition: &Condition) -> Option<HealthStatus> {
@@ -84,7 +98,7 @@ fn by_state(volume: &wire::Volume, condition: &Condition) -> Option<HealthStatus
         (wire::OperationalStatus::Missing, _, _) => (Status::Inaccessible, "DeviceMissing"),
         (_, wire::CsiStatus::Failed, _) => (Status::Inaccessible, "NotMounted"),
         (_, _, wire::UsageStatus::Failed) => (Status::Inaccessible, "NotAccessible"),
-        _ => (Status::Degraded, "NotHealthy"),
+        _ => (Status::Degraded, UNTOLD),
     };
     Some(HealthStatus::new(status, reason, &condition.message))
 }

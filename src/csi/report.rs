@@ -5,6 +5,7 @@
 //! the API server is logged, waited out and tried again.
 
 mod api;
+mod bucket;
 mod condition;
 mod event;
 mod follow;
@@ -12,6 +13,7 @@ mod heart;
 mod news;
 mod pause;
 mod picture;
+mod queue;
 mod tell;
 
 use std::convert::Infallible;
@@ -51,11 +53,18 @@ pub struct Pace {
     /// Events that are told at once, and how soon another one may follow.
     pub burst: u32,
     pub every: Duration,
+    /// Changes of the condition that are told at once, and how soon another one may follow.
+    pub changes: u32,
+    pub change: Duration,
     /// Before the second attempt at the API server; doubled for each further one.
     pub first_pause: Duration,
     pub longest_pause: Duration,
     /// For one answer of the API server.
     pub answer: Duration,
+    /// How long a right that is missing may be one that was just given: API servers hold what they know of roles in caches.
+    pub rights: Duration,
+    /// An event that fails for so long is given up.
+    pub longest_wait: Duration,
 }
 
 impl Default for Pace {
@@ -68,9 +77,13 @@ impl Default for Pace {
             message: Duration::from_secs(30),
             burst: 50,
             every: Duration::from_secs(5),
+            changes: 3,
+            change: Duration::from_secs(10),
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(120),
             answer: Duration::from_secs(15),
+            rights: Duration::from_secs(300),
+            longest_wait: Duration::from_secs(3600),
         }
     }
 }

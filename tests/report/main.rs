@@ -153,6 +153,7 @@ pub fn brisk() -> Pace {
         heartbeat: Duration::from_millis(400),
         message: Duration::from_millis(100),
         every: Duration::from_millis(20),
+        change: Duration::from_millis(20),
         first_pause: Duration::from_millis(40),
         longest_pause: Duration::from_secs(2),
         answer: Duration::from_secs(1),

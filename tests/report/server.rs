@@ -26,6 +26,8 @@ pub enum Fault {
         reason: &'static str,
         retry_after_seconds: Option<u32>,
     },
+    /// 503 of something that is before the API server, in JSON of its own.
+    Stranger,
     /// No answer, ever.
     Silence,
     /// The connection ends in the middle.
@@ -54,6 +56,8 @@ pub struct State {
     /// For the next requests, and then for all.
     pub faults: VecDeque<Fault>,
     pub always: Option<Fault>,
+    /// For all whose path contains this.
+    pub of_path: Option<(&'static str, Fault)>,
 }
 
 pub struct Server {
@@ -161,7 +165,8 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
     };
     let fault = {
         let mut state = state.lock().expect("no panic");
-        state.faults.pop_front().or(state.always)
+        let of_path = state.of_path.filter(|(part, _)| asked.path.contains(part)).map(|(_, fault)| fault);
+        state.faults.pop_front().or(of_path).or(state.always)
     };
     let (code, answer) = match fault {
         Some(Fault::Silence) => {
@@ -172,6 +177,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
             state.lock().expect("no panic").asked.push(asked);
             return Err(std::io::Error::other("broken off"));
         }
+        Some(Fault::Stranger) => (503, json!({"message": "no healthy upstream"})),
         Some(Fault::Status { code, reason, retry_after_seconds }) => (code, failure(code, reason, retry_after_seconds)),
         None => state.lock().expect("no panic").answer(&asked),
     };

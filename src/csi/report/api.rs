@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition, ObjectReference, Persisten
 use k8s_openapi::api::events::v1::Event as KubeEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::Status;
 use serde_json::json;
 
 use crate::csi::report::Pace;
@@ -39,8 +40,17 @@ pub enum UnusableError {
 pub enum Failure {
     /// Worth another attempt, after a time if the server says so.
     NotNow { why: String, after: Option<Duration> },
+    /// A right is missing: for good, or the API server does not know of it yet.
+    Forbidden(Refusal),
     /// It will not be taken.
-    Refused(String),
+    Refused(Refusal),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Code and reason, without the names of what was refused.
+    pub kind: String,
+    pub why: String,
 }
 
 impl Failure {
@@ -48,7 +58,7 @@ impl Failure {
     pub fn parts(self) -> (String, Option<Duration>) {
         match self {
             Failure::NotNow { why, after } => (why, after),
-            Failure::Refused(why) => (why, None),
+            Failure::Forbidden(refusal) | Failure::Refused(refusal) => (refusal.why, None),
         }
     }
 }
@@ -86,7 +96,8 @@ impl Api {
     /// An event that is there already has been told.
     pub async fn tell_event(&self, event: &Event) -> Result<(), Failure> {
         if !is_name(&event.namespace) {
-            return Err(Failure::Refused(format!("{:?} is no namespace", event.namespace)));
+            let why = format!("{:?} is no namespace", event.namespace);
+            return Err(Failure::Refused(Refusal { kind: "no namespace".into(), why }));
         }
         let events: kube::Api<KubeEvent> = kube::Api::namespaced(self.client.clone(), &event.namespace);
         let parameters = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
@@ -164,14 +175,23 @@ fn failure(error: Error) -> Failure {
             return Failure::NotNow { why: format!("the API server has not answered within {} s", limit.as_secs_f32()), after: None };
         }
     };
-    let why = format!("{} {}: {}", status.code, status.reason, status.message);
+    let kind = format!("{} {}", status.code, status.reason);
+    let why = format!("{kind}: {}", status.message);
     match status.code {
+        // Not the API server's own words: any JSON is read as its status, such as what a load balancer says of itself.
+        0..=399 => Failure::NotNow { why: format!("an error of what is before the API server: {}", status.message), after: None },
         401 | 408 | 409 | 429 | 500..=599 => {
             let seconds = status.details.map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
             Failure::NotNow { why, after: seconds.map(|seconds| Duration::from_secs(seconds.into())) }
         }
-        _ => Failure::Refused(why),
+        403 if !is_terminating(&status) => Failure::Forbidden(Refusal { kind, why }),
+        _ => Failure::Refused(Refusal { kind, why }),
     }
+}
+
+/// As the NamespaceLifecycle admission plugin says it (plugin/pkg/admission/namespace/lifecycle; metav1.NamespaceTerminatingCause).
+fn is_terminating(status: &Status) -> bool {
+    status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 fn bound(claim: ObjectReference, claimed: &Claimed) -> Option<Regarding> {
@@ -200,5 +220,37 @@ fn wire(event: &Event) -> KubeEvent {
         reporting_controller: Some(CONTROLLER.into()),
         reporting_instance: Some(instance.clone()),
         ..KubeEvent::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As kube reads an error's body.
+    fn of(body: serde_json::Value) -> Failure {
+        failure(Error::Kube(kube::Error::Api(serde_json::from_value(body).expect("a status"))))
+    }
+
+    #[test]
+    fn what_does_not_come_from_the_api_server_is_tried_again() {
+        for body in [json!({"message": "no healthy upstream"}), json!({"code": 14, "message": "unavailable"}), json!({})] {
+            assert!(matches!(of(body.clone()), Failure::NotNow { after: None, .. }), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_missing_right_may_come_and_a_namespace_that_goes_does_not() {
+        let status = |code: u16, causes: serde_json::Value| {
+            of(
+                json!({"kind": "Status", "code": code, "reason": "Forbidden", "message": "events \"a\" is forbidden", "details": {"causes": causes}}),
+            )
+        };
+        let refusal = || Refusal { kind: "403 Forbidden".into(), why: "403 Forbidden: events \"a\" is forbidden".into() };
+        assert_eq!(status(403, json!([])), Failure::Forbidden(refusal()));
+        let going =
+            json!([{"reason": "NamespaceTerminating", "message": "namespace shop is being terminated", "field": "metadata.namespace"}]);
+        assert_eq!(status(403, going), Failure::Refused(refusal()));
+        assert!(matches!(status(422, json!([])), Failure::Refused(_)));
     }
 }

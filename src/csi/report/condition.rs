@@ -5,7 +5,7 @@
 
 use crate::csi::limits;
 use crate::csi::report::event::reason as camel;
-use crate::csi::report::picture::{Health, Level, Picture, Trouble};
+use crate::csi::report::picture::{Drive, Health, Level, Picture, Trouble};
 use crate::csi::report::{Lost, Sight};
 
 pub const TYPE: &str = "StorageHealthy";
@@ -61,6 +61,9 @@ fn of(picture: &Picture) -> Condition {
         };
     }
     match picture.health {
+        Health::Good if picture.drives.values().any(|drive| untold(drive).is_some()) => {
+            unknown("HealthUnknown", unknowns(picture).trim_start_matches("; "))
+        }
         Health::Good => {
             let left_out = adverse.len();
             let left_out = if left_out == 0 { String::new() } else { format!("; {left_out} acknowledged or under maintenance") };
@@ -80,10 +83,15 @@ fn of(picture: &Picture) -> Condition {
 
 /// What cannot be told, each with its reason.
 fn unknowns(picture: &Picture) -> String {
-    let drives = picture.drives.values().filter(|drive| drive.health == Health::Unknown && !drive.maintenance);
+    let drives = picture.drives.values().filter_map(|drive| Some((&drive.name, untold(drive)?)));
     let volumes = picture.volumes.values().filter(|volume| volume.health == Health::Unknown);
-    let whys = drives.map(|drive| (&drive.name, &drive.why)).chain(volumes.map(|volume| (&volume.name, &volume.why)));
+    let whys = drives.chain(volumes.map(|volume| (&volume.name, &volume.why)));
     whys.map(|(name, why)| format!("; {name}: cannot be told: {}", if why.is_empty() { "no reason is given" } else { why })).collect()
+}
+
+fn untold(drive: &Drive) -> Option<&String> {
+    let why = if drive.health == Health::Unknown { Some(&drive.why) } else { drive.unasked.as_ref() };
+    why.filter(|_| !drive.maintenance)
 }
 
 fn unknown(reason: &str, message: &str) -> Condition {

@@ -72,25 +72,85 @@ pub struct News {
 pub fn news(before: Option<&Picture>, after: &Picture, now: Timestamp) -> Vec<News> {
     let teller = Teller { before, after, now };
     let mut news = Vec::new();
-    for (id, trouble) in &after.troubles {
-        teller.active(id, trouble, &mut news);
-    }
+    // What is over before what is there: of what has come again meanwhile, that is the last word.
     for (id, trouble) in &after.over {
         teller.over(id, trouble, &mut news);
     }
     if let Some(before) = before {
-        // States have no record of their end. Where the volume's health is unknown, or the volume is gone, nothing says that it is over.
-        for (id, trouble) in before.troubles.iter().filter(|(id, trouble)| trouble.since.is_none() && !after.troubles.contains_key(*id)) {
-            let Subject::Volume(volume) = &trouble.about else { continue };
-            if after.volumes.get(volume).is_some_and(|volume| volume.health == Health::Good) {
-                teller.state_over(id, trouble, &mut news);
-            }
+        for (id, trouble) in before.troubles.iter().filter(|(id, trouble)| fate(before, after, id, trouble) == Fate::Over) {
+            teller.over_unrecorded(id, trouble, &mut news);
         }
+    }
+    for (id, trouble) in &after.troubles {
+        teller.active(id, trouble, &mut news);
+    }
+    if let Some(before) = before {
         teller.health(before, &mut news);
     }
     // The node first: where there is too much to be told at once, it says most in least.
     news.sort_by_key(|news| news.about != About::Node);
     news
+}
+
+/// What is to be the picture before of the next news: the one after, with what has gone from it and is not known to be over.
+pub fn told(before: &Picture, after: &Picture) -> Picture {
+    let mut told = after.clone();
+    let open = before.troubles.iter().filter(|(id, trouble)| fate(before, after, id, trouble) == Fate::Open);
+    told.troubles.extend(open.map(|(id, trouble)| (id.clone(), trouble.clone())));
+    for (id, drive) in &mut told.drives {
+        drive.answered |= before.drives.get(id).is_some_and(|old| old.answered);
+    }
+    told
+}
+
+/// What has become of a trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is there, under whatever id, its end is on record, or there is nothing left that it could be about.
+    Settled,
+    /// It has gone without a record, and what it was about is known to be well. So states end, and findings where the daemon has lost its history.
+    Over,
+    /// It has gone without a record, and nothing says that it is over.
+    Open,
+}
+
+fn fate(before: &Picture, after: &Picture, id: &str, trouble: &Trouble) -> Fate {
+    let settled = after.troubles.contains_key(id)
+        || after.over.contains_key(id)
+        || after.troubles.values().any(|other| is_same(trouble, other))
+        || has_ended(before, after, trouble);
+    if settled || trouble.level == Level::Info {
+        return Fate::Settled;
+    }
+    // A drive that has said something of itself, and a daemon that has not asked it since: the drive may well be as it was.
+    let is_heard = |id: &String| {
+        let answered = |picture: &Picture| picture.drives.get(id).is_some_and(|drive| drive.answered);
+        answered(after) || !answered(before)
+    };
+    let over = match &trouble.about {
+        Subject::Drive(id) => after.drives.get(id).map(|drive| drive.health == Health::Good && is_heard(id)),
+        Subject::Volume(id) => after.volumes.get(id).map(|volume| match trouble.since {
+            Some(_) => volume.health == Health::Good && volume.drives.iter().all(is_heard),
+            None => volume.health != Health::Unknown && volume.state.as_ref() != Some(&trouble.reason),
+        }),
+        // Of those nothing tells how they are.
+        Subject::Device(_) => None,
+    };
+    match over {
+        None => Fate::Settled,
+        Some(true) => Fate::Over,
+        Some(false) => Fate::Open,
+    }
+}
+
+/// A daemon that has lost its history, or does not have it yet, gives the same trouble another id.
+fn is_same(one: &Trouble, other: &Trouble) -> bool {
+    (&one.about, &one.reason) == (&other.about, &other.reason)
+}
+
+/// By a record that was not there before, under whatever id.
+fn has_ended(before: &Picture, after: &Picture, trouble: &Trouble) -> bool {
+    after.over.iter().any(|(id, other)| is_same(trouble, other) && !before.over.contains_key(id))
 }
 
 struct Teller<'a> {
@@ -101,7 +161,7 @@ struct Teller<'a> {
 
 impl Teller<'_> {
     fn active(&self, id: &str, trouble: &Trouble, news: &mut Vec<News>) {
-        let kind = match self.before.map(|before| before.troubles.get(id)) {
+        let kind = match self.before.map(|before| before.troubles.get(id).or_else(|| self.by_another_id(before, trouble))) {
             // First sight.
             None if trouble.level > Level::Info && trouble.since.is_some_and(|since| self.is_fresh(since)) => Kind::Raised,
             None => return,
@@ -126,6 +186,14 @@ impl Teller<'_> {
         self.tell(self.key(id, trouble), &trouble.about, kind, &trouble.reason, &note, news);
     }
 
+    fn by_another_id<'a>(&self, before: &'a Picture, trouble: &Trouble) -> Option<&'a Trouble> {
+        if has_ended(before, self.after, trouble) {
+            return None;
+        }
+        let left = |id: &String| !self.after.troubles.contains_key(id) && !self.after.over.contains_key(id);
+        before.troubles.iter().find(|(id, old)| is_same(old, trouble) && left(id)).map(|(_, old)| old)
+    }
+
     fn over(&self, id: &str, trouble: &Trouble, news: &mut Vec<News>) {
         let Some(cleared) = &trouble.cleared else { return };
         let told = match self.before {
@@ -140,9 +208,14 @@ impl Teller<'_> {
         self.tell(format!("{id} cleared"), &trouble.about, Kind::Cleared, &trouble.reason, &note, news);
     }
 
-    fn state_over(&self, id: &str, trouble: &Trouble, news: &mut Vec<News>) {
+    fn over_unrecorded(&self, id: &str, trouble: &Trouble, news: &mut Vec<News>) {
         let note = format!("{}: over. It was: {}", self.name(&trouble.about), trouble.message);
-        self.tell(format!("{id} cleared {}", self.now), &trouble.about, Kind::Cleared, &trouble.reason, &note, news);
+        let key = match trouble.since {
+            Some(_) => format!("{id} cleared"),
+            // The next time it has the same id.
+            None => format!("{id} cleared {}", self.now),
+        };
+        self.tell(key, &trouble.about, Kind::Cleared, &trouble.reason, &note, news);
     }
 
     fn health(&self, before: &Picture, news: &mut Vec<News>) {

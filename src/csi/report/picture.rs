@@ -69,6 +69,10 @@ pub struct Drive {
     pub health: Health,
     pub why: String,
     pub maintenance: bool,
+    /// It is to be asked, has never said anything of itself, and why not.
+    pub unasked: Option<String>,
+    /// The daemon has an answer of it.
+    pub answered: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +84,10 @@ pub struct Volume {
     /// Those whose names the node knows.
     pub pods: Vec<PodOf>,
     pub claimed: Vec<Claimed>,
+    /// The reason that its state has for being abnormal, whether or not a finding tells the same.
+    pub state: Option<String>,
+    /// By id.
+    pub drives: Vec<String>,
 }
 
 /// A PersistentVolume that pods of these namespaces use: which claim it is bound to only the API server knows.
@@ -233,19 +241,23 @@ impl Trouble {
 
     /// Of a volume that cannot serve and of which no finding says so.
     fn of_state(volume: &wire::Volume) -> Option<Trouble> {
-        let spoken_of = volume.findings.iter().any(|finding| finding.cleared.is_none() && level(finding.severity()) > Level::Info);
-        if spoken_of {
-            return None;
-        }
-        let told = health::told(volume).statuses.ok()?.into_iter().next()?;
-        let (level, status) = match told.status {
+        let told = health::state(volume)?;
+        let (of_state, status) = match told.status {
             health::Status::Degraded => (Level::Suspect, wire::FindingStatus::Degraded),
             health::Status::Inaccessible => (Level::Bad, wire::FindingStatus::Inaccessible),
             health::Status::DataLoss => (Level::Bad, wire::FindingStatus::DataLoss),
         };
+        let mut adverse = volume.findings.iter().filter(|finding| finding.cleared.is_none() && level(finding.severity()) > Level::Info);
+        // One that is acknowledged hides the state that it has caused, and no other.
+        let says_it = |finding: &wire::Finding| {
+            is_cause(&finding.reason, &told.reason) || finding.acknowledged.is_none() && finding.status >= i32::from(status)
+        };
+        if adverse.any(says_it) {
+            return None;
+        }
         Some(Trouble {
             about: Subject::Volume(volume.id.clone()),
-            level,
+            level: of_state,
             status: status.into(),
             reason: told.reason,
             message: told.message,
@@ -262,7 +274,22 @@ impl Drive {
         let about: Vec<&str> = [&drive.model, &drive.serial].into_iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
         let kernel = if drive.name.is_empty() { &drive.id } else { &drive.name };
         let name = if about.is_empty() { format!("drive {kernel}") } else { format!("drive {kernel} ({})", about.join(" ")) };
-        Drive { name, health: health_of(drive.health()), why: drive.health_unknown_why.clone(), maintenance: drive.maintenance }
+        let (health, why) = (health_of(drive.health()), drive.health_unknown_why.clone());
+        let answered = drive.smart.as_ref().is_some_and(|smart| smart.answered.is_some());
+        Drive { name, health, why, maintenance: drive.maintenance, unasked: unasked(drive), answered }
+    }
+}
+
+/// The daemon calls a drive good until its first question has ended, and says nothing of its questions where it does not ask.
+fn unasked(drive: &wire::Drive) -> Option<String> {
+    let smart = drive.smart.as_ref()?;
+    if smart.asked.is_some() || smart.answered.is_some() || drive.presence() == wire::Presence::Missing {
+        return None;
+    }
+    match smart.state() {
+        wire::smart::State::Stuck => Some(format!("SMART: {}", smart.detail)),
+        wire::smart::State::Waiting if !drive.asleep => Some("SMART: it has not been asked yet".into()),
+        _ => None,
     }
 }
 
@@ -282,7 +309,9 @@ impl Volume {
             .collect();
         pods.sort_by(|a, b| (&a.uid, &a.namespace, &a.name).cmp(&(&b.uid, &b.namespace, &b.name)));
         pods.dedup();
-        Volume { name, health: health_of(volume.health()), why: volume.health_unknown_why.clone(), pods, claimed: claimed(volume) }
+        let state = health::state(volume).map(|state| state.reason);
+        let (health, why) = (health_of(volume.health()), volume.health_unknown_why.clone());
+        Volume { name, health, why, pods, claimed: claimed(volume), state, drives: volume.drive_ids.clone() }
     }
 }
 
@@ -309,6 +338,17 @@ fn claimed(volume: &wire::Volume) -> Vec<Claimed> {
         }
     }
     claimed.into_iter().map(|(pv, namespaces)| Claimed { pv: pv.to_owned(), namespaces }).collect()
+}
+
+/// Whether the daemon makes a volume's state of findings of this reason (`model::condition`).
+fn is_cause(finding: &str, state: &str) -> bool {
+    let unmounted = ["NotMounted", "StagingNotMounted"].contains(&finding);
+    match state {
+        "DeviceMissing" => unmounted || finding == "DeviceMissing",
+        "NotMounted" => unmounted,
+        // Whatever is said makes it abnormal.
+        _ => true,
+    }
 }
 
 fn health_of(health: wire::Health) -> Health {

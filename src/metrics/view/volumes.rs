@@ -8,6 +8,7 @@ use crate::metrics::view::families::{BYTES, Families, SECONDS};
 use crate::metrics::view::{HEALTHS, health, label, optional};
 use crate::model::check::{Check, Verdict};
 use crate::model::ids::VolumeId;
+use crate::model::kernel::event::Class;
 use crate::model::probe::Usage;
 use crate::model::snapshot::{Snapshot, Volume, VolumeUsage};
 use crate::model::volume::VolumeFacts;
@@ -54,9 +55,11 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     }
     let help = "Incidents that the kernel told of, of its filesystem and its own device, by class.";
     let mut family = families.counter("diskvitals_volume_errors", None, help)?;
-    for (id, errors) in volumes().filter_map(|(id, volume)| Some((id, volume.errors.as_ref()?))) {
-        for (class, tally) in &errors.tallies {
-            family.count(&[("volume", id), ("class", class.name())], tally.incidents)?;
+    for (id, volume) in volumes() {
+        // All classes, so that the first incident is an increase.
+        for class in Class::ALL {
+            let tally = volume.errors.as_ref().and_then(|errors| errors.get(class));
+            family.count(&[("volume", id), ("class", class.name())], tally.map_or(0, |tally| tally.incidents))?;
         }
     }
     checks(families, snapshot)

@@ -86,3 +86,13 @@ fn a_thousand_findings_with_hostile_words_make_a_short_message() {
     let told = of_picture(seen);
     assert!(told.message.len() <= 1024 && told.message.starts_with("1000 bad: ") && !told.message.contains(char::is_control));
 }
+
+#[test]
+fn a_drive_that_was_to_be_asked_and_has_never_answered_is_not_called_healthy() {
+    let mut seen = picture(&[]);
+    seen.drives.get_mut("d1").expect("there").unasked = Some("SMART: smartctl has not returned".into());
+    let told = of_picture(seen.clone());
+    assert_eq!((told.status, told.message.as_str()), (Status::Unknown, "drive sda: cannot be told: SMART: smartctl has not returned"));
+    seen.drives.get_mut("d1").expect("there").maintenance = true;
+    assert_eq!(of_picture(seen).status, Status::True);
+}

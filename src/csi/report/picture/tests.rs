@@ -116,9 +116,70 @@ fn a_volume_that_cannot_serve_is_a_trouble_also_where_no_finding_says_so() {
     assert!(picture.troubles.is_empty());
     // A finding says it already.
     let spoken_of = finding("0a", wire::SubjectKind::Volume, "csi:d/h", wire::Severity::Bad);
+    let spoken_of = wire::Finding { reason: "DeviceMissing".into(), ..spoken_of };
     picture.apply(event(
         Change::Modified,
         Item::Volume(wire::Volume { health: wire::Health::Bad.into(), findings: vec![spoken_of], ..volume }),
     ));
     assert!(picture.troubles.is_empty());
+}
+
+#[test]
+fn a_state_is_told_beside_milder_findings_and_acknowledged_ones_hide_only_what_they_have_caused() {
+    let troubles = |health: wire::Health, state: fn(&mut wire::Volume), said: &[(&str, wire::FindingStatus, bool)]| {
+        let findings = said.iter().enumerate().map(|(number, (reason, status, acknowledged))| wire::Finding {
+            reason: (*reason).into(),
+            status: (*status).into(),
+            acknowledged: acknowledged.then(wire::Acknowledgement::default),
+            ..finding(&format!("0{number}"), wire::SubjectKind::Volume, "csi:d/h", wire::Severity::Suspect)
+        });
+        let findings: Vec<wire::Finding> = findings.collect();
+        let condition = Some(wire::Condition { abnormal: true, message: "the image is gone".into() });
+        let mut volume = wire::Volume { id: "csi:d/h".into(), health: health.into(), condition, findings, ..Default::default() };
+        state(&mut volume);
+        let mut picture = Picture { health: Health::Good, settled: true, ..Picture::default() };
+        for finding in volume.findings.clone() {
+            picture.apply(event(Change::Added, Item::Finding(finding)));
+        }
+        picture.apply(event(Change::Added, Item::Volume(volume)));
+        let counted = picture.adverse().into_iter().filter(|(_, trouble)| picture.counts(trouble));
+        counted.map(|(_, trouble)| trouble.reason.clone()).collect::<Vec<String>>()
+    };
+    let failed: fn(&mut wire::Volume) = |volume| volume.csi_status = wire::CsiStatus::Failed.into();
+    let missing: fn(&mut wire::Volume) = |volume| volume.operational_status = wire::OperationalStatus::Missing.into();
+    let none: fn(&mut wire::Volume) = |_| {};
+    let (degraded, inaccessible) = (wire::FindingStatus::Degraded, wire::FindingStatus::Inaccessible);
+    let (suspect, unknown) = (wire::Health::Suspect, wire::Health::Unknown);
+    let mild = |acknowledged| ("FilesystemErrors", degraded, acknowledged);
+    assert_eq!(troubles(suspect, failed, &[mild(true)]), ["NotMounted"]);
+    assert_eq!(troubles(suspect, missing, &[mild(false)]), ["DeviceMissing", "FilesystemErrors"]);
+    // How it is cannot be told, and that it does not serve can.
+    assert_eq!(troubles(unknown, failed, &[mild(true)]), ["NotMounted"]);
+    // What is acknowledged stays so, and does not come back as a state.
+    assert_eq!(troubles(suspect, none, &[mild(true)]), Vec::<String>::new());
+    assert_eq!(troubles(suspect, failed, &[("StagingNotMounted", degraded, true)]), Vec::<String>::new());
+    assert_eq!(troubles(suspect, missing, &[("DeviceMissing", inaccessible, true)]), Vec::<String>::new());
+    // As bad, and of something else: it tells of it, but not once it is acknowledged.
+    assert_eq!(troubles(suspect, failed, &[("IoStalled", inaccessible, false)]), ["IoStalled"]);
+    assert_eq!(troubles(suspect, failed, &[("IoStalled", inaccessible, true)]), ["NotMounted"]);
+    // Of the last known condition nothing is known to be left.
+    assert_eq!(troubles(unknown, none, &[]), Vec::<String>::new());
+}
+
+#[test]
+fn a_drive_is_unasked_where_its_question_has_never_ended_and_not_where_none_is_put() {
+    use wire::smart::State;
+    let unasked = |smart: Option<wire::Smart>| Drive::of(&wire::Drive { smart, ..Default::default() }).unasked;
+    let smart = |state: State| wire::Smart { state: state.into(), detail: "smartctl has not returned".into(), ..Default::default() };
+    assert_eq!(unasked(None), None, "virtual, switched off, or nobody to ask with");
+    assert_eq!(unasked(Some(smart(State::Stuck))).as_deref(), Some("SMART: smartctl has not returned"));
+    assert_eq!(unasked(Some(smart(State::Waiting))).as_deref(), Some("SMART: it has not been asked yet"));
+    for state in [State::Answered, State::Asleep, State::NotApplicable, State::Failed, State::Unspecified] {
+        assert_eq!(unasked(Some(smart(state))), None, "{state:?}");
+    }
+    // The last answer stands.
+    let answered = Some(prost_types::Timestamp { seconds: 100, nanos: 0 });
+    assert_eq!(unasked(Some(wire::Smart { answered, ..smart(State::Stuck) })), None);
+    let asleep = wire::Drive { smart: Some(smart(State::Waiting)), asleep: true, ..Default::default() };
+    assert_eq!(Drive::of(&asleep).unasked, None);
 }
