@@ -1,14 +1,17 @@
 //! Filesystems to check: made, filled, damaged, mounted.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use diskvitals::model::check::Filesystem;
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::support::offline::{self, Truth};
 use crate::support::tools::run;
-use crate::support::{Disk, Scene, corrupt, populate};
+use crate::support::{Disk, Scene, corrupt, pause, populate};
 
+const HELD_BY_OTHERS: Duration = Duration::from_secs(10);
 /// Another seed is tried when a damage does not show.
 const ATTEMPTS: u64 = 6;
 
@@ -55,6 +58,18 @@ pub struct Mounted {
 impl Mounted {
     pub fn new(scene: &Scene, filesystem: Filesystem, image: &Path, name: &str) -> nix::Result<Mounted> {
         Mounted::with(scene, filesystem, image, name, MsFlags::empty())
+    }
+
+    /// What was mounted a moment ago. A process that has just taken a copy of the mount table (unshare(2), of another trial's checker) holds it a little
+    /// longer, and XFS mounts no UUID twice.
+    pub async fn again(scene: &Scene, filesystem: Filesystem, image: &Path, name: &str) -> nix::Result<Mounted> {
+        let end = Instant::now() + HELD_BY_OTHERS;
+        loop {
+            match Mounted::new(scene, filesystem, image, name) {
+                Err(Errno::EINVAL) if filesystem == Filesystem::Xfs && Instant::now() < end => pause(Duration::from_millis(50)).await,
+                other => return other,
+            }
+        }
     }
 
     pub fn with(scene: &Scene, filesystem: Filesystem, image: &Path, name: &str, flags: MsFlags) -> nix::Result<Mounted> {

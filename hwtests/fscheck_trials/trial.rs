@@ -94,7 +94,7 @@ pub async fn healthy(ground: Arc<Ground>, filesystem: Filesystem, number: u64) -
         move |scene| stage::pristine(scene, filesystem, &name, seed)
     })
     .await;
-    let mounted = Mounted::new(&ground.scene, filesystem, &image, &name).expect("a healthy filesystem mounts");
+    let mounted = Mounted::again(&ground.scene, filesystem, &image, &name).await.expect("a healthy filesystem mounts");
     let (live, frozen, written) = under_load(&ground, filesystem, &mounted.at, seed).await;
     let after = finish(mounted, filesystem, image).await;
     Outcome { filesystem, damage: None, state: State::Loaded, live: Some(live), frozen, written, after }
@@ -124,7 +124,8 @@ pub async fn damaged(
         }
         Mountable::Yes => {
             let name = format!("{}-{kind}", filesystem.name());
-            let mounted = Mounted::new(&ground.scene, filesystem, &image, &name)
+            let mounted = Mounted::again(&ground.scene, filesystem, &image, &name)
+                .await
                 .map_err(|error| format!("it mounted before, and now not: {error}"))?;
             let (live, frozen, written) = if loaded {
                 under_load(&ground, filesystem, &mounted.at, seed).await
