@@ -89,7 +89,12 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
         println!("what is left of the guest: {}", bench.guest.keep().display());
     }
     println!("lab: {} passed, {} failed, in {:.0?}", chosen.len() - failed.len(), failed.len(), started.elapsed());
-    failed.iter().for_each(|name| println!("    failed: {name}"));
+    if !failed.is_empty() {
+        // As every test program lists them: scripts/test runs these once more.
+        println!("\nfailures:");
+        failed.iter().for_each(|name| println!("    {name}"));
+        println!();
+    }
     failed.len()
 }
 
