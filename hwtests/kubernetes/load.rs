@@ -41,8 +41,7 @@ fn costs(program: &str) -> Vec<Cost> {
     for process in procfs::process::all_processes().expect("/proc").flatten() {
         let Ok(stat) = process.stat() else { continue };
         // Its workers have the same name and are its children.
-        let is_first = process.stat().is_ok_and(|stat| parent_is_not(stat.ppid, program));
-        if stat.comm == program && is_first {
+        if stat.comm == program && parent_is_not(stat.ppid, program) {
             let ticks = procfs::ticks_per_second();
             let own = stat.utime + stat.stime + u64::try_from(stat.cutime + stat.cstime).unwrap_or(0);
             let words = process.cmdline().unwrap_or_default();

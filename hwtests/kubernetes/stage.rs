@@ -117,9 +117,7 @@ impl Stage {
     pub fn sata(&self, count: usize, mib: u64) -> Vec<Played> {
         let disks = (0..count).map(|at| self.scene.attach(&self.formatted(&format!("sata-{at}"), mib))).collect();
         let played = played::play(disks);
-        for disk in &played {
-            self.smartctl.answers(&disk.name, &disk.ata.answer()).expect("an answer");
-        }
+        played.iter().for_each(|disk| self.fails(disk, false));
         played
     }
 
@@ -128,9 +126,7 @@ impl Stage {
         let array = self.scene.attach(&self.formatted("array", mib));
         let disks = (0..count).map(|at| self.scene.attach(&self.scene.image(&format!("member-{at}"), 1 << 20))).collect();
         let (array, played) = played::play_striped(array, disks);
-        for disk in &played {
-            self.smartctl.answers(&disk.name, &disk.ata.answer()).expect("an answer");
-        }
+        played.iter().for_each(|disk| self.fails(disk, false));
         (array, played)
     }
 

@@ -138,6 +138,15 @@ projected:
 {{ .Values.kubeletRoot }}/plugins/{{ .Values.driver.name }}
 {{- end -}}
 
+{{/* Of whoever scrapes. */}}
+{{- define "diskvitals.relabelings" -}}
+# The alerts know the job by this name, and people the node by its own.
+- {targetLabel: job, replacement: diskvitals}
+- {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: instance}
+# Who shows up in the metrics by pod and namespace is whose volume it is, and the node is what lasts: not the pod that was scraped.
+- {action: labeldrop, regex: namespace|pod|container|endpoint|service}
+{{- end -}}
+
 {{/* Whom the admission policies of reporters concern, and the node that its token was made for: the API server's word (Kubernetes 1.30 and later). */}}
 {{- define "diskvitals.ofReporter" -}}
 matchConditions:
