@@ -26,14 +26,30 @@ fn what_the_kernel_finds_sick_in_an_xfs_is_told() {
     mount_device(&disk.device, "xfs", &mount, "");
     fill(&mount, 3000);
     let path = HostPath::from(mount.as_path());
-    let sick = || diskvitals::host::xfs::sick_inodes(&path, &mut || true).expect("an answer").expect("an XFS");
+    let sick = || {
+        diskvitals::host::xfs::sick_inodes(&path, &mut || true)
+            .expect("an answer")
+            .expect("an XFS")
+    };
     assert_eq!(sick(), diskvitals::host::xfs::Sick::default());
     // An inode in the first group: inodes are numbered by their place there (512 bytes each).
-    let folders = std::fs::read_dir(&mount).expect("folders").flatten().map(|folder| folder.metadata().expect("a folder").ino());
-    let inode = folders.filter(|inode| *inode < 1 << 17).max().expect("a folder in the first group");
+    let folders = std::fs::read_dir(&mount)
+        .expect("folders")
+        .flatten()
+        .map(|folder| folder.metadata().expect("a folder").ino());
+    let inode = folders
+        .filter(|inode| *inode < 1 << 17)
+        .max()
+        .expect("a folder in the first group");
     umount(&mount);
-    let device = std::fs::File::options().write(true).open(&disk.device).expect("the device");
-    device.write_all_at(&[0xa5; 16], inode * 512).and_then(|()| device.sync_all()).expect("the damage");
+    let device = std::fs::File::options()
+        .write(true)
+        .open(&disk.device)
+        .expect("the device");
+    device
+        .write_all_at(&[0xa5; 16], inode * 512)
+        .and_then(|()| device.sync_all())
+        .expect("the damage");
     mount_device(&disk.device, "xfs", &mount, "");
     // Whoever needs it finds it; the mount itself does not.
     let found = sick();

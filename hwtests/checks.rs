@@ -1,4 +1,5 @@
-//! Checks by the real daemon on real filesystems: what it answers, what it leaves alone, and what is left when something or somebody dies in the middle.
+//! Checks by the real daemon on real filesystems: what it answers, what it leaves alone, and what
+//! is left when something or somebody dies in the middle.
 mod support;
 
 #[path = "checks/answers.rs"]

@@ -1,4 +1,5 @@
-//! The kernel's counters of errors, on filesystems that are really damaged: read by the worker, as the daemon has it read them.
+//! The kernel's counters of errors, on filesystems that are really damaged: read by the worker, as
+//! the daemon has it read them.
 mod support;
 
 use std::path::Path;
@@ -18,11 +19,19 @@ use support::{Daemon, Disk, SOON, Scene, damage, eventually};
 
 fn workers(place: Place) -> JobWorkers {
     let args = arguments(place, &HostRoot::new("/"));
-    Workers::start(Spawn { program: env!("CARGO_BIN_EXE_diskvitalsd").into(), args, active: 1, max_stuck: 4 })
+    Workers::start(Spawn {
+        program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
+        args,
+        active: 1,
+        max_stuck: 4,
+    })
 }
 
 async fn read(place: Place, part: Part) -> Vec<Reading> {
-    match workers(place).ask("counters", Job::Counters { part }, Duration::from_secs(10)).await {
+    match workers(place)
+        .ask("counters", Job::Counters { part }, Duration::from_secs(10))
+        .await
+    {
         Outcome::Answer(Answer::Counters(counters)) => {
             assert_eq!(counters.warnings, Vec::<String>::new());
             counters.readings
@@ -33,7 +42,10 @@ async fn read(place: Place, part: Part) -> Vec<Reading> {
 
 async fn reading(disk: &Disk, source: &str) -> Option<Reading> {
     let of = Counted::Block(disk.name().to_owned());
-    read(Place::Own, Part::Plain).await.into_iter().find(|reading| reading.of == of && reading.source == source)
+    read(Place::Own, Part::Plain)
+        .await
+        .into_iter()
+        .find(|reading| reading.of == of && reading.source == source)
 }
 
 fn now() -> jiff::Timestamp {
@@ -57,19 +69,37 @@ async fn errors_of_a_damaged_ext4_are_growth_with_its_first_and_last_error() {
     assert_eq!(healthy.values["errors_count"], 0);
     assert_eq!(memory.take(&healthy, now()), []);
     // ext4 leaves out what makes no sense and tells its reader nothing (ext4_readdir()).
-    std::fs::read_dir(mnt.join("folder")).expect("opens").for_each(drop);
+    std::fs::read_dir(mnt.join("folder"))
+        .expect("opens")
+        .for_each(drop);
     // The superblock's fields are filled in by a worker of ext4's own.
     let damaged = eventually("the error is counted", SOON, async || {
-        reading(&disk, "ext4").await.filter(|reading| reading.values["errors_count"] > 0)
+        reading(&disk, "ext4")
+            .await
+            .filter(|reading| reading.values["errors_count"] > 0)
     })
     .await;
     let growths = memory.take(&damaged, now());
-    let growth = growths.iter().find(|growth| growth.name == "errors_count").expect("growth");
-    assert_eq!((growth.from, growth.to), (0, damaged.values["errors_count"]));
+    let growth = growths
+        .iter()
+        .find(|growth| growth.name == "errors_count")
+        .expect("growth");
+    assert_eq!(
+        (growth.from, growth.to),
+        (0, damaged.values["errors_count"])
+    );
     assert_eq!(damaged.file, format!("/sys/fs/ext4/{}", disk.name()));
     assert_eq!(damaged.details["first_error_ino"], inode.to_string());
-    assert!(damaged.details["last_error_func"].contains("dir"), "{damaged:#?}");
-    assert!(damaged.details["first_error_time"].parse::<u64>().is_ok_and(|time| time > 1_600_000_000), "{damaged:#?}");
+    assert!(
+        damaged.details["last_error_func"].contains("dir"),
+        "{damaged:#?}"
+    );
+    assert!(
+        damaged.details["first_error_time"]
+            .parse::<u64>()
+            .is_ok_and(|time| time > 1_600_000_000),
+        "{damaged:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,47 +114,104 @@ async fn corruption_on_a_btrfs_is_growth_of_its_device() {
     let block: Vec<u8> = PATTERN.iter().copied().cycle().take(4096).collect();
     std::fs::write(mnt.join("file"), block.repeat(8)).expect("the file");
     umount(&mnt);
-    assert!(damage::each_block_that_begins_with(&disk, PATTERN) > 0, "the file is found on the device");
+    assert!(
+        damage::each_block_that_begins_with(&disk, PATTERN) > 0,
+        "the file is found on the device"
+    );
     mount_device(&disk.device, "btrfs", &mnt, "");
 
     let mut memory = Memory::default();
     let healthy = reading(&disk, "btrfs").await.expect("counted");
     assert_eq!(healthy.values.values().sum::<u64>(), 0, "{healthy:#?}");
     memory.take(&healthy, now());
-    assert_eq!(std::fs::read(mnt.join("file")).expect_err("the checksum is wrong").raw_os_error(), Some(nix::libc::EIO));
+    assert_eq!(
+        std::fs::read(mnt.join("file"))
+            .expect_err("the checksum is wrong")
+            .raw_os_error(),
+        Some(nix::libc::EIO)
+    );
     let damaged = reading(&disk, "btrfs").await.expect("counted");
     let growths = memory.take(&damaged, now());
-    assert_eq!(growths.iter().map(|growth| growth.name.as_str()).collect::<Vec<_>>(), ["corruption_errs"], "{damaged:#?}");
+    assert_eq!(
+        growths
+            .iter()
+            .map(|growth| growth.name.as_str())
+            .collect::<Vec<_>>(),
+        ["corruption_errs"],
+        "{damaged:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn corruption_on_a_btrfs_of_several_devices_is_growth_of_the_one_that_has_it() {
     const PATTERN: &[u8] = b"diskvitals was here: 0d9a44e1";
     let scene = Scene::new();
-    let images = [scene.image("a.img", 128 << 20), scene.image("b.img", 128 << 20), scene.image("c.img", 128 << 20)];
-    run("/usr/sbin/mkfs.btrfs", &[&"-q", &"-d", &"single", &"-m", &"raid1", &images[0], &images[1], &images[2]]);
+    let images = [
+        scene.image("a.img", 128 << 20),
+        scene.image("b.img", 128 << 20),
+        scene.image("c.img", 128 << 20),
+    ];
+    run(
+        "/usr/sbin/mkfs.btrfs",
+        &[
+            &"-q", &"-d", &"single", &"-m", &"raid1", &images[0], &images[1], &images[2],
+        ],
+    );
     let disks = images.each_ref().map(|image| scene.attach(image));
-    let options = disks.each_ref().map(|disk| format!("device={}", disk.device.display())).join(",");
+    let options = disks
+        .each_ref()
+        .map(|disk| format!("device={}", disk.device.display()))
+        .join(",");
     let mnt = scene.path("mnt/b");
     let mount = || mount_device(&disks[0].device, "btrfs", &mnt, &options);
     mount();
     // The ids have a gap, and are not in the order of the names.
-    run("/usr/bin/btrfs", &[&"device", &"remove", &disks[0].device, &mnt]);
+    run(
+        "/usr/bin/btrfs",
+        &[&"device", &"remove", &disks[0].device, &mnt],
+    );
     let block: Vec<u8> = PATTERN.iter().copied().cycle().take(4096).collect();
     std::fs::write(mnt.join("file"), block.repeat(64)).expect("the file");
     umount(&mnt);
-    let damaged = disks.iter().find(|disk| damage::each_block_that_begins_with(disk, PATTERN) > 0).expect("the file is found");
+    let damaged = disks
+        .iter()
+        .find(|disk| damage::each_block_that_begins_with(disk, PATTERN) > 0)
+        .expect("the file is found");
     mount_device(
         &damaged.device,
         "btrfs",
         &mnt,
-        &disks[1..].iter().map(|disk| format!("device={}", disk.device.display())).collect::<Vec<_>>().join(","),
+        &disks[1..]
+            .iter()
+            .map(|disk| format!("device={}", disk.device.display()))
+            .collect::<Vec<_>>()
+            .join(","),
     );
-    assert!(std::fs::read(mnt.join("file")).is_err(), "the checksum is wrong");
+    assert!(
+        std::fs::read(mnt.join("file")).is_err(),
+        "the checksum is wrong"
+    );
 
-    let readings = read(Place::HostMounts, Part::Btrfs { path: mnt.as_path().into() }).await;
-    let seen: Vec<_> = readings.iter().map(|reading| (reading.of.clone(), reading.values["corruption_errs"] > 0)).collect();
-    let expected: Vec<_> = disks[1..].iter().map(|disk| (Counted::Block(disk.name().to_owned()), disk.name() == damaged.name())).collect();
+    let readings = read(
+        Place::HostMounts,
+        Part::Btrfs {
+            path: mnt.as_path().into(),
+        },
+    )
+    .await;
+    let seen: Vec<_> = readings
+        .iter()
+        .map(|reading| (reading.of.clone(), reading.values["corruption_errs"] > 0))
+        .collect();
+    let expected: Vec<_> = disks[1..]
+        .iter()
+        .map(|disk| {
+            (
+                Counted::Block(disk.name().to_owned()),
+                disk.name() == damaged.name(),
+            )
+        })
+        .collect();
     assert_eq!(seen, expected, "{readings:#?}");
     // Which device is which is not in sysfs: there, nothing is said of it.
     assert!(plain_btrfs(&disks).await.is_empty());
@@ -133,8 +220,15 @@ async fn corruption_on_a_btrfs_of_several_devices_is_growth_of_the_one_that_has_
 
 async fn plain_btrfs(disks: &[Disk]) -> Vec<Reading> {
     let readings = read(Place::Own, Part::Plain).await;
-    let of = |reading: &Reading| disks.iter().any(|disk| reading.of == Counted::Block(disk.name().to_owned()));
-    readings.into_iter().filter(|reading| reading.source == "btrfs" && of(reading)).collect()
+    let of = |reading: &Reading| {
+        disks
+            .iter()
+            .any(|disk| reading.of == Counted::Block(disk.name().to_owned()))
+    };
+    readings
+        .into_iter()
+        .filter(|reading| reading.source == "btrfs" && of(reading))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -143,10 +237,26 @@ async fn the_health_of_an_xfs_is_read_and_good() {
     let disk = scene.xfs("x.img");
     let mnt = scene.path("mnt/x");
     mount_device(&disk.device, "xfs", &mnt, "");
-    let read = read(Place::HostMounts, Part::Xfs { path: mnt.as_path().into(), dev: dev(&disk.device) }).await;
-    let [health] = read.as_slice() else { panic!("one reading: {read:#?}") };
-    assert_eq!((&health.of, health.source.as_str()), (&Counted::Block(disk.name().to_owned()), "xfs"));
-    assert_eq!((health.values.len(), health.values.values().sum::<u64>()), (10, 0), "{health:#?}");
+    let read = read(
+        Place::HostMounts,
+        Part::Xfs {
+            path: mnt.as_path().into(),
+            dev: dev(&disk.device),
+        },
+    )
+    .await;
+    let [health] = read.as_slice() else {
+        panic!("one reading: {read:#?}")
+    };
+    assert_eq!(
+        (&health.of, health.source.as_str()),
+        (&Counted::Block(disk.name().to_owned()), "xfs")
+    );
+    assert_eq!(
+        (health.values.len(), health.values.values().sum::<u64>()),
+        (10, 0),
+        "{health:#?}"
+    );
     // The kernel looks at the summary counters at each mount: the fields lie where we read them.
     assert!(health.details.contains_key("checked"));
     umount(&mnt);
@@ -163,7 +273,11 @@ async fn the_daemon_says_what_it_counts() {
     let daemon = Daemon::start(&scene).await;
     eventually("ext4 or XFS is counted", SOON, async || {
         let sources = daemon.client.node().await.sources;
-        sources.into_iter().find(|source| source.name == "counters" && source.state() == State::Active && source.detail.contains("xfs"))
+        sources.into_iter().find(|source| {
+            source.name == "counters"
+                && source.state() == State::Active
+                && source.detail.contains("xfs")
+        })
     })
     .await;
     daemon.stop().await;
@@ -173,5 +287,8 @@ fn dev(device: &Path) -> DevNo {
     use std::os::unix::fs::MetadataExt;
     let number = std::fs::metadata(device).expect("the device").rdev();
     let part = |number: u64| u32::try_from(number).expect("a device number");
-    DevNo::new(part(nix::sys::stat::major(number)), part(nix::sys::stat::minor(number)))
+    DevNo::new(
+        part(nix::sys::stat::major(number)),
+        part(nix::sys::stat::minor(number)),
+    )
 }

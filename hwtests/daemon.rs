@@ -1,4 +1,5 @@
-//! Starting and refusing to start: sockets, state directories, configuration; and names that are no text.
+//! Starting and refusing to start: sockets, state directories, configuration; and names that are no
+//! text.
 mod support;
 
 use std::ffi::OsStr;
@@ -13,7 +14,8 @@ use support::daemon::Arguments;
 use support::tools::{bind, mount_device, mount_with, remount};
 use support::{Daemon, SOON, Scene, eventually};
 
-/// Arguments of a second daemon that shares nothing with the first one's but what the test makes it share.
+/// Arguments of a second daemon that shares nothing with the first one's but what the test makes it
+/// share.
 fn second(scene: &Scene) -> Arguments {
     let other = scene.path("second");
     std::fs::create_dir_all(other.join("state")).expect("a folder");
@@ -28,7 +30,10 @@ fn second(scene: &Scene) -> Arguments {
 
 #[track_caller]
 fn assert_says(text: &str, words: &[&str]) {
-    assert!(words.iter().all(|word| text.contains(word)), "should say {words:?}:\n{text}");
+    assert!(
+        words.iter().all(|word| text.contains(word)),
+        "should say {words:?}:\n{text}"
+    );
     assert!(!text.contains("panicked"), "{text}");
 }
 
@@ -38,12 +43,22 @@ async fn a_second_daemon_on_a_live_socket_is_refused() {
     let first = Arguments::of(&scene);
     let mut daemon = Daemon::start(&scene).await;
     for arguments in [
-        Arguments { socket: first.socket.clone(), ..second(&scene) },
-        Arguments { agent_socket: first.agent_socket.clone(), ..second(&scene) },
+        Arguments {
+            socket: first.socket.clone(),
+            ..second(&scene)
+        },
+        Arguments {
+            agent_socket: first.agent_socket.clone(),
+            ..second(&scene)
+        },
     ] {
         let (code, text) = arguments.refused().await;
         assert_eq!(code, 1, "{text}");
-        let shared = if arguments.socket == first.socket { &arguments.socket } else { &arguments.agent_socket };
+        let shared = if arguments.socket == first.socket {
+            &arguments.socket
+        } else {
+            &arguments.agent_socket
+        };
         assert_says(&text, &[shared.to_str().expect("text")]);
     }
     daemon.must_run();
@@ -55,11 +70,17 @@ async fn a_second_daemon_on_a_live_socket_is_refused() {
 async fn a_second_daemon_on_one_state_directory_is_refused() {
     let scene = Scene::new();
     let daemon = Daemon::start(&scene).await;
-    let arguments = Arguments { state_dir: Arguments::of(&scene).state_dir, ..second(&scene) };
+    let arguments = Arguments {
+        state_dir: Arguments::of(&scene).state_dir,
+        ..second(&scene)
+    };
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 1, "{text}");
     assert_says(&text, &[arguments.state_dir.to_str().expect("text")]);
-    eventually("history is on disk", SOON, async || (daemon.client.node().await.store == "ok").then_some(())).await;
+    eventually("history is on disk", SOON, async || {
+        (daemon.client.node().await.store == "ok").then_some(())
+    })
+    .await;
     daemon.stop().await;
 }
 
@@ -68,33 +89,64 @@ async fn a_stale_socket_is_replaced_and_a_file_that_is_none_is_not() {
     let scene = Scene::new();
     let arguments = Arguments::of(&scene);
     Daemon::start(&scene).await.kill().await;
-    assert!(std::fs::symlink_metadata(&arguments.socket).expect("left by SIGKILL").file_type().is_socket());
+    assert!(
+        std::fs::symlink_metadata(&arguments.socket)
+            .expect("left by SIGKILL")
+            .file_type()
+            .is_socket()
+    );
     let daemon = Daemon::start(&scene).await;
-    let mode = std::fs::metadata(&arguments.socket).expect("the socket").permissions().mode() & 0o777;
+    let mode = std::fs::metadata(&arguments.socket)
+        .expect("the socket")
+        .permissions()
+        .mode()
+        & 0o777;
     assert_eq!(mode & 0o007, 0, "others may not connect: {mode:o}");
     daemon.stop().await;
 
     std::fs::remove_file(&arguments.socket)
-        .or_else(|error| if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+        .or_else(|error| {
+            if error.kind() == std::io::ErrorKind::NotFound {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        })
         .expect("removes");
     std::fs::write(&arguments.socket, b"somebody's file").expect("writes");
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 1, "{text}");
     assert_says(&text, &[arguments.socket.to_str().expect("text")]);
-    assert_eq!(std::fs::read(&arguments.socket).expect("still there"), b"somebody's file");
+    assert_eq!(
+        std::fs::read(&arguments.socket).expect("still there"),
+        b"somebody's file"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_read_only_state_directory_history_is_in_memory() {
     let scene = Scene::new();
     let arguments = Arguments::of(&scene);
-    mount_with(Path::new("tmpfs"), "tmpfs", &arguments.state_dir, MsFlags::empty(), "size=16m");
+    mount_with(
+        Path::new("tmpfs"),
+        "tmpfs",
+        &arguments.state_dir,
+        MsFlags::empty(),
+        "size=16m",
+    );
     remount(&arguments.state_dir, MsFlags::MS_RDONLY);
     let daemon = Daemon::start(&scene).await;
-    let node =
-        eventually("the store has been tried", SOON, async || Some(daemon.client.node().await).filter(|node| node.store != "opening"))
-            .await;
-    assert_says(&node.store, &[arguments.state_dir.to_str().expect("text"), "Read-only file system"]);
+    let node = eventually("the store has been tried", SOON, async || {
+        Some(daemon.client.node().await).filter(|node| node.store != "opening")
+    })
+    .await;
+    assert_says(
+        &node.store,
+        &[
+            arguments.state_dir.to_str().expect("text"),
+            "Read-only file system",
+        ],
+    );
     assert!(node.settled && node.drives > 0);
     daemon.stop().await;
 }
@@ -103,16 +155,26 @@ async fn on_a_read_only_state_directory_history_is_in_memory() {
 async fn a_damaged_database_is_set_aside() {
     let scene = Scene::new();
     let arguments = Arguments::of(&scene);
-    std::fs::write(arguments.state_dir.join("state.db"), [b"SQLite format 3\0".as_slice(), &[0xee; 8192]].concat()).expect("writes");
+    std::fs::write(
+        arguments.state_dir.join("state.db"),
+        [b"SQLite format 3\0".as_slice(), &[0xee; 8192]].concat(),
+    )
+    .expect("writes");
     let daemon = Daemon::start(&scene).await;
-    eventually("history is on disk", SOON, async || (daemon.client.node().await.store == "ok").then_some(())).await;
+    eventually("history is on disk", SOON, async || {
+        (daemon.client.node().await.store == "ok").then_some(())
+    })
+    .await;
     let names: Vec<String> = std::fs::read_dir(&arguments.state_dir)
         .expect("reads")
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     assert!(
-        names.iter().any(|name| name != "state.db" && name.starts_with("state.db") && !name.ends_with("-wal") && !name.ends_with("-shm")),
+        names.iter().any(|name| name != "state.db"
+            && name.starts_with("state.db")
+            && !name.ends_with("-wal")
+            && !name.ends_with("-shm")),
         "{names:?}"
     );
     daemon.stop().await;
@@ -123,7 +185,10 @@ async fn a_socket_path_that_is_too_long_is_a_clear_error() {
     let scene = Scene::new();
     let folder = scene.path("long").join("x".repeat(100));
     std::fs::create_dir_all(&folder).expect("a folder");
-    let arguments = Arguments { socket: folder.join("s"), ..Arguments::of(&scene) };
+    let arguments = Arguments {
+        socket: folder.join("s"),
+        ..Arguments::of(&scene)
+    };
     let (code, text) = arguments.refused().await;
     assert!(code == 1 || code == 2, "{code}: {text}");
     assert_says(&text, &["107", folder.to_str().expect("text")]);
@@ -133,20 +198,40 @@ async fn a_socket_path_that_is_too_long_is_a_clear_error() {
 async fn bad_configuration_is_refused_with_file_line_and_key() {
     let scene = Scene::new();
     let arguments = Arguments::of(&scene);
-    std::fs::write(&arguments.config, "[probes]\ninterval = \"1s\"\nintervall = \"1s\"\n").expect("writes");
+    std::fs::write(
+        &arguments.config,
+        "[probes]\ninterval = \"1s\"\nintervall = \"1s\"\n",
+    )
+    .expect("writes");
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 2, "{text}");
-    assert_says(&text, &[arguments.config.to_str().expect("text"), "line 3", "intervall"]);
+    assert_says(
+        &text,
+        &[
+            arguments.config.to_str().expect("text"),
+            "line 3",
+            "intervall",
+        ],
+    );
 
     std::fs::remove_file(&arguments.config).expect("removes");
     std::fs::create_dir(&arguments.config).expect("a folder in its place");
-    let arguments = Arguments { log: scene.path("log-2"), ..arguments };
+    let arguments = Arguments {
+        log: scene.path("log-2"),
+        ..arguments
+    };
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 2, "{text}");
-    assert_says(&text, &[arguments.config.to_str().expect("text"), "directory"]);
+    assert_says(
+        &text,
+        &[arguments.config.to_str().expect("text"), "directory"],
+    );
 
     std::fs::remove_dir(&arguments.config).expect("removes");
-    let arguments = Arguments { log: scene.path("log-3"), ..arguments };
+    let arguments = Arguments {
+        log: scene.path("log-3"),
+        ..arguments
+    };
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 2, "a named file must be there: {text}");
     assert_says(&text, &[arguments.config.to_str().expect("text")]);
@@ -165,41 +250,85 @@ async fn mount_points_with_spaces_newlines_and_bytes_that_are_no_text_are_listed
     let daemon = Daemon::start(&scene).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
-    let wanted = [format!("{}/a b\\012c\\377\\134d\\011e", base.display()), spaced.display().to_string()];
+    let wanted = [
+        format!("{}/a b\\012c\\377\\134d\\011e", base.display()),
+        spaced.display().to_string(),
+    ];
     let volume = eventually("a volume with both mounts", SOON, async || {
-        client.volumes().await.into_iter().find(|volume| volume.mounts.iter().any(|mount| mount.path == wanted[0]))
+        client
+            .volumes()
+            .await
+            .into_iter()
+            .find(|volume| volume.mounts.iter().any(|mount| mount.path == wanted[0]))
     })
     .await;
-    let mut paths: Vec<_> = volume.mounts.iter().map(|mount| mount.path.clone()).collect();
+    let mut paths: Vec<_> = volume
+        .mounts
+        .iter()
+        .map(|mount| mount.path.clone())
+        .collect();
     paths.sort();
     assert_eq!(paths, wanted);
     let volume = client.normal(&volume.id).await;
-    assert!(volume.usage.is_some(), "it is probed as any other: {volume:#?}");
-    assert!(volume.id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte)), "{}", volume.id);
+    assert!(
+        volume.usage.is_some(),
+        "it is probed as any other: {volume:#?}"
+    );
+    assert!(
+        volume
+            .id
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte)),
+        "{}",
+        volume.id
+    );
     monitor.finish().await;
     daemon.stop().await;
 }
 
-/// A damaged record is a warning that names its file: no finding, no crash, and the other volumes are as they are.
+/// A damaged record is a warning that names its file: no finding, no crash, and the other volumes
+/// are as they are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_record_of_the_kubelet_is_a_warning() {
     let scene = Scene::new();
     let disk = scene.ext4("e.img", 32, &[]);
-    let claim =
-        support::scene::Claim { driver: "d.csi.example.com", handle: "good", pv: "pvc-good", pod: "5e000000-0000-4000-8000-000000000001" };
+    let claim = support::scene::Claim {
+        driver: "d.csi.example.com",
+        handle: "good",
+        pv: "pvc-good",
+        pod: "5e000000-0000-4000-8000-000000000001",
+    };
     scene.stage_and_publish(&disk, "ext4", "", &claim);
-    let mount = scene.kubelet.publish("d.csi.example.com", "bad", "pvc-bad", "5e000000-0000-4000-8000-000000000002");
+    let mount = scene.kubelet.publish(
+        "d.csi.example.com",
+        "bad",
+        "pvc-bad",
+        "5e000000-0000-4000-8000-000000000002",
+    );
     let record = mount.parent().expect("its folder").join("vol_data.json");
     std::fs::write(&record, b"{\"driverName\": \"d.csi").expect("writes");
     let daemon = Daemon::start(&scene).await;
     daemon.client.normal("csi:d.csi.example.com/good").await;
     let warnings = daemon.client.node().await.warnings;
-    assert!(warnings.iter().any(|warning| warning.contains(record.to_str().expect("text"))), "{warnings:?}");
-    assert!(daemon.client.volumes().await.iter().all(|volume| volume.handle != "bad"));
+    assert!(
+        warnings
+            .iter()
+            .any(|warning| warning.contains(record.to_str().expect("text"))),
+        "{warnings:?}"
+    );
+    assert!(
+        daemon
+            .client
+            .volumes()
+            .await
+            .iter()
+            .all(|volume| volume.handle != "bad")
+    );
     daemon.stop().await;
 }
 
-/// SIGHUP with a bad file: refused, and the old settings stay; with a good one: in force without a restart.
+/// SIGHUP with a bad file: refused, and the old settings stay; with a good one: in force without a
+/// restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_configuration_comes_into_force_and_a_bad_one_does_not() {
     let scene = Scene::new();
@@ -208,18 +337,43 @@ async fn a_changed_configuration_comes_into_force_and_a_bad_one_does_not() {
     let arguments = Arguments::of(&scene);
     let mut daemon = Daemon::start(&scene).await;
     let id = daemon.client.drive_named(disk.name()).await.id;
-    std::fs::write(&arguments.config, "[drives]\nadmit = [\"loop*\"]\nadmitt = []\n").expect("writes");
+    std::fs::write(
+        &arguments.config,
+        "[drives]\nadmit = [\"loop*\"]\nadmitt = []\n",
+    )
+    .expect("writes");
     nix::sys::signal::kill(daemon.pid(), nix::sys::signal::Signal::SIGHUP).expect("SIGHUP");
-    eventually("the refusal is logged", SOON, async || daemon.log().contains("admitt").then_some(())).await;
+    eventually("the refusal is logged", SOON, async || {
+        daemon.log().contains("admitt").then_some(())
+    })
+    .await;
     daemon.must_run();
-    assert_eq!(daemon.client.drive(&id).await.expect("still a drive").presence(), Presence::Present);
+    assert_eq!(
+        daemon
+            .client
+            .drive(&id)
+            .await
+            .expect("still a drive")
+            .presence(),
+        Presence::Present
+    );
 
-    let maintained =
-        format!("{}\n", support::daemon::CONFIG.replace("[drives]", &format!("[drives]\nmaintenance = [\"{}\"]", disk.name())));
+    let maintained = format!(
+        "{}\n",
+        support::daemon::CONFIG.replace(
+            "[drives]",
+            &format!("[drives]\nmaintenance = [\"{}\"]", disk.name())
+        )
+    );
     std::fs::write(&arguments.config, maintained).expect("writes");
     nix::sys::signal::kill(daemon.pid(), nix::sys::signal::Signal::SIGHUP).expect("SIGHUP");
     eventually("the drive is under maintenance", SOON, async || {
-        daemon.client.drive(&id).await.is_some_and(|drive| drive.maintenance).then_some(())
+        daemon
+            .client
+            .drive(&id)
+            .await
+            .is_some_and(|drive| drive.maintenance)
+            .then_some(())
     })
     .await;
     daemon.stop().await;

@@ -1,5 +1,5 @@
-//! What is beneath a volume dies or hangs: a server, a loop device over a file of a server, a device that shrinks to nothing.
-//! The assertions are what Linux 6.18 really shows.
+//! What is beneath a volume dies or hangs: a server, a loop device over a file of a server, a
+//! device that shrinks to nothing. The assertions are what Linux 6.18 really shows.
 mod support;
 
 use std::io::Write;
@@ -15,7 +15,12 @@ use support::scene::{Claim, Disk};
 use support::tools::{bind, mount_device, run, umount};
 use support::{Daemon, Mode, SOON, Scene, Served, eventually};
 
-const VOLUME: Claim = Claim { driver: "f.csi.example.com", handle: "v", pv: "pvc-v", pod: "2e000000-0000-4000-8000-000000000001" };
+const VOLUME: Claim = Claim {
+    driver: "f.csi.example.com",
+    handle: "v",
+    pv: "pvc-v",
+    pod: "2e000000-0000-4000-8000-000000000001",
+};
 const ID: &str = "csi:f.csi.example.com/v";
 
 /// A filesystem on a loop device over a file that our server serves.
@@ -31,20 +36,22 @@ fn write_and_sync(file: &Path) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// Writes until the filesystem has noticed: data that is lost is the writer's error alone, and an aborted journal shows with the next write.
+/// Writes until the filesystem has noticed: data that is lost is the writer's error alone, and an
+/// aborted journal shows with the next write.
 async fn until_it_refuses(pod: &Path, errno: i32) {
     let mut number = 0;
     eventually("the filesystem gives up", SOON, async || {
         number += 1;
-        let refused =
-            write_and_sync(&pod.join(format!("f{number}"))).and_then(|()| std::fs::read_dir(pod)?.try_for_each(|entry| entry.map(drop)));
+        let refused = write_and_sync(&pod.join(format!("f{number}")))
+            .and_then(|()| std::fs::read_dir(pod)?.try_for_each(|entry| entry.map(drop)));
         (refused.err()?.raw_os_error() == Some(errno)).then_some(())
     })
     .await;
 }
 
-/// A journal that was aborted in the middle of an allocation refuses writes before ext4 says so in its options: the next one that asks for a
-/// handle makes it (fs/ext4/ext4_jbd2.c, ext4_journal_check_start).
+/// A journal that was aborted in the middle of an allocation refuses writes before ext4 says so in
+/// its options: the next one that asks for a handle makes it (fs/ext4/ext4_jbd2.c,
+/// ext4_journal_check_start).
 async fn until_it_says_so(pod: &Path) {
     let at = format!(" {} ", pod.display());
     let mut number = 0;
@@ -52,8 +59,13 @@ async fn until_it_says_so(pod: &Path) {
         number += 1;
         // It refuses; that is what it is asked for.
         let _ = write_and_sync(&pod.join(format!("g{number}")));
-        let table = String::from_utf8_lossy(&std::fs::read("/proc/self/mountinfo").expect("readable")).into_owned();
-        table.lines().any(|line| line.contains(&at) && line.contains("emergency_ro")).then_some(())
+        let table =
+            String::from_utf8_lossy(&std::fs::read("/proc/self/mountinfo").expect("readable"))
+                .into_owned();
+        table
+            .lines()
+            .any(|line| line.contains(&at) && line.contains("emergency_ro"))
+            .then_some(())
     })
     .await;
 }
@@ -66,7 +78,8 @@ fn no_longer_there(served: Served, scene: &Scene, disk: &Disk, mounts: [&PathBuf
     run("/usr/bin/umount", &[&"--lazy", &scene.path("fuse")]);
 }
 
-/// The first failed commit of the journal makes ext4 read-only (`emergency_ro`). Its folders stay readable from the cache.
+/// The first failed commit of the journal makes ext4 read-only (`emergency_ro`). Its folders stay
+/// readable from the cache.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_known_again() {
     let scene = Scene::new();
@@ -86,12 +99,25 @@ async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_known_again() 
     let finding = client.read_only(ID).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
     let volume = client.volume(ID).await;
-    assert!(volume.condition.as_ref().expect("a condition").abnormal, "{volume:#?}");
-    assert_eq!(client.drive(&drive_ids[0]).await.expect("known").presence(), Presence::Present, "the kernel still has it");
+    assert!(
+        volume.condition.as_ref().expect("a condition").abnormal,
+        "{volume:#?}"
+    );
+    assert_eq!(
+        client.drive(&drive_ids[0]).await.expect("known").presence(),
+        Presence::Present,
+        "the kernel still has it"
+    );
 
     no_longer_there(served, &scene, &disk, [&pod, &staging]);
     eventually("the drive is missing", SOON, async || {
-        (client.drive(&drive_ids[0]).await.expect("still known").presence() == Presence::Missing).then_some(())
+        (client
+            .drive(&drive_ids[0])
+            .await
+            .expect("still known")
+            .presence()
+            == Presence::Missing)
+            .then_some(())
     })
     .await;
     // It returns: another number, the same file.
@@ -104,9 +130,16 @@ async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_known_again() 
     bind(&staging, &pod);
     client.cleared(&finding.id, SOON).await;
     let volume = client.normal(ID).await;
-    assert_eq!((volume.drive_ids, volume.device.as_str()), (drive_ids.clone(), back.name()));
+    assert_eq!(
+        (volume.drive_ids, volume.device.as_str()),
+        (drive_ids.clone(), back.name())
+    );
     let drive = client.drive(&drive_ids[0]).await.expect("known");
-    assert_eq!((drive.presence(), drive.findings.len()), (Presence::Present, 0), "{drive:#?}");
+    assert_eq!(
+        (drive.presence(), drive.findings.len()),
+        (Presence::Present, 0),
+        "{drive:#?}"
+    );
     monitor.finish().await;
     daemon.stop().await;
 }
@@ -126,9 +159,12 @@ async fn an_xfs_whose_device_fails_is_not_accessible() {
 
     served.die();
     eventually("XFS gives up", SOON, async || {
-        // What cannot be written of a file is the writer's error alone; what cannot be written of the log is the end.
+        // What cannot be written of a file is the writer's error alone; what cannot be written of
+        // the log is the end.
         write_and_sync(&pod.join("f")).expect_err("the device fails");
-        std::fs::read_dir(&pod).and_then(|mut entries| entries.try_for_each(|entry| entry.map(drop))).err()
+        std::fs::read_dir(&pod)
+            .and_then(|mut entries| entries.try_for_each(|entry| entry.map(drop)))
+            .err()
     })
     .await;
     let finding = client.raised(ID, "NotAccessible", SOON).await;
@@ -145,8 +181,8 @@ async fn an_xfs_whose_device_fails_is_not_accessible() {
     daemon.stop().await;
 }
 
-/// Linux lets no loop device go under a mount; one that shrinks to nothing is as near as it comes. It is still there, and the first write
-/// that fails makes ext4 read-only.
+/// Linux lets no loop device go under a mount; one that shrinks to nothing is as near as it comes.
+/// It is still there, and the first write that fails makes ext4 read-only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_shrinks_to_nothing_is_read_only_from_the_first_write() {
     let scene = Scene::new();
@@ -157,9 +193,16 @@ async fn a_device_that_shrinks_to_nothing_is_read_only_from_the_first_write() {
     let client = &daemon.client;
     let drive_id = client.normal(ID).await.drive_ids.remove(0);
 
-    std::fs::File::options().write(true).open(&disk.image).and_then(|file| file.set_len(0)).expect("shrinks");
+    std::fs::File::options()
+        .write(true)
+        .open(&disk.image)
+        .and_then(|file| file.set_len(0))
+        .expect("shrinks");
     run("/usr/sbin/losetup", &[&"--set-capacity", &disk.device]);
-    eventually("the drive has no size", SOON, async || (client.drive(&drive_id).await.expect("known").size_bytes == 0).then_some(())).await;
+    eventually("the drive has no size", SOON, async || {
+        (client.drive(&drive_id).await.expect("known").size_bytes == 0).then_some(())
+    })
+    .await;
     until_it_refuses(&pod, libc::EROFS).await;
     until_it_says_so(&pod).await;
     let finding = client.read_only(ID).await;
@@ -167,7 +210,11 @@ async fn a_device_that_shrinks_to_nothing_is_read_only_from_the_first_write() {
 
     umount(&pod);
     umount(&staging);
-    std::fs::File::options().write(true).open(&disk.image).and_then(|file| file.set_len(64 << 20)).expect("grows");
+    std::fs::File::options()
+        .write(true)
+        .open(&disk.image)
+        .and_then(|file| file.set_len(64 << 20))
+        .expect("grows");
     run("/usr/sbin/losetup", &[&"--set-capacity", &disk.device]);
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &disk.device]);
     mount_device(&disk.device, "ext4", &staging, "");
@@ -178,7 +225,8 @@ async fn a_device_that_shrinks_to_nothing_is_read_only_from_the_first_write() {
     daemon.stop().await;
 }
 
-/// `losetup -d` on a mounted device waits for the unmount; then the drive goes together with its mounts, while the kubelet still wants them.
+/// `losetup -d` on a mounted device waits for the unmount; then the drive goes together with its
+/// mounts, while the kubelet still wants them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drive_that_goes_with_the_mounts_of_a_wanted_volume_is_adverse() {
     let scene = Scene::new();
@@ -193,15 +241,30 @@ async fn a_drive_that_goes_with_the_mounts_of_a_wanted_volume_is_adverse() {
     client.refresh("").await;
     client.probed_anew(&[ID]).await;
     client.normal(ID).await;
-    assert_eq!(client.drive(&drive_id).await.expect("known").presence(), Presence::Present, "in use until the unmount");
+    assert_eq!(
+        client.drive(&drive_id).await.expect("known").presence(),
+        Presence::Present,
+        "in use until the unmount"
+    );
 
     umount(&pod);
     umount(&staging);
     let missing = client.raised(&drive_id, "DriveMissing", SOON).await;
     assert_finding(&missing, Severity::Bad, FindingStatus::Inaccessible);
-    eventually("the volume is abnormal", SOON, async || client.volume(ID).await.condition.expect("a condition").abnormal.then_some(()))
-        .await;
-    assert_eq!(client.drive(&drive_id).await.expect("known").volume_ids, [ID]);
+    eventually("the volume is abnormal", SOON, async || {
+        client
+            .volume(ID)
+            .await
+            .condition
+            .expect("a condition")
+            .abnormal
+            .then_some(())
+    })
+    .await;
+    assert_eq!(
+        client.drive(&drive_id).await.expect("known").volume_ids,
+        [ID]
+    );
 
     let back = scene.attach(&disk.image);
     mount_device(&back.device, "ext4", &staging, "");
@@ -233,7 +296,10 @@ async fn io_that_does_not_return_is_stalled_until_it_does() {
     assert!(!writer.is_finished());
 
     served.set(Mode::Pass);
-    writer.await.expect("the writer").expect("late, but written");
+    writer
+        .await
+        .expect("the writer")
+        .expect("late, but written");
     client.cleared(&finding.id, SOON).await;
     client.normal(ID).await;
     monitor.finish().await;
@@ -244,14 +310,20 @@ async fn io_that_does_not_return_is_stalled_until_it_does() {
 async fn a_volume_whose_server_has_died_is_not_accessible() {
     let scene = Scene::new();
     let image = scene.image("content", 4096);
-    let pod = scene.kubelet.publish(VOLUME.driver, VOLUME.handle, VOLUME.pv, VOLUME.pod);
+    let pod = scene
+        .kubelet
+        .publish(VOLUME.driver, VOLUME.handle, VOLUME.pv, VOLUME.pod);
     let served = Served::mount(&pod, &image);
     let daemon = Daemon::start(&scene).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     client.normal(ID).await;
 
-    let in_use = std::fs::File::options().read(true).custom_flags(libc::O_PATH).open(&pod).expect("O_PATH");
+    let in_use = std::fs::File::options()
+        .read(true)
+        .custom_flags(libc::O_PATH)
+        .open(&pod)
+        .expect("O_PATH");
     served.die();
     drop(in_use);
     let finding = client.raised(ID, "NotAccessible", SOON).await;
@@ -269,7 +341,9 @@ async fn a_volume_whose_server_has_died_is_not_accessible() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_mount_times_out_alone_and_survives_a_restart_of_the_daemon() {
     let scene = Scene::new();
-    let pod = scene.kubelet.publish(VOLUME.driver, VOLUME.handle, VOLUME.pv, VOLUME.pod);
+    let pod = scene
+        .kubelet
+        .publish(VOLUME.driver, VOLUME.handle, VOLUME.pv, VOLUME.pod);
     let served = Served::mount(&pod, &scene.image("content", 4096));
     let others = five_others(&scene);
     let others: Vec<&str> = others.iter().map(String::as_str).collect();
@@ -286,7 +360,14 @@ async fn a_hung_mount_times_out_alone_and_survives_a_restart_of_the_daemon() {
     assert!(took < Duration::from_secs(10), "after {took:?}");
     assert_finding(&finding, Severity::Bad, FindingStatus::Inaccessible);
     assert_evidence(&finding, pod.to_str().expect("text"), "pending since");
-    assert!(client.volume(ID).await.condition.expect("a condition").abnormal);
+    assert!(
+        client
+            .volume(ID)
+            .await
+            .condition
+            .expect("a condition")
+            .abnormal
+    );
     for _ in 0..2 {
         client.probed_anew(&others).await;
     }
@@ -302,13 +383,20 @@ async fn a_hung_mount_times_out_alone_and_survives_a_restart_of_the_daemon() {
     let monitor = daemon.monitor();
     let client = &daemon.client;
     let again = client.raised(ID, "ProbeTimeout", SOON).await;
-    assert_eq!((&again.id, again.since), (&finding.id, finding.since), "the same finding, not a new one");
+    assert_eq!(
+        (&again.id, again.since),
+        (&finding.id, finding.since),
+        "the same finding, not a new one"
+    );
     client.probed_anew(&others).await;
 
     served.set(Mode::Pass);
     client.cleared(&finding.id, SOON).await;
     client.normal(ID).await;
-    eventually("no probe is stuck", SOON, async || (client.node().await.stuck_probes == 0).then_some(())).await;
+    eventually("no probe is stuck", SOON, async || {
+        (client.node().await.stuck_probes == 0).then_some(())
+    })
+    .await;
     monitor.finish().await;
     daemon.stop().await;
 }

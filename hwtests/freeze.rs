@@ -1,5 +1,6 @@
-//! Holding a filesystem's writers, on the real kernel: they wait while it is frozen, and go on however that ends: told, at the death of the daemon, at
-//! signals, at the limit, after SIGKILL of the freezer, and after SIGKILL of both. Freezes nothing but its own images on loop devices.
+//! Holding a filesystem's writers, on the real kernel: they wait while it is frozen, and go on
+//! however that ends: told, at the death of the daemon, at signals, at the limit, after SIGKILL of
+//! the freezer, and after SIGKILL of both. Freezes nothing but its own images on loop devices.
 #[path = "freeze/killed.rs"]
 mod killed;
 #[path = "freeze/place.rs"]
@@ -32,8 +33,15 @@ async fn writers_wait_and_go_on(stage: &Stage, volume: &Volume) {
     let thawed = frozen.thaw().await;
     writer.goes_on(MADE_GOOD).await;
     assert_eq!(thawed.early, None);
-    assert!(thawed.held >= thawed.freezing + Duration::from_millis(200), "{thawed:?}");
-    println!("{}: freezing took {:?}", volume.path.display(), thawed.freezing);
+    assert!(
+        thawed.held >= thawed.freezing + Duration::from_millis(200),
+        "{thawed:?}"
+    );
+    println!(
+        "{}: freezing took {:?}",
+        volume.path.display(),
+        thawed.freezing
+    );
     stage.is_clean();
 }
 
@@ -71,12 +79,20 @@ async fn giving_up_while_it_is_being_frozen_thaws() {
     let stage = Stage::new();
     let volume = stage.ext4();
     for after in [0, 5, 20, 50, 100, 200] {
-        let _ = timeout(Duration::from_millis(after), stage.freezer().freeze(order(&volume, LONG))).await;
+        let _ = timeout(
+            Duration::from_millis(after),
+            stage.freezer().freeze(order(&volume, LONG)),
+        )
+        .await;
         // The note goes after the thaw; before it comes, nothing is frozen, and then it may yet be.
-        eventually("it is thawed, and nothing is left of it", SOON, async || {
-            let helpers = diskvitals::host::intents::find(&stage.intents).expect("readable");
-            (helpers.is_empty() && !volume.is_frozen()).then_some(())
-        })
+        eventually(
+            "it is thawed, and nothing is left of it",
+            SOON,
+            async || {
+                let helpers = diskvitals::host::intents::find(&stage.intents).expect("readable");
+                (helpers.is_empty() && !volume.is_frozen()).then_some(())
+            },
+        )
         .await;
     }
 }
@@ -93,7 +109,10 @@ async fn the_limit_thaws_and_the_run_counts_for_nothing() {
     writer.goes_on(MADE_GOOD).await;
     let thawed = frozen.thaw().await;
     assert_eq!(thawed.early, Some(why));
-    assert!(thawed.held >= Duration::from_secs(1) && thawed.held < Duration::from_secs(10), "{thawed:?}");
+    assert!(
+        thawed.held >= Duration::from_secs(1) && thawed.held < Duration::from_secs(10),
+        "{thawed:?}"
+    );
     stage.is_clean();
 }
 
@@ -102,7 +121,12 @@ async fn signals_thaw() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let writer = Writer::start(&volume);
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1] {
+    for signal in [
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGUSR1,
+    ] {
         let mut frozen = freeze(&stage, &volume, LONG).await;
         writer.is_held().await;
         kill(stage.freezer_process(), signal).expect("sent");
@@ -119,7 +143,10 @@ async fn what_somebody_else_froze_is_never_thawed() {
     for volume in [stage.ext4(), stage.xfs(), stage.btrfs()] {
         let writer = Writer::start(&volume);
         run("/usr/sbin/fsfreeze", &[&"-f", &volume.path]);
-        assert_eq!(refused(stage.freezer(), order(&volume, LONG)).await, FreezeError::NotOurs);
+        assert_eq!(
+            refused(stage.freezer(), order(&volume, LONG)).await,
+            FreezeError::NotOurs
+        );
         stage.is_clean();
         assert_eq!(stage.freezer().recover().await, Vec::<String>::new());
         writer.is_held().await;
@@ -146,26 +173,62 @@ async fn what_the_way_back_needs_is_refused() {
         FreezeError::Refused(why) => why,
         other => panic!("to be refused: {other:?}"),
     };
-    // The root: never frozen, so that a mistake here would hang the machine. The order names its number, which is refused before anything is opened.
+    // The root: never frozen, so that a mistake here would hang the machine. The order names its
+    // number, which is refused before anything is opened.
     let root = std::fs::read_to_string("/proc/self/mountinfo").expect("readable");
-    let line = root.lines().find(|line| line.split(' ').nth(4) == Some("/")).expect("a root");
-    let dev = line.split(' ').nth(2).expect("a number").parse().expect("a number");
-    let why = said(refused(stage.freezer(), FreezeOrder { mount: volume.path.as_path().into(), dev, ..order(&volume, LONG) }).await);
+    let line = root
+        .lines()
+        .find(|line| line.split(' ').nth(4) == Some("/"))
+        .expect("a root");
+    let dev = line
+        .split(' ')
+        .nth(2)
+        .expect("a number")
+        .parse()
+        .expect("a number");
+    let why = said(
+        refused(
+            stage.freezer(),
+            FreezeOrder {
+                mount: volume.path.as_path().into(),
+                dev,
+                ..order(&volume, LONG)
+            },
+        )
+        .await,
+    );
     assert!(why.contains("the system's root"), "{why}");
 
     let state = volume.path.join("state");
     std::fs::create_dir(&state).expect("a folder");
     let why = said(refused(stage.freezer_that_needs(&[&state]), order(&volume, LONG)).await);
-    assert!(why.contains("what diskvitals or the kubelet needs"), "{why}");
+    assert!(
+        why.contains("what diskvitals or the kubelet needs"),
+        "{why}"
+    );
 
     let image = volume.path.join("inner.img");
-    File::create(&image).and_then(|file| file.set_len(1 << 20)).expect("an image");
+    File::create(&image)
+        .and_then(|file| file.set_len(1 << 20))
+        .expect("an image");
     let inner = stage.scene.attach(&image);
     let why = said(refused(stage.freezer(), order(&volume, LONG)).await);
-    assert!(why.contains(&format!("{} is made of {}", inner.name(), image.display())), "{why}");
+    assert!(
+        why.contains(&format!("{} is made of {}", inner.name(), image.display())),
+        "{why}"
+    );
     inner.detach();
 
-    run("/usr/bin/dd", &[&"if=/dev/zero", &format!("of={}", image.display()), &"bs=1M", &"count=4", &"status=none"]);
+    run(
+        "/usr/bin/dd",
+        &[
+            &"if=/dev/zero",
+            &format!("of={}", image.display()),
+            &"bs=1M",
+            &"count=4",
+            &"status=none",
+        ],
+    );
     run("/usr/bin/chmod", &[&"600", &image]);
     run("/usr/sbin/mkswap", &[&image]);
     if Path::new("/proc/swaps").exists() {
@@ -175,7 +238,10 @@ async fn what_the_way_back_needs_is_refused() {
         assert!(said(refusal).contains("swaps to"));
     }
 
-    let on_disk = Freezer { intents: stage.scene.path("notes"), ..stage.freezer() };
+    let on_disk = Freezer {
+        intents: stage.scene.path("notes"),
+        ..stage.freezer()
+    };
     let why = said(refused(on_disk, order(&volume, LONG)).await);
     assert!(why.contains("is not in memory"), "{why}");
     // After all that it can be frozen.
@@ -186,15 +252,30 @@ async fn what_the_way_back_needs_is_refused() {
 async fn another_filesystem_than_meant_and_none_at_all_are_not_frozen() {
     let stage = Stage::new();
     let volume = stage.ext4();
-    let wrong = FreezeOrder { dev: DevNo::new(259, 77), ..order(&volume, LONG) };
+    let wrong = FreezeOrder {
+        dev: DevNo::new(259, 77),
+        ..order(&volume, LONG)
+    };
     let error = refused(stage.freezer(), wrong).await;
-    assert!(matches!(&error, FreezeError::Failed(why) if why.contains("another filesystem")), "{error}");
-    let gone = FreezeOrder { mount: stage.scene.path("mnt/none").as_path().into(), ..order(&volume, LONG) };
+    assert!(
+        matches!(&error, FreezeError::Failed(why) if why.contains("another filesystem")),
+        "{error}"
+    );
+    let gone = FreezeOrder {
+        mount: stage.scene.path("mnt/none").as_path().into(),
+        ..order(&volume, LONG)
+    };
     let error = refused(stage.freezer(), gone).await;
-    assert!(matches!(&error, FreezeError::Failed(why) if why.contains("opening")), "{error}");
+    assert!(
+        matches!(&error, FreezeError::Failed(why) if why.contains("opening")),
+        "{error}"
+    );
     let memory = Volume::at(stage.scene.path("memory"));
     let error = refused(stage.freezer(), order(&memory, LONG)).await;
-    assert!(matches!(&error, FreezeError::Refused(why) if why.contains("cannot be frozen")), "{error}");
+    assert!(
+        matches!(&error, FreezeError::Refused(why) if why.contains("cannot be frozen")),
+        "{error}"
+    );
     stage.is_clean();
     assert!(!volume.is_frozen());
 }
@@ -205,7 +286,10 @@ async fn a_bind_mount_stands_for_its_filesystem_and_serves_to_thaw_it_when_the_m
     let volume = stage.ext4();
     let bound = stage.scene.path("mnt/bound");
     bind(&volume.path, &bound);
-    let order = FreezeOrder { mount: bound.as_path().into(), ..order(&volume, LONG) };
+    let order = FreezeOrder {
+        mount: bound.as_path().into(),
+        ..order(&volume, LONG)
+    };
     let writer = Writer::start(&volume);
     let frozen = stage.freezer().freeze(order).await.expect("frozen");
     writer.is_held().await;
@@ -237,7 +321,11 @@ async fn what_is_mounted_nowhere_when_it_is_to_be_made_good_is_told_with_what_to
     let frozen = freeze(&stage, &volume, LONG).await;
     umount2(&volume.path, MntFlags::MNT_DETACH).expect("unmounted");
     kill(stage.freezer_process(), Signal::SIGKILL).expect("sent");
-    let why = timeout(SOON, frozen.thaw()).await.expect("an answer").early.expect("it was not asked for");
+    let why = timeout(SOON, frozen.thaw())
+        .await
+        .expect("an answer")
+        .early
+        .expect("it was not asked for");
     assert!(why.contains("mount its device once more"), "{why}");
     // The note stays until somebody does.
     volume.kept.thaw().expect("it was frozen");
@@ -246,13 +334,23 @@ async fn what_is_mounted_nowhere_when_it_is_to_be_made_good_is_told_with_what_to
 /// Several threads that make, fill, rename and remove files.
 fn load(volume: &Volume) -> Vec<Writer> {
     let busy = |number: usize| {
-        let writer = Writer { writes: Arc::default(), stop: Arc::default() };
-        let (writes, stop, path) = (writer.writes.clone(), writer.stop.clone(), volume.path.clone());
+        let writer = Writer {
+            writes: Arc::default(),
+            stop: Arc::default(),
+        };
+        let (writes, stop, path) = (
+            writer.writes.clone(),
+            writer.stop.clone(),
+            volume.path.clone(),
+        );
         std::thread::spawn(move || {
             let content = vec![1; 16 << 10];
             while !stop.load(Ordering::Relaxed) {
                 let count = writes.fetch_add(1, Ordering::Relaxed);
-                let (a, b) = (path.join(format!("{number}-{}", count % 200)), path.join(format!("{number}-{}-b", count % 150)));
+                let (a, b) = (
+                    path.join(format!("{number}-{}", count % 200)),
+                    path.join(format!("{number}-{}-b", count % 150)),
+                );
                 // Full now and then: then there is less to write.
                 let _ = std::fs::write(&a, &content).and_then(|()| std::fs::rename(&a, &b));
                 if count % 3 == 0 {
@@ -270,7 +368,11 @@ fn load(volume: &Volume) -> Vec<Writer> {
 #[ignore = "measures"]
 async fn how_long_freezing_takes_idle_and_loaded() {
     let stage = Stage::new();
-    for (name, volume) in [("ext4", stage.ext4()), ("xfs", stage.xfs()), ("btrfs", stage.btrfs())] {
+    for (name, volume) in [
+        ("ext4", stage.ext4()),
+        ("xfs", stage.xfs()),
+        ("btrfs", stage.btrfs()),
+    ] {
         for loaded in [false, true] {
             let writers = loaded.then(|| load(&volume));
             let (mut freezing, mut overhead, mut total) = (Vec::new(), Vec::new(), Vec::new());
@@ -286,9 +388,18 @@ async fn how_long_freezing_takes_idle_and_loaded() {
             drop(writers);
             let p = |mut times: Vec<Duration>| {
                 times.sort();
-                format!("{:.1?}/{:.1?}", times[times.len() / 2], times[times.len() - 1])
+                format!(
+                    "{:.1?}/{:.1?}",
+                    times[times.len() / 2],
+                    times[times.len() - 1]
+                )
             };
-            println!("{name} loaded={loaded}: FIFREEZE p50/max {}, held beyond {}, whole {}", p(freezing), p(overhead), p(total));
+            println!(
+                "{name} loaded={loaded}: FIFREEZE p50/max {}, held beyond {}, whole {}",
+                p(freezing),
+                p(overhead),
+                p(total)
+            );
         }
     }
 }

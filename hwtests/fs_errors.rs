@@ -1,4 +1,5 @@
-//! Filesystem errors as the kernel pushes them (fanotify, FAN_FS_ERROR), heard by the helper process that the daemon runs.
+//! Filesystem errors as the kernel pushes them (fanotify, FAN_FS_ERROR), heard by the helper
+//! process that the daemon runs.
 mod support;
 
 use std::path::Path;
@@ -20,19 +21,39 @@ const EFSCORRUPTED: i32 = nix::libc::EUCLEAN;
 
 /// The helper, and that it has greeted without a complaint.
 async fn helper() -> Helper {
-    let program = Program { program: env!("CARGO_BIN_EXE_diskvitalsd").into(), args: arguments(Place::FsErrors, &HostRoot::new("/")) };
+    let program = Program {
+        program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
+        args: arguments(Place::FsErrors, &HostRoot::new("/")),
+    };
     let mut helper = Helper::start(&program).await.expect("starts");
-    assert_eq!(hear(&mut helper).await, Said::Hello { limitations: Vec::new() });
+    assert_eq!(
+        hear(&mut helper).await,
+        Said::Hello {
+            limitations: Vec::new()
+        }
+    );
     helper
 }
 
 async fn hear(helper: &mut Helper) -> Said {
-    timeout(SOON, helper.hear()).await.expect("something is said").expect("it lives")
+    timeout(SOON, helper.hear())
+        .await
+        .expect("something is said")
+        .expect("it lives")
 }
 
 async fn want(helper: &mut Helper, wanted: &[(DevNo, &Path)]) {
-    let filesystem = |(dev, path): &(DevNo, &Path)| Filesystem { dev: *dev, kind: "ext4".into(), paths: vec![(*path).into()] };
-    helper.tell(&Wanted { filesystems: wanted.iter().map(filesystem).collect() }).await.expect("it listens");
+    let filesystem = |(dev, path): &(DevNo, &Path)| Filesystem {
+        dev: *dev,
+        kind: "ext4".into(),
+        paths: vec![(*path).into()],
+    };
+    helper
+        .tell(&Wanted {
+            filesystems: wanted.iter().map(filesystem).collect(),
+        })
+        .await
+        .expect("it listens");
 }
 
 async fn error(helper: &mut Helper) -> FsError {
@@ -45,14 +66,25 @@ async fn error(helper: &mut Helper) -> FsError {
 fn dev(path: &Path) -> DevNo {
     use std::os::unix::fs::MetadataExt;
     let data = std::fs::metadata(path).expect("there");
-    let number = if path.is_dir() { data.dev() } else { data.rdev() };
+    let number = if path.is_dir() {
+        data.dev()
+    } else {
+        data.rdev()
+    };
     let part = |number: u64| u32::try_from(number).expect("a device number");
-    DevNo::new(part(nix::sys::stat::major(number)), part(nix::sys::stat::minor(number)))
+    DevNo::new(
+        part(nix::sys::stat::major(number)),
+        part(nix::sys::stat::minor(number)),
+    )
 }
 
 /// ext4 has an error, as its own tests make it.
 fn trigger(disk: &Disk) {
-    std::fs::write(format!("/sys/fs/ext4/{}/trigger_fs_error", disk.name()), "by a test").expect("ext4 has an error");
+    std::fs::write(
+        format!("/sys/fs/ext4/{}/trigger_fs_error", disk.name()),
+        "by a test",
+    )
+    .expect("ext4 has an error");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -69,10 +101,22 @@ async fn a_damaged_folder_of_an_ext4_is_told_with_its_inode_when_it_is_read() {
 
     let mut helper = helper().await;
     want(&mut helper, &[(dev, &mnt)]).await;
-    assert_eq!(hear(&mut helper).await, Said::Mark { dev, mark: Mark::Set });
-    std::fs::read_dir(mnt.join("folder")).expect("opens").for_each(drop);
+    assert_eq!(
+        hear(&mut helper).await,
+        Said::Mark {
+            dev,
+            mark: Mark::Set
+        }
+    );
+    std::fs::read_dir(mnt.join("folder"))
+        .expect("opens")
+        .for_each(drop);
     let error = error(&mut helper).await;
-    assert_eq!((error.dev, error.errno, error.inode), (dev, EFSCORRUPTED, Some(inode)), "{error:?}");
+    assert_eq!(
+        (error.dev, error.errno, error.inode),
+        (dev, EFSCORRUPTED, Some(inode)),
+        "{error:?}"
+    );
     assert_eq!(error.path.as_path(), mnt);
     assert!(error.count >= 1);
     // It keeps nothing busy.
@@ -89,17 +133,30 @@ async fn copies_of_a_filesystem_are_told_apart_and_a_new_mount_is_marked_anew() 
     let (a, b) = (scene.path("mnt/a"), scene.path("mnt/b"));
     mount_device(&first.device, "ext4", &a, "errors=continue");
     mount_device(&second.device, "ext4", &b, "errors=continue");
-    let wanted = [(dev(&first.device), a.as_path()), (dev(&second.device), b.as_path())];
+    let wanted = [
+        (dev(&first.device), a.as_path()),
+        (dev(&second.device), b.as_path()),
+    ];
 
     let mut helper = helper().await;
     want(&mut helper, &wanted).await;
     for (dev, _) in wanted {
-        assert_eq!(hear(&mut helper).await, Said::Mark { dev, mark: Mark::Set });
+        assert_eq!(
+            hear(&mut helper).await,
+            Said::Mark {
+                dev,
+                mark: Mark::Set
+            }
+        );
     }
     for (disk, (dev, path)) in [(&second, wanted[1]), (&first, wanted[0])] {
         trigger(disk);
         let error = error(&mut helper).await;
-        assert_eq!((error.dev, error.path.as_path(), error.errno, error.inode), (dev, path, EFSCORRUPTED, None), "{error:?}");
+        assert_eq!(
+            (error.dev, error.path.as_path(), error.errno, error.inode),
+            (dev, path, EFSCORRUPTED, None),
+            "{error:?}"
+        );
     }
 
     umount(&a);
@@ -117,7 +174,11 @@ async fn copies_of_a_filesystem_are_told_apart_and_a_new_mount_is_marked_anew() 
 async fn a_mount_that_hangs_holds_up_neither_marks_nor_events_of_others() {
     let scene = Scene::new();
     let (before, after) = (scene.ext4("a.img", 32, &[]), scene.ext4("b.img", 32, &[]));
-    let (a, b, dead) = (scene.path("mnt/a"), scene.path("mnt/b"), scene.path("mnt/dead"));
+    let (a, b, dead) = (
+        scene.path("mnt/a"),
+        scene.path("mnt/b"),
+        scene.path("mnt/dead"),
+    );
     mount_device(&before.device, "ext4", &a, "errors=continue");
     mount_device(&after.device, "ext4", &b, "errors=continue");
     let served = Served::mount(&dead, &scene.image("f.img", 1 << 20));
@@ -125,12 +186,38 @@ async fn a_mount_that_hangs_holds_up_neither_marks_nor_events_of_others() {
     served.set(Mode::Hang);
 
     let mut helper = helper().await;
-    want(&mut helper, &[(dev(&before.device), &a), (nobody, &dead), (dev(&after.device), &b)]).await;
-    assert_eq!(hear(&mut helper).await, Said::Mark { dev: dev(&before.device), mark: Mark::Set });
+    want(
+        &mut helper,
+        &[
+            (dev(&before.device), &a),
+            (nobody, &dead),
+            (dev(&after.device), &b),
+        ],
+    )
+    .await;
+    assert_eq!(
+        hear(&mut helper).await,
+        Said::Mark {
+            dev: dev(&before.device),
+            mark: Mark::Set
+        }
+    );
     trigger(&before);
     assert_eq!(error(&mut helper).await.dev, dev(&before.device));
-    assert_eq!(hear(&mut helper).await, Said::Mark { dev: nobody, mark: Mark::Stuck });
-    assert_eq!(hear(&mut helper).await, Said::Mark { dev: dev(&after.device), mark: Mark::Set });
+    assert_eq!(
+        hear(&mut helper).await,
+        Said::Mark {
+            dev: nobody,
+            mark: Mark::Stuck
+        }
+    );
+    assert_eq!(
+        hear(&mut helper).await,
+        Said::Mark {
+            dev: dev(&after.device),
+            mark: Mark::Set
+        }
+    );
     trigger(&after);
     assert_eq!(error(&mut helper).await.dev, dev(&after.device));
 }
@@ -144,7 +231,19 @@ async fn what_cannot_be_marked_is_said_with_the_reason() {
     let (dev, path) = (dev(&disk.device), scene.path("mnt"));
     want(&mut helper, &[(dev, &path)]).await;
     let said = hear(&mut helper).await;
-    assert!(matches!(&said, Said::Mark { mark: Mark::Refused { errno: nix::libc::ESTALE, .. }, .. }), "{said:?}");
+    assert!(
+        matches!(
+            &said,
+            Said::Mark {
+                mark: Mark::Refused {
+                    errno: nix::libc::ESTALE,
+                    ..
+                },
+                ..
+            }
+        ),
+        "{said:?}"
+    );
 }
 
 /// Each thread of the daemon has children of its own.
@@ -159,9 +258,13 @@ fn helper_of(daemon: nix::unistd::Pid) -> i32 {
     });
     let is_helper = |pid: &String| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).any(|word| word == b"fs-errors")
+        line.split(|byte| *byte == 0)
+            .any(|word| word == b"fs-errors")
     };
-    children.filter(is_helper).find_map(|pid| pid.parse().ok()).expect("a helper")
+    children
+        .filter(is_helper)
+        .find_map(|pid| pid.parse().ok())
+        .expect("a helper")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,7 +277,11 @@ async fn the_daemon_says_what_is_watched_and_starts_its_helper_again() {
     let is = async |state: State, text: &str| {
         eventually(text, SOON, async || {
             let sources = daemon.client.node().await.sources;
-            sources.into_iter().find(|source| source.name == "fs-errors" && source.state() == state && source.detail.contains(text))
+            sources.into_iter().find(|source| {
+                source.name == "fs-errors"
+                    && source.state() == state
+                    && source.detail.contains(text)
+            })
         })
         .await
     };

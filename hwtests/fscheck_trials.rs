@@ -1,7 +1,9 @@
-//! Checks of real filesystems, scored: healthy ones under load, and ones that are damaged in every way that `support::corrupt` knows, each asked of a real
-//! daemon. The truth is what the offline checker says of the unmounted image.
+//! Checks of real filesystems, scored: healthy ones under load, and ones that are damaged in every
+//! way that `support::corrupt` knows, each asked of a real daemon. The truth is what the offline
+//! checker says of the unmounted image.
 //!
-//! In: options. Out: a table on standard output; exit status 1 when a goal is missed (of a sample: when an answer is wrong). Run by hwtests/fscheck-trials.
+//! In: options. Out: a table on standard output; exit status 1 when a goal is missed (of a sample:
+//! when an answer is wrong). Run by hwtests/fscheck-trials.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,7 +42,8 @@ mod untouched;
 #[derive(Parser)]
 #[command(about = "Checks of healthy and damaged filesystems, scored")]
 struct Options {
-    /// All kinds of damage and 30 healthy filesystems of each type (btrfs: 10); else a sample that fits the minutes
+    /// All kinds of damage and 30 healthy filesystems of each type (btrfs: 10); else a sample that
+    /// fits the minutes
     #[arg(long)]
     full: bool,
     /// How long a sample may take
@@ -60,7 +63,8 @@ struct Options {
     verbose: bool,
 }
 
-/// Loop devices are drives, nothing of a busy machine counts as a hang, frozen runs are allowed when they are asked for.
+/// Loop devices are drives, nothing of a busy machine counts as a hang, frozen runs are allowed
+/// when they are asked for.
 const CONFIG: &str = r#"
 [log]
 level = "debug"
@@ -97,10 +101,18 @@ fn main() -> ExitCode {
     let good = if options.truth_only {
         truth::show(&filesystems, options.seed)
     } else {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
         runtime.block_on(trials(&options, &filesystems))
     };
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Out: every goal is met.
@@ -126,7 +138,8 @@ async fn trials(options: &Options, filesystems: &[Filesystem]) -> bool {
 
     let mut score = Score::default();
     for filesystem in filesystems {
-        for seen in untouched::watch(&ground.scene, &ground.socket, *filesystem, options.seed).await {
+        for seen in untouched::watch(&ground.scene, &ground.socket, *filesystem, options.seed).await
+        {
             score::tell_seen(&seen);
             score.seen.push(seen);
         }
@@ -135,7 +148,10 @@ async fn trials(options: &Options, filesystems: &[Filesystem]) -> bool {
     let mut pristine: BTreeMap<&'static str, Arc<Path>> = BTreeMap::new();
     for filesystem in filesystems {
         let name = format!("{}-pristine", filesystem.name());
-        pristine.insert(filesystem.name(), stage::pristine(&ground.scene, *filesystem, &name, options.seed).into());
+        pristine.insert(
+            filesystem.name(),
+            stage::pristine(&ground.scene, *filesystem, &name, options.seed).into(),
+        );
     }
     let last_begin = began + plan.last_begin;
     let mut running = JoinSet::new();
@@ -157,7 +173,11 @@ async fn trials(options: &Options, filesystems: &[Filesystem]) -> bool {
         }
     }
     let good = score.print(filesystems, !options.full);
-    println!("# {:.0} s, seed {}; {left_out} trials were left out for lack of time", began.elapsed().as_secs_f64(), options.seed);
+    println!(
+        "# {:.0} s, seed {}; {left_out} trials were left out for lack of time",
+        began.elapsed().as_secs_f64(),
+        options.seed
+    );
     if options.verbose || !good {
         let log = std::fs::read_to_string(ground.scene.path("daemon.log")).unwrap_or_default();
         let kept = std::env::temp_dir().join(format!("fscheck-trials-{}.log", std::process::id()));
@@ -177,18 +197,36 @@ async fn begin(
 ) -> Result<Option<Outcome>, String> {
     match trial {
         Trial::Healthy(filesystem, number) => {
-            let _loading = ground.loading.clone().acquire_owned().await.map_err(|error| error.to_string())?;
+            let _loading = ground
+                .loading
+                .clone()
+                .acquire_owned()
+                .await
+                .map_err(|error| error.to_string())?;
             if Instant::now() > last_begin {
                 return Ok(None);
             }
             Ok(Some(trial::healthy(ground, filesystem, number).await))
         }
         Trial::Damaged(filesystem, kind, loaded) => {
-            // Writers of many would leave the checkers no processor. Who waits for that takes nobody's place.
-            let turn = async |of: &Arc<Semaphore>| of.clone().acquire_owned().await.map_err(|error| error.to_string());
-            let _loading = if loaded { Some(turn(&ground.loading_damaged).await?) } else { None };
+            // Writers of many would leave the checkers no processor. Who waits for that takes
+            // nobody's place.
+            let turn = async |of: &Arc<Semaphore>| {
+                of.clone()
+                    .acquire_owned()
+                    .await
+                    .map_err(|error| error.to_string())
+            };
+            let _loading = if loaded {
+                Some(turn(&ground.loading_damaged).await?)
+            } else {
+                None
+            };
             let _place = turn(&ground.at_once).await?;
-            let pristine = pristine.get(filesystem.name()).ok_or("no pristine one")?.clone();
+            let pristine = pristine
+                .get(filesystem.name())
+                .ok_or("no pristine one")?
+                .clone();
             trial::damaged(ground, filesystem, kind, pristine, loaded, last_begin).await
         }
     }

@@ -1,4 +1,5 @@
-//! Real errors on the real kernel: parts of a served file fail beneath a loop device, and the kernel's log tells of it.
+//! Real errors on the real kernel: parts of a served file fail beneath a loop device, and the
+//! kernel's log tells of it.
 mod support;
 
 use std::io::{Read, Seek, SeekFrom};
@@ -15,7 +16,12 @@ use support::scene::Claim;
 use support::tools::{mount_device, run, umount};
 use support::{Daemon, Disk, SOON, Scene, Served, eventually};
 
-const VOLUME: Claim = Claim { driver: "f.csi.example.com", handle: "v", pv: "pvc-v", pod: "2e000000-0000-4000-8000-000000000001" };
+const VOLUME: Claim = Claim {
+    driver: "f.csi.example.com",
+    handle: "v",
+    pv: "pvc-v",
+    pod: "2e000000-0000-4000-8000-000000000001",
+};
 const ID: &str = "csi:f.csi.example.com/v";
 const MIB: u64 = 1 << 20;
 
@@ -27,7 +33,10 @@ fn on_a_server(scene: &Scene, image: &Path) -> (Served, Disk) {
 
 /// Past the page cache.
 fn read_sector(device: &Path, offset: u64) -> std::io::Result<()> {
-    let mut file = std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(device)?;
+    let mut file = std::fs::File::options()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(device)?;
     file.seek(SeekFrom::Start(offset))?;
     // O_DIRECT wants memory aligned as the device's blocks are.
     let mut buffer = vec![0_u8; 8192];
@@ -35,9 +44,14 @@ fn read_sector(device: &Path, offset: u64) -> std::io::Result<()> {
     file.read_exact(&mut buffer[start..start + 4096])
 }
 
-/// The kernel prints ten such records in five seconds (blk_print_req_error()): what a test before did may be held against this one. Fails again and
-/// again until somebody has told of it; within ten seconds that is one attempt.
-async fn fail_until<T>(device: &Path, sectors: &[u64], mut told: impl AsyncFnMut() -> Option<T>) -> T {
+/// The kernel prints ten such records in five seconds (blk_print_req_error()): what a test before
+/// did may be held against this one. Fails again and again until somebody has told of it; within
+/// ten seconds that is one attempt.
+async fn fail_until<T>(
+    device: &Path,
+    sectors: &[u64],
+    mut told: impl AsyncFnMut() -> Option<T>,
+) -> T {
     eventually("the failure is told of", SOON, async || {
         for at in sectors {
             read_sector(device, at * MIB).expect_err("the range fails");
@@ -56,7 +70,11 @@ fn bystander(scene: &Scene) -> Disk {
 
 async fn unharmed(daemon: &Daemon, disk: &Disk) {
     let drive = daemon.client.drive_named(disk.name()).await;
-    assert_eq!((drive.health(), drive.findings.len(), drive.errors.len()), (Health::Good, 0, 0), "{drive:#?}");
+    assert_eq!(
+        (drive.health(), drive.findings.len(), drive.errors.len()),
+        (Health::Good, 0, 0),
+        "{drive:#?}"
+    );
 }
 
 /// One sector is a suspicion, three are a verdict; quiet ends both.
@@ -74,12 +92,29 @@ async fn reads_that_fail_are_the_drives_and_the_volumes_and_nobody_elses() {
     let mut watcher = client.watch().await;
 
     served.fault(vec![Fault::reads(40 * MIB..48 * MIB)]);
-    fail_until(&disk.device, &[40], async || client.finding(&drive_id, "IoErrors").await).await;
-    let drive = watcher.drive(SOON, "the drive's errors", |drive, _| drive.id == drive_id && !drive.errors.is_empty()).await;
-    assert_eq!((drive.errors[0].class.as_str(), drive.errors[0].sectors[0].sector), ("io", 40 * MIB / 512));
+    fail_until(&disk.device, &[40], async || {
+        client.finding(&drive_id, "IoErrors").await
+    })
+    .await;
+    let drive = watcher
+        .drive(SOON, "the drive's errors", |drive, _| {
+            drive.id == drive_id && !drive.errors.is_empty()
+        })
+        .await;
+    assert_eq!(
+        (
+            drive.errors[0].class.as_str(),
+            drive.errors[0].sectors[0].sector
+        ),
+        ("io", 40 * MIB / 512)
+    );
     let finding = client.raised(&drive_id, "IoErrors", SOON).await;
     assert_finding(&finding, Severity::Suspect, FindingStatus::Degraded);
-    assert_evidence(&finding, "kernel log", &format!("I/O error, dev {}, sector {}", disk.name(), 40 * MIB / 512));
+    assert_evidence(
+        &finding,
+        "kernel log",
+        &format!("I/O error, dev {}, sector {}", disk.name(), 40 * MIB / 512),
+    );
     let volume = client.raised(ID, "IoErrors", SOON).await;
     assert_finding(&volume, Severity::Suspect, FindingStatus::Degraded);
     client.raised(ID, "DriveFailing", SOON).await;
@@ -87,9 +122,17 @@ async fn reads_that_fail_are_the_drives_and_the_volumes_and_nobody_elses() {
     client.cleared(&finding.id, SOON).await;
     client.normal(ID).await;
 
-    let bad = async || client.finding(&drive_id, "IoErrors").await.filter(|finding| finding.severity() == Severity::Bad);
+    let bad = async || {
+        client
+            .finding(&drive_id, "IoErrors")
+            .await
+            .filter(|finding| finding.severity() == Severity::Bad)
+    };
     let bad = fail_until(&disk.device, &[41, 42], bad).await;
-    assert_eq!(bad.evidence.first().map(|record| record.text.clone()), finding.evidence.first().map(|record| record.text.clone()));
+    assert_eq!(
+        bad.evidence.first().map(|record| record.text.clone()),
+        finding.evidence.first().map(|record| record.text.clone())
+    );
     assert!(bad.message.contains("at 3 distinct sectors"), "{bad:#?}");
     unharmed(&daemon, &other).await;
     served.fault(Vec::new());
@@ -110,21 +153,45 @@ async fn a_device_that_fails_after_a_while_or_is_slow_is_told_when_it_fails_and_
     let client = &daemon.client;
     let drive_id = client.normal(ID).await.drive_ids.remove(0);
 
-    let slow = Fault { effect: Effect::Slow(Duration::from_millis(300)), ..Fault::reads(50 * MIB..51 * MIB) };
-    served.fault(vec![slow, Fault { after: 2, ..Fault::reads(40 * MIB..48 * MIB) }]);
+    let slow = Fault {
+        effect: Effect::Slow(Duration::from_millis(300)),
+        ..Fault::reads(50 * MIB..51 * MIB)
+    };
+    served.fault(vec![
+        slow,
+        Fault {
+            after: 2,
+            ..Fault::reads(40 * MIB..48 * MIB)
+        },
+    ]);
     for at in [50, 40, 41] {
         read_sector(&disk.device, at * MIB).expect("still works");
     }
     client.probed_anew(&[ID]).await;
-    assert!(client.drive(&drive_id).await.expect("known").errors.is_empty());
-    let finding = fail_until(&disk.device, &[42], async || client.finding(&drive_id, "IoErrors").await).await;
-    assert_evidence(&finding, "kernel log", &format!("sector {}", 42 * MIB / 512));
+    assert!(
+        client
+            .drive(&drive_id)
+            .await
+            .expect("known")
+            .errors
+            .is_empty()
+    );
+    let finding = fail_until(&disk.device, &[42], async || {
+        client.finding(&drive_id, "IoErrors").await
+    })
+    .await;
+    assert_evidence(
+        &finding,
+        "kernel log",
+        &format!("sector {}", 42 * MIB / 512),
+    );
     served.fault(Vec::new());
     client.cleared(&finding.id, SOON).await;
     daemon.stop().await;
 }
 
-/// ext4's journal cannot be written: it is read-only, by its own record and by its options, and the drive has its errors.
+/// ext4's journal cannot be written: it is read-only, by its own record and by its options, and the
+/// drive has its errors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ext4_that_cannot_write_its_journal_is_read_only_by_the_kernels_own_word() {
     let scene = Scene::new();
@@ -141,13 +208,17 @@ async fn an_ext4_that_cannot_write_its_journal_is_read_only_by_the_kernels_own_w
     let finding = eventually("it is read-only", SOON, async || {
         number += 1;
         // It fails; what the kernel makes of it is looked at.
-        let _ = std::fs::File::create(pod.join(format!("f{number}"))).and_then(|file| file.sync_all());
+        let _ =
+            std::fs::File::create(pod.join(format!("f{number}"))).and_then(|file| file.sync_all());
         client.finding(ID, "ReadOnly").await
     })
     .await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
     assert!(
-        finding.evidence.iter().any(|record| record.source == "kernel log" && record.text.contains(disk.name())),
+        finding
+            .evidence
+            .iter()
+            .any(|record| record.source == "kernel log" && record.text.contains(disk.name())),
         "the kernel's record is the evidence: {finding:#?}"
     );
     client.raised(&drive_id, "IoErrors", SOON).await;
@@ -177,7 +248,9 @@ async fn an_xfs_that_cannot_write_its_log_has_shut_down() {
     client.normal(ID).await;
 
     served.fault(vec![Fault::writes(0..320 * MIB)]);
-    std::fs::File::create(pod.join("f")).and_then(|file| file.sync_all()).expect_err("the log cannot be written");
+    std::fs::File::create(pod.join("f"))
+        .and_then(|file| file.sync_all())
+        .expect_err("the log cannot be written");
     let finding = client.raised(ID, "FilesystemShutdown", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Inaccessible);
     assert_evidence(&finding, "kernel log", &format!("XFS ({})", disk.name()));
@@ -207,7 +280,8 @@ async fn a_btrfs_that_cannot_write_has_filesystem_errors() {
 
     served.fault(vec![Fault::writes(0..256 * MIB)]);
     // It fails; what btrfs makes of it is looked at.
-    let _ = std::fs::write(pod.join("f"), vec![7; 100_000]).and_then(|()| std::fs::File::open(pod.join("f"))?.sync_all());
+    let _ = std::fs::write(pod.join("f"), vec![7; 100_000])
+        .and_then(|()| std::fs::File::open(pod.join("f"))?.sync_all());
     let finding = client.raised(ID, "FilesystemErrors", SOON).await;
     assert_evidence(&finding, "kernel log", disk.name());
     served.fault(Vec::new());
@@ -240,7 +314,11 @@ async fn damage_that_ext4_finds_is_the_volumes_and_not_the_drives() {
     }
     let finding = client.raised(ID, "FilesystemCorrupted", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
-    assert_evidence(&finding, "kernel log", &format!("EXT4-fs error (device {})", disk.name()));
+    assert_evidence(
+        &finding,
+        "kernel log",
+        &format!("EXT4-fs error (device {})", disk.name()),
+    );
     unharmed(&daemon, &disk).await;
     daemon.stop().await;
 }

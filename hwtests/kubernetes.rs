@@ -1,8 +1,8 @@
-//! End to end on a real Kubernetes: the chart as shipped, its image, the kubelet's own calls, and what of it stands in pods and nodes.
-//! `hwtests/kubernetes/README.md` is the way in.
+//! End to end on a real Kubernetes: the chart as shipped, its image, the kubelet's own calls, and
+//! what of it stands in pods and nodes. `hwtests/kubernetes/README.md` is the way in.
 //!
-//! Each test installs the chart for itself and leaves nothing. They run in the cluster that `hwtests/kubernetes/cluster` makes, one after the other, and
-//! are ignored where there is none.
+//! Each test installs the chart for itself and leaves nothing. They run in the cluster that
+//! `hwtests/kubernetes/cluster` makes, one after the other, and are ignored where there is none.
 mod support;
 
 #[path = "../tests/support/smartctl.rs"]

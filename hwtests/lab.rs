@@ -1,6 +1,8 @@
-//! The QEMU lab: the daemon as shipped, under systemd, in a guest whose drives really fail. `hwtests/lab/README.md` is the way in.
+//! The QEMU lab: the daemon as shipped, under systemd, in a guest whose drives really fail.
+//! `hwtests/lab/README.md` is the way in.
 //!
-//! One guest for all scenarios: each has drives of its own, and after each every other drive must be GOOD.
+//! One guest for all scenarios: each has drives of its own, and after each every other drive must
+//! be GOOD.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,7 +11,10 @@ use lab::drives;
 use lab::scenario::Scenario;
 
 #[path = "support/csi_calls.rs"]
-#[allow(dead_code, reason = "the tests on this machine's kernel use the rest of it")]
+#[allow(
+    dead_code,
+    reason = "the tests on this machine's kernel use the rest of it"
+)]
 mod csi_calls;
 
 mod lab {
@@ -39,7 +44,10 @@ mod lab {
     pub mod smart;
 
     /// Between two questions to something that can only be asked.
-    #[expect(clippy::disallowed_methods, reason = "a sleep of milliseconds between two questions; what waits long waits for lines")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a sleep of milliseconds between two questions; what waits long waits for lines"
+    )]
     pub fn pause(time: std::time::Duration) {
         std::thread::sleep(time);
     }
@@ -186,7 +194,12 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "smart_a_smartctl_that_hangs_floods_tears_or_dies_harms_nobody",
-        breaks: &[drives::NVME_HANGS, drives::NVME_FLOODS, drives::NVME_HALF, drives::NVME_DIES],
+        breaks: &[
+            drives::NVME_HANGS,
+            drives::NVME_FLOODS,
+            drives::NVME_HALF,
+            drives::NVME_DIES,
+        ],
         limit: Duration::from_secs(300),
         run: lab::smart::a_smartctl_that_is_none,
     },
@@ -258,7 +271,10 @@ const LONG: &[Scenario] = &[
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(("csi-client", call)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+    if let Some(("csi-client", call)) = arguments
+        .split_first()
+        .map(|(first, rest)| (first.as_str(), rest))
+    {
         return lab::csi_client::main(call);
     }
     lab::scenario::main(SCENARIOS, LONG)

@@ -16,14 +16,23 @@ const DISKS: usize = 40;
 const PER_DISK: usize = 5;
 const TOGETHER: usize = DISKS * PER_DISK;
 
-/// Forty loop devices with five volumes each: the first is the filesystem, staged and published; the others are folders of it.
-/// The last volume of all is served by us instead.
+/// Forty loop devices with five volumes each: the first is the filesystem, staged and published;
+/// the others are folders of it. The last volume of all is served by us instead.
 fn two_hundred(scene: &Scene) -> Served {
     let mut served = None;
     for disk in 0..DISKS {
-        let device = scene.ext4(&format!("{disk}.img"), 8, &["-E", "lazy_itable_init=0", "-O", "^has_journal"]);
+        let device = scene.ext4(
+            &format!("{disk}.img"),
+            8,
+            &["-E", "lazy_itable_init=0", "-O", "^has_journal"],
+        );
         let (handle, pv, pod) = names(disk * PER_DISK);
-        let claim = Claim { driver: DRIVER, handle: &handle, pv: &pv, pod: &pod };
+        let claim = Claim {
+            driver: DRIVER,
+            handle: &handle,
+            pv: &pv,
+            pod: &pod,
+        };
         let (staging, _) = scene.stage_and_publish(&device, "ext4", "", &claim);
         for number in disk * PER_DISK + 1..(disk + 1) * PER_DISK {
             let (handle, pv, pod) = names(number);
@@ -41,7 +50,11 @@ fn two_hundred(scene: &Scene) -> Served {
 }
 
 fn names(number: usize) -> (String, String, String) {
-    (format!("v{number:03}"), format!("pvc-{number:03}"), format!("3e000000-0000-4000-8000-{number:012}"))
+    (
+        format!("v{number:03}"),
+        format!("pvc-{number:03}"),
+        format!("3e000000-0000-4000-8000-{number:012}"),
+    )
 }
 
 fn id(number: usize) -> String {
@@ -55,41 +68,71 @@ async fn two_hundred_volumes_of_which_one_hangs() {
     served.set(Mode::Hang);
     let started = Instant::now();
     let daemon = Daemon::start(&scene).await;
-    eprintln!("{TOGETHER} volumes on {DISKS} drives, one hung: full picture after {:?}", daemon.settled_after);
-    assert!(daemon.settled_after < Duration::from_secs(10), "full picture after {:?}", daemon.settled_after);
+    eprintln!(
+        "{TOGETHER} volumes on {DISKS} drives, one hung: full picture after {:?}",
+        daemon.settled_after
+    );
+    assert!(
+        daemon.settled_after < Duration::from_secs(10),
+        "full picture after {:?}",
+        daemon.settled_after
+    );
     let monitor = daemon.monitor();
     let client = &daemon.client;
 
     let hung = id(TOGETHER - 1);
     let finding = client.raised(&hung, "ProbeTimeout", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Inaccessible);
-    let volumes = eventually("every other volume is measured and good", SOON, async || {
-        let volumes: Vec<Volume> = client.volumes().await.into_iter().filter(|volume| volume.driver == DRIVER).collect();
-        let good = volumes.iter().filter(|volume| volume.usage.is_some() && volume.health() == Health::Good).count();
-        (good == TOGETHER - 1).then_some(volumes)
-    })
+    let volumes = eventually(
+        "every other volume is measured and good",
+        SOON,
+        async || {
+            let volumes: Vec<Volume> = client
+                .volumes()
+                .await
+                .into_iter()
+                .filter(|volume| volume.driver == DRIVER)
+                .collect();
+            let good = volumes
+                .iter()
+                .filter(|volume| volume.usage.is_some() && volume.health() == Health::Good)
+                .count();
+            (good == TOGETHER - 1).then_some(volumes)
+        },
+    )
     .await;
     eprintln!("all measured {:?} after the start", started.elapsed());
     let listed: BTreeSet<String> = volumes.iter().map(|volume| volume.id.clone()).collect();
     assert_eq!(listed, (0..TOGETHER).map(id).collect());
-    let drives: BTreeSet<&String> = volumes.iter().flat_map(|volume| &volume.drive_ids).collect();
+    let drives: BTreeSet<&String> = volumes
+        .iter()
+        .flat_map(|volume| &volume.drive_ids)
+        .collect();
     assert_eq!(drives.len(), DISKS);
     assert_eq!(
         client
             .findings(false)
             .await
             .iter()
-            .filter(|finding| finding.subject.as_ref().is_some_and(|subject| listed.contains(&subject.id)))
+            .filter(|finding| finding
+                .subject
+                .as_ref()
+                .is_some_and(|subject| listed.contains(&subject.id)))
             .count(),
         1
     );
 
     // A whole round more of all the others, while one hangs.
     let others: Vec<String> = (0..TOGETHER - 1).map(id).collect();
-    client.probed_anew(&others.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    client
+        .probed_anew(&others.iter().map(String::as_str).collect::<Vec<_>>())
+        .await;
     assert_eq!(client.node().await.stuck_probes, 1);
     let asked = monitor.finish().await;
-    eprintln!("{} answers meanwhile: median {:?}, p99 {:?}, worst {:?}", asked.calls, asked.median, asked.p99, asked.worst);
+    eprintln!(
+        "{} answers meanwhile: median {:?}, p99 {:?}, worst {:?}",
+        asked.calls, asked.median, asked.p99, asked.worst
+    );
     assert!(asked.p99 < Duration::from_secs(1), "p99 {:?}", asked.p99);
 
     served.set(Mode::Pass);

@@ -1,5 +1,6 @@
-//! What the tests on the real kernel share: a scene (a folder with a kubelet's records, images, loop devices and mounts that is taken down
-//! whatever happens), the daemon on it, and a client that asks it.
+//! What the tests on the real kernel share: a scene (a folder with a kubelet's records, images,
+//! loop devices and mounts that is taken down whatever happens), the daemon on it, and a client
+//! that asks it.
 
 // Each test program uses a part of this.
 #![allow(dead_code, unused_imports)]
@@ -31,5 +32,6 @@ pub use monitor::Monitor;
 pub use scene::{Disk, Scene};
 pub use wait::{eventually, pause};
 
-/// How long a finding may take to appear or to clear here: probes come every second, and the machine may be busy with other things.
+/// How long a finding may take to appear or to clear here: probes come every second, and the
+/// machine may be busy with other things.
 pub const SOON: std::time::Duration = std::time::Duration::from_secs(45);

@@ -14,7 +14,8 @@ use support::{Client, Daemon, SOON, Scene};
 
 const DRIVER: &str = "t.csi.example.com";
 
-/// `count` published volumes, each a folder of one ext4 mounted at `mnt`. Returns the pods' paths; nothing is mounted there yet.
+/// `count` published volumes, each a folder of one ext4 mounted at `mnt`. Returns the pods' paths;
+/// nothing is mounted there yet.
 fn folders(scene: &Scene, count: usize) -> Vec<(PathBuf, PathBuf)> {
     let disk = scene.ext4("e.img", 64, &[]);
     let mount = scene.path("mnt");
@@ -24,7 +25,15 @@ fn folders(scene: &Scene, count: usize) -> Vec<(PathBuf, PathBuf)> {
             let folder = mount.join(format!("d{number}"));
             std::fs::create_dir(&folder).expect("a folder");
             std::fs::write(folder.join("file"), b"x").expect("a file");
-            (folder, scene.kubelet.publish(DRIVER, &format!("v{number}"), &format!("pv-{number}"), &pod(number)))
+            (
+                folder,
+                scene.kubelet.publish(
+                    DRIVER,
+                    &format!("v{number}"),
+                    &format!("pv-{number}"),
+                    &pod(number),
+                ),
+            )
         })
         .collect()
 }
@@ -43,7 +52,15 @@ async fn probes_do_not_touch_access_times() {
     let folders = folders(&scene, 2);
     folders.iter().for_each(|(source, pod)| bind(source, pod));
     let times = || -> Vec<_> {
-        folders.iter().map(|(source, _)| source.metadata().map(|data| (data.atime(), data.atime_nsec())).expect("stat")).collect()
+        folders
+            .iter()
+            .map(|(source, _)| {
+                source
+                    .metadata()
+                    .map(|data| (data.atime(), data.atime_nsec()))
+                    .expect("stat")
+            })
+            .collect()
     };
     let before = times();
     let daemon = Daemon::start(&scene).await;
@@ -52,7 +69,9 @@ async fn probes_do_not_touch_access_times() {
     }
     assert_eq!(times(), before, "a probe has moved an access time");
     // And it would have been seen: strictatime is in force.
-    std::fs::read_dir(&folders[0].0).expect("reads").for_each(drop);
+    std::fs::read_dir(&folders[0].0)
+        .expect("reads")
+        .for_each(drop);
     assert_ne!(times(), before);
     daemon.stop().await;
 }
@@ -81,8 +100,9 @@ async fn no_unmount_is_ever_refused_because_of_a_probe() {
     for task in tasks {
         task.await.expect("the unmount succeeds");
     }
-    // The folders of the kubelet around the mount points may be read at any time (that is how a volume is found): they
-    // are no part of the filesystem that is unmounted. What lies on it, or where it was mounted, is not kept open.
+    // The folders of the kubelet around the mount points may be read at any time (that is how a
+    // volume is found): they are no part of the filesystem that is unmounted. What lies on it, or
+    // where it was mounted, is not kept open.
     let places: Vec<_> = pods.into_iter().chain([scene.path("mnt")]).collect();
     let deadline = Instant::now() + SOON;
     while let Some((process, link)) = holder(daemon.pid().as_raw(), &places) {
@@ -97,7 +117,10 @@ async fn no_unmount_is_ever_refused_because_of_a_probe() {
 /// A process of the daemon that has something at one of `places` open, and what.
 fn holder(daemon: i32, places: &[PathBuf]) -> Option<(i32, PathBuf)> {
     processes_below(daemon).into_iter().find_map(|process| {
-        let descriptors = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+        let descriptors = std::fs::read_dir(format!("/proc/{process}/fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
         let mut links = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
         let held = links.find(|link| places.iter().any(|place| link.starts_with(place)))?;
         Some((process, held))
@@ -108,10 +131,18 @@ fn processes_below(pid: i32) -> Vec<i32> {
     let mut all = vec![pid];
     let mut at = 0;
     while let Some(parent) = all.get(at).copied() {
-        let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        let tasks = std::fs::read_dir(format!("/proc/{parent}/task"))
+            .into_iter()
+            .flatten()
+            .flatten();
         for task in tasks {
-            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            all.extend(children.split_whitespace().filter_map(|child| child.parse::<i32>().ok()));
+            let children =
+                std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            all.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|child| child.parse::<i32>().ok()),
+            );
         }
         at += 1;
     }
@@ -135,15 +166,27 @@ async fn a_mount_and_an_unmount_show_on_watch_at_once() {
     for _ in 0..ROUNDS {
         bind(source, pod);
         let mounted = Instant::now();
-        watcher.volume(SOON, "mounted", |volume, change| change == Change::Modified && volume.id == id && !volume.mounts.is_empty()).await;
+        watcher
+            .volume(SOON, "mounted", |volume, change| {
+                change == Change::Modified && volume.id == id && !volume.mounts.is_empty()
+            })
+            .await;
         took.push(mounted.elapsed());
         umount(pod);
         let unmounted = Instant::now();
-        watcher.volume(SOON, "unmounted", |volume, change| change == Change::Modified && volume.id == id && volume.mounts.is_empty()).await;
+        watcher
+            .volume(SOON, "unmounted", |volume, change| {
+                change == Change::Modified && volume.id == id && volume.mounts.is_empty()
+            })
+            .await;
         took.push(unmounted.elapsed());
     }
     took.sort();
-    eprintln!("mount(2) and umount(2) to the event on Watch: median {:?}, worst {:?}", took[ROUNDS], took[2 * ROUNDS - 1]);
+    eprintln!(
+        "mount(2) and umount(2) to the event on Watch: median {:?}, worst {:?}",
+        took[ROUNDS],
+        took[2 * ROUNDS - 1]
+    );
     assert!(took[2 * ROUNDS - 1] < Duration::from_secs(3), "{took:?}");
     daemon.stop().await;
 }
@@ -157,14 +200,25 @@ async fn a_drive_that_comes_and_goes_shows_on_watch() {
     let mut watcher = daemon.client.watch().await;
     let disk = scene.attach(&image);
     let attached = Instant::now();
-    let drive = watcher.drive(SOON, "attached", |drive, _| drive.name == disk.name() && drive.presence() == Presence::Present).await;
+    let drive = watcher
+        .drive(SOON, "attached", |drive, _| {
+            drive.name == disk.name() && drive.presence() == Presence::Present
+        })
+        .await;
     let came = attached.elapsed();
     // Detaching is asked for; the kernel is done with it a moment later.
     disk.detach();
     let detached = Instant::now();
-    watcher.drive(SOON, "detached", |other, _| other.id == drive.id && other.presence() == Presence::Missing).await;
+    watcher
+        .drive(SOON, "detached", |other, _| {
+            other.id == drive.id && other.presence() == Presence::Missing
+        })
+        .await;
     let went = detached.elapsed();
     eprintln!("a drive on Watch: came after {came:?}, went after {went:?}");
-    assert!(came < Duration::from_secs(4) && went < Duration::from_secs(4), "came after {came:?}, went after {went:?}");
+    assert!(
+        came < Duration::from_secs(4) && went < Duration::from_secs(4),
+        "came after {came:?}, went after {went:?}"
+    );
     daemon.stop().await;
 }

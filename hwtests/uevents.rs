@@ -1,4 +1,5 @@
-//! Events and the scan on the real kernel. Needs root: writes into /sys/block/loopN/uevent and attaches loop devices.
+//! Events and the scan on the real kernel. Needs root: writes into /sys/block/loopN/uevent and
+//! attaches loop devices.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,8 +19,13 @@ fn root() -> HostRoot {
 
 /// Any loop device there is; none of its state is changed.
 fn a_loop_device() -> String {
-    let names = std::fs::read_dir("/sys/block").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name.starts_with("loop")).min().expect("a kernel with loop devices")
+    let names = std::fs::read_dir("/sys/block")
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names
+        .filter(|name| name.starts_with("loop"))
+        .min()
+        .expect("a kernel with loop devices")
 }
 
 fn change(device: &str) {
@@ -27,11 +33,18 @@ fn change(device: &str) {
 }
 
 fn last_seqnum() -> u64 {
-    std::fs::read_to_string("/sys/kernel/uevent_seqnum").unwrap().trim().parse().unwrap()
+    std::fs::read_to_string("/sys/kernel/uevent_seqnum")
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap()
 }
 
 async fn next(events: &mut Events) -> Event {
-    tokio::time::timeout(PATIENCE, events.recv()).await.expect("an event in time").expect("the source lives")
+    tokio::time::timeout(PATIENCE, events.recv())
+        .await
+        .expect("an event in time")
+        .expect("the source lives")
 }
 
 /// True for an event that makes the receiver look at everything as it is after `seqnum`.
@@ -60,15 +73,30 @@ async fn after_a_burst_of_ten_thousand_events_the_last_is_told() {
         next(&mut events).await;
     }
     let last = burst.await.unwrap();
-    // Those before the burst's end may be followed by more; the last, or an overrun raised after the last was dropped, must come.
+    // Those before the burst's end may be followed by more; the last, or an overrun raised after
+    // the last was dropped, must come.
     while !tells_of(&next(&mut events).await, last) {}
 }
 
-/// On the one processor that the listening thread may use, at a priority that does not let it run meanwhile.
+/// On the one processor that the listening thread may use, at a priority that does not let it run
+/// meanwhile.
 #[allow(clippy::disallowed_methods)] // A test starts what it needs.
 fn burst_that_starves_the_listener(device: &str) {
-    let script = format!("i=0; while [ $i -lt 200 ]; do echo change > /sys/block/{device}/uevent; i=$((i+1)); done");
-    let done = Command::new("/usr/bin/taskset").args(["-c", "0", "/usr/bin/chrt", "-f", "50", "/bin/sh", "-c", &script]).status();
+    let script = format!(
+        "i=0; while [ $i -lt 200 ]; do echo change > /sys/block/{device}/uevent; i=$((i+1)); done"
+    );
+    let done = Command::new("/usr/bin/taskset")
+        .args([
+            "-c",
+            "0",
+            "/usr/bin/chrt",
+            "-f",
+            "50",
+            "/bin/sh",
+            "-c",
+            &script,
+        ])
+        .status();
     assert!(done.expect("util-linux is there").success());
 }
 
@@ -85,7 +113,8 @@ async fn an_overflowing_socket_becomes_an_overrun() {
     // Fewer than the channel holds, so that only the socket can overflow.
     for _ in 0..20 {
         burst_that_starves_the_listener(&device);
-        while let Ok(event) = tokio::time::timeout(Duration::from_millis(200), events.recv()).await {
+        while let Ok(event) = tokio::time::timeout(Duration::from_millis(200), events.recv()).await
+        {
             seen |= event.expect("the source lives") == Event::Overrun;
         }
         if seen {
@@ -104,7 +133,10 @@ async fn dropping_the_receiver_ends_the_thread() {
     let threads = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         tasks
-            .filter(|task| std::fs::read_to_string(task.as_ref().unwrap().path().join("comm")).is_ok_and(|name| name == "uevents\n"))
+            .filter(|task| {
+                std::fs::read_to_string(task.as_ref().unwrap().path().join("comm"))
+                    .is_ok_and(|name| name == "uevents\n")
+            })
             .count()
     };
     // Other tests of this file run beside.
@@ -116,27 +148,42 @@ async fn dropping_the_receiver_ends_the_thread() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, fewer).await.expect("the threads end");
+    tokio::time::timeout(PATIENCE, fewer)
+        .await
+        .expect("the threads end");
 }
 
-/// As in a pod that has a network of its own. The host's PID 1 is played by this process, whose namespaces can be read without more rights.
+/// As in a pod that has a network of its own. The host's PID 1 is played by this process, whose
+/// namespaces can be read without more rights.
 #[test]
 fn events_are_heard_from_another_network_namespace() {
     let host = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(host.path().join("proc/1")).unwrap();
-    std::os::unix::fs::symlink(format!("/proc/{}/ns", std::process::id()), host.path().join("proc/1/ns")).unwrap();
+    std::os::unix::fs::symlink(
+        format!("/proc/{}/ns", std::process::id()),
+        host.path().join("proc/1/ns"),
+    )
+    .unwrap();
     let root = HostRoot::new(host.path());
     let elsewhere = std::thread::spawn(move || {
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a network namespace of our own");
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)
+            .expect("a network namespace of our own");
         let own = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
         assert_ne!(own, std::fs::read_link(root.at("/proc/1/ns/net")).unwrap());
         let started = events::start(&root);
-        assert_eq!(own, std::fs::read_link("/proc/thread-self/ns/net").unwrap(), "only the source's thread moves");
+        assert_eq!(
+            own,
+            std::fs::read_link("/proc/thread-self/ns/net").unwrap(),
+            "only the source's thread moves"
+        );
         started
     });
     let (status, mut events) = elsewhere.join().unwrap();
     assert!(!format!("{status:?}").contains("namespace"), "{status:?}");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         change(&a_loop_device());
         let last = last_seqnum();
@@ -149,16 +196,28 @@ struct LoopDevice(String);
 impl LoopDevice {
     #[allow(clippy::disallowed_methods)] // A test's own tool; the daemon starts none.
     fn attach(file: &Path) -> LoopDevice {
-        let answer = Command::new("/usr/sbin/losetup").args(["--find", "--show"]).arg(file).output().unwrap();
+        let answer = Command::new("/usr/sbin/losetup")
+            .args(["--find", "--show"])
+            .arg(file)
+            .output()
+            .unwrap();
         assert!(answer.status.success(), "{answer:?}");
-        LoopDevice(String::from_utf8(answer.stdout).unwrap().trim().trim_start_matches("/dev/").to_owned())
+        LoopDevice(
+            String::from_utf8(answer.stdout)
+                .unwrap()
+                .trim()
+                .trim_start_matches("/dev/")
+                .to_owned(),
+        )
     }
 }
 
 impl Drop for LoopDevice {
     #[allow(clippy::disallowed_methods)] // As above.
     fn drop(&mut self) {
-        let detached = Command::new("/usr/sbin/losetup").args(["--detach", &format!("/dev/{}", self.0)]).status();
+        let detached = Command::new("/usr/sbin/losetup")
+            .args(["--detach", &format!("/dev/{}", self.0)])
+            .status();
         assert!(detached.is_ok_and(|status| status.success()));
     }
 }
@@ -167,22 +226,46 @@ impl Drop for LoopDevice {
 async fn a_loop_device_is_a_drive_only_when_admitted() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("image");
-    std::fs::File::create(&file).unwrap().set_len(8 << 20).unwrap();
+    std::fs::File::create(&file)
+        .unwrap()
+        .set_len(8 << 20)
+        .unwrap();
     let (_status, mut events) = events::start(&root());
     let device = LoopDevice::attach(&file);
     // Attaching is told.
-    while !matches!(next(&mut events).await, Event::Overrun | Event::Changed { .. }) {}
+    while !matches!(
+        next(&mut events).await,
+        Event::Overrun | Event::Changed { .. }
+    ) {}
 
     let unasked = inventory::scan(&root(), &[], &[]).unwrap();
     assert!(unasked.drives.iter().all(|drive| drive.name != device.0));
     assert_eq!(unasked.devices[&device.0].size_bytes, 8 << 20);
 
     let admitted = inventory::scan(&root(), &["loop*".to_owned()], &[]).unwrap();
-    let drive = admitted.drives.iter().find(|drive| drive.name == device.0).expect("the loop drive");
-    assert_eq!((drive.kind, drive.transport, drive.size_bytes, drive.id_stable), (DriveKind::Virtual, Transport::Loop, 8 << 20, false));
+    let drive = admitted
+        .drives
+        .iter()
+        .find(|drive| drive.name == device.0)
+        .expect("the loop drive");
+    assert_eq!(
+        (
+            drive.kind,
+            drive.transport,
+            drive.size_bytes,
+            drive.id_stable
+        ),
+        (DriveKind::Virtual, Transport::Loop, 8 << 20, false)
+    );
     assert_eq!(drive.id.as_str(), format!("loop:{}", file.display()));
     assert_eq!(admitted.devices[&device.0].drive.as_ref(), Some(&drive.id));
-    assert!(admitted.drives.iter().all(|drive| !drive.name.starts_with("loop") || drive.size_bytes > 0), "empty loops are none");
+    assert!(
+        admitted
+            .drives
+            .iter()
+            .all(|drive| !drive.name.starts_with("loop") || drive.size_bytes > 0),
+        "empty loops are none"
+    );
 
     let ignored = inventory::scan(&root(), &["loop*".to_owned()], &["loop*".to_owned()]).unwrap();
     assert!(ignored.drives.iter().all(|drive| drive.name != device.0));

@@ -1,4 +1,5 @@
-//! Volumes on loop devices: what is said of them when all is well, and when a mount vanishes, the kernel makes them read-only, they fill up.
+//! Volumes on loop devices: what is said of them when all is well, and when a mount vanishes, the
+//! kernel makes them read-only, they fill up.
 mod support;
 
 use diskvitals::api::wire::*;
@@ -9,8 +10,18 @@ use support::scene::Claim;
 use support::tools::{bind, mount_device, remount, run, statvfs, umount};
 use support::{Daemon, SOON, Scene, eventually};
 
-const EXT4: Claim = Claim { driver: "ext4.csi.example.com", handle: "vol-e", pv: "pvc-e", pod: "0e000000-0000-4000-8000-000000000001" };
-const XFS: Claim = Claim { driver: "xfs.csi.example.com", handle: "data/vol x", pv: "pvc-x", pod: "0e000000-0000-4000-8000-000000000002" };
+const EXT4: Claim = Claim {
+    driver: "ext4.csi.example.com",
+    handle: "vol-e",
+    pv: "pvc-e",
+    pod: "0e000000-0000-4000-8000-000000000001",
+};
+const XFS: Claim = Claim {
+    driver: "xfs.csi.example.com",
+    handle: "data/vol x",
+    pv: "pvc-x",
+    pod: "0e000000-0000-4000-8000-000000000002",
+};
 const EXT4_ID: &str = "csi:ext4.csi.example.com/vol-e";
 const XFS_ID: &str = "csi:xfs.csi.example.com/data/vol_x20x";
 
@@ -22,7 +33,10 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
     let raw = scene.attach(&scene.image("raw.img", 96 << 20));
     let (ext4_staging, ext4_pod) = scene.stage_and_publish(&ext4, "ext4", "", &EXT4);
     scene.stage_and_publish(&xfs, "xfs", "", &XFS);
-    let publish = scene.kubelet.publish_block("ext4.csi.example.com", "vol-raw", "pvc-raw", EXT4.pod);
+    let publish =
+        scene
+            .kubelet
+            .publish_block("ext4.csi.example.com", "vol-raw", "pvc-raw", EXT4.pod);
     bind(&raw.device, &publish);
     scene.pod_logs("database-0", EXT4.pod);
     std::fs::write(ext4_pod.join("file"), vec![1; 3 << 20]).expect("some data");
@@ -33,47 +47,107 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
     let client = &daemon.client;
     let volume = client.normal(EXT4_ID).await;
     assert_eq!(client.volume_of(EXT4.driver, EXT4.handle).await.id, EXT4_ID);
-    assert_eq!((volume.driver.as_str(), volume.handle.as_str(), volume.pv.as_str()), (EXT4.driver, EXT4.handle, EXT4.pv));
-    assert_eq!((volume.csi_status(), volume.usage_status()), (CsiStatus::Published, UsageStatus::InUse));
+    assert_eq!(
+        (
+            volume.driver.as_str(),
+            volume.handle.as_str(),
+            volume.pv.as_str()
+        ),
+        (EXT4.driver, EXT4.handle, EXT4.pv)
+    );
+    assert_eq!(
+        (volume.csi_status(), volume.usage_status()),
+        (CsiStatus::Published, UsageStatus::InUse)
+    );
     assert_eq!(volume.device, ext4.name());
-    assert_eq!(volume.filesystem.as_ref().expect("a filesystem").r#type, "ext4");
+    assert_eq!(
+        volume.filesystem.as_ref().expect("a filesystem").r#type,
+        "ext4"
+    );
     assert!(volume.missing_mounts.is_empty(), "{volume:#?}");
-    let mut mounts: Vec<_> = volume.mounts.iter().map(|mount| (mount.role(), mount.path.clone(), mount.pod_uid.clone())).collect();
+    let mut mounts: Vec<_> = volume
+        .mounts
+        .iter()
+        .map(|mount| (mount.role(), mount.path.clone(), mount.pod_uid.clone()))
+        .collect();
     mounts.sort();
     assert_eq!(
         mounts,
         [
-            (MountRole::Staging, ext4_staging.display().to_string(), String::new()),
-            (MountRole::Pod, ext4_pod.display().to_string(), EXT4.pod.to_owned())
+            (
+                MountRole::Staging,
+                ext4_staging.display().to_string(),
+                String::new()
+            ),
+            (
+                MountRole::Pod,
+                ext4_pod.display().to_string(),
+                EXT4.pod.to_owned()
+            )
         ]
     );
-    let [pod] = volume.pods.as_slice() else { panic!("one pod: {volume:#?}") };
-    assert_eq!((pod.namespace.as_str(), pod.name.as_str(), pod.uid.as_str()), ("dvhw", "database-0", EXT4.pod));
+    let [pod] = volume.pods.as_slice() else {
+        panic!("one pod: {volume:#?}")
+    };
+    assert_eq!(
+        (pod.namespace.as_str(), pod.name.as_str(), pod.uid.as_str()),
+        ("dvhw", "database-0", EXT4.pod)
+    );
 
     let drive = client.drive_named(ext4.name()).await;
     assert_eq!(volume.drive_ids, std::slice::from_ref(&drive.id));
-    assert_eq!((drive.transport(), drive.kind(), drive.size_bytes), (Transport::Loop, DriveKind::Virtual, 64 << 20));
+    assert_eq!(
+        (drive.transport(), drive.kind(), drive.size_bytes),
+        (Transport::Loop, DriveKind::Virtual, 64 << 20)
+    );
     assert_eq!(drive.volume_ids, [EXT4_ID]);
 
     let seen = statvfs(&ext4_pod);
-    let (usage, capacity) = (volume.usage.expect("usage"), volume.capacity.expect("capacity"));
+    let (usage, capacity) = (
+        volume.usage.expect("usage"),
+        volume.capacity.expect("capacity"),
+    );
     let unit = seen.fragment_size();
-    assert_eq!((capacity.total_bytes, capacity.total_inodes), (seen.blocks() * unit, seen.files()));
-    assert_eq!((usage.used_bytes, usage.available_bytes), ((seen.blocks() - seen.blocks_free()) * unit, seen.blocks_available() * unit));
-    assert_eq!((usage.used_inodes, usage.available_inodes), (seen.files() - seen.files_free(), seen.files_available()));
+    assert_eq!(
+        (capacity.total_bytes, capacity.total_inodes),
+        (seen.blocks() * unit, seen.files())
+    );
+    assert_eq!(
+        (usage.used_bytes, usage.available_bytes),
+        (
+            (seen.blocks() - seen.blocks_free()) * unit,
+            seen.blocks_available() * unit
+        )
+    );
+    assert_eq!(
+        (usage.used_inodes, usage.available_inodes),
+        (seen.files() - seen.files_free(), seen.files_available())
+    );
     assert!(usage.stale_since.is_none());
 
     let volume = client.normal(XFS_ID).await;
     assert_eq!(volume.filesystem.expect("a filesystem").r#type, "xfs");
     assert_eq!(volume.pods[0].name, "", "no log folder tells its name");
     assert_eq!(volume.capacity.expect("capacity").total_bytes, {
-        let seen = statvfs(&scene.kubelet.root().join("pods").join(XFS.pod).join("volumes/kubernetes.io~csi").join(XFS.pv).join("mount"));
+        let seen = statvfs(
+            &scene
+                .kubelet
+                .root()
+                .join("pods")
+                .join(XFS.pod)
+                .join("volumes/kubernetes.io~csi")
+                .join(XFS.pv)
+                .join("mount"),
+        );
         seen.blocks() * seen.fragment_size()
     });
 
     let volume = client.normal("csi:ext4.csi.example.com/vol-raw").await;
     assert!(volume.block && volume.usage.is_none(), "{volume:#?}");
-    assert_eq!(volume.capacity.as_ref().expect("capacity").total_bytes, 96 << 20);
+    assert_eq!(
+        volume.capacity.as_ref().expect("capacity").total_bytes,
+        96 << 20
+    );
     assert_eq!(volume.drive_ids, [client.drive_named(raw.name()).await.id]);
     monitor.finish().await;
     daemon.stop().await;
@@ -94,22 +168,40 @@ async fn a_vanished_mount_is_not_mounted_until_it_is_back() {
     assert_finding(&not_mounted, Severity::Bad, FindingStatus::Inaccessible);
     assert_evidence(&not_mounted, "vol_data.json", pod.to_str().expect("text"));
     let volume = client.volume(EXT4_ID).await;
-    assert!(volume.condition.as_ref().expect("a condition").abnormal, "{volume:#?}");
+    assert!(
+        volume.condition.as_ref().expect("a condition").abnormal,
+        "{volume:#?}"
+    );
     assert_eq!(volume.missing_mounts[0].path, pod.to_str().expect("text"));
     assert_eq!(volume.health(), Health::Bad);
 
     umount(&staging);
     let not_staged = client.raised(EXT4_ID, "StagingNotMounted", SOON).await;
     assert_finding(&not_staged, Severity::Bad, FindingStatus::Inaccessible);
-    assert_evidence(&not_staged, "vol_data.json", staging.to_str().expect("text"));
+    assert_evidence(
+        &not_staged,
+        "vol_data.json",
+        staging.to_str().expect("text"),
+    );
     assert!(
-        client.volume(EXT4_ID).await.usage.is_none_or(|usage| usage.stale_since.is_some()),
+        client
+            .volume(EXT4_ID)
+            .await
+            .usage
+            .is_none_or(|usage| usage.stale_since.is_some()),
         "a folder of the root filesystem was measured"
     );
 
     mount_device(&disk.device, "ext4", &staging, "");
     assert!(client.cleared(&not_staged.id, SOON).await.cleared.is_some());
-    assert_eq!(client.finding(EXT4_ID, "NotMounted").await.expect("still so").id, not_mounted.id);
+    assert_eq!(
+        client
+            .finding(EXT4_ID, "NotMounted")
+            .await
+            .expect("still so")
+            .id,
+        not_mounted.id
+    );
     bind(&staging, &pod);
     client.cleared(&not_mounted.id, SOON).await;
     let volume = client.normal(EXT4_ID).await;
@@ -118,7 +210,8 @@ async fn a_vanished_mount_is_not_mounted_until_it_is_back() {
     daemon.stop().await;
 }
 
-/// ext4 after an error keeps `rw` in both option lists and adds `emergency_ro` (since 6.14; `ro` before), and no mountinfo event tells of it.
+/// ext4 after an error keeps `rw` in both option lists and adds `emergency_ro` (since 6.14; `ro`
+/// before), and no mountinfo event tells of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_only_by_the_kernel_is_a_finding_and_by_the_admin_is_not() {
     let scene = Scene::new();
@@ -131,20 +224,46 @@ async fn read_only_by_the_kernel_is_a_finding_and_by_the_admin_is_not() {
 
     remount(&staging, MsFlags::MS_RDONLY);
     eventually("the admin's ro is listed", SOON, async || {
-        client.volume(EXT4_ID).await.mounts.iter().any(|mount| mount.super_options.iter().any(|option| option == "ro")).then_some(())
+        client
+            .volume(EXT4_ID)
+            .await
+            .mounts
+            .iter()
+            .any(|mount| mount.super_options.iter().any(|option| option == "ro"))
+            .then_some(())
     })
     .await;
     client.probed_anew(&[EXT4_ID]).await;
-    assert_eq!(client.finding(EXT4_ID, "ReadOnly").await, None, "the admin has done this");
+    assert_eq!(
+        client.finding(EXT4_ID, "ReadOnly").await,
+        None,
+        "the admin has done this"
+    );
     remount(&staging, MsFlags::empty());
     client.normal(EXT4_ID).await;
 
-    std::fs::write(format!("/sys/fs/ext4/{}/trigger_fs_error", disk.name()), "by a test").expect("ext4 has an error");
-    assert_eq!(std::fs::write(pod.join("x"), b"").expect_err("read-only").raw_os_error(), Some(nix::libc::EROFS));
+    std::fs::write(
+        format!("/sys/fs/ext4/{}/trigger_fs_error", disk.name()),
+        "by a test",
+    )
+    .expect("ext4 has an error");
+    assert_eq!(
+        std::fs::write(pod.join("x"), b"")
+            .expect_err("read-only")
+            .raw_os_error(),
+        Some(nix::libc::EROFS)
+    );
     let finding = client.read_only(EXT4_ID).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
     assert_evidence(&finding, "mountinfo", disk.name());
-    assert!(client.volume(EXT4_ID).await.condition.expect("a condition").abnormal);
+    assert!(
+        client
+            .volume(EXT4_ID)
+            .await
+            .condition
+            .expect("a condition")
+            .abnormal
+    );
 
     // The way out: unmounted, checked, mounted again.
     umount(&pod);
@@ -172,7 +291,14 @@ async fn an_xfs_that_has_shut_down_is_not_accessible() {
     let finding = client.raised(XFS_ID, "NotAccessible", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Inaccessible);
     assert_evidence(&finding, "", "EIO");
-    assert!(client.volume(XFS_ID).await.condition.expect("a condition").abnormal);
+    assert!(
+        client
+            .volume(XFS_ID)
+            .await
+            .condition
+            .expect("a condition")
+            .abnormal
+    );
 
     umount(&pod);
     umount(&staging);
@@ -198,7 +324,13 @@ async fn a_full_volume_is_out_of_space_until_something_is_deleted() {
     // All that an unprivileged user may have, but for 1 MiB.
     let file = std::fs::File::create(pod.join("fill")).expect("the file");
     let bytes = (seen.blocks_available() * seen.fragment_size()).saturating_sub(1 << 20);
-    nix::fcntl::fallocate(&file, nix::fcntl::FallocateFlags::empty(), 0, i64::try_from(bytes).expect("a small disk")).expect("fills");
+    nix::fcntl::fallocate(
+        &file,
+        nix::fcntl::FallocateFlags::empty(),
+        0,
+        i64::try_from(bytes).expect("a small disk"),
+    )
+    .expect("fills");
     drop(file);
     let finding = client.raised(EXT4_ID, "OutOfSpace", SOON).await;
     assert_finding(&finding, Severity::Suspect, FindingStatus::Degraded);
@@ -223,7 +355,9 @@ async fn a_volume_without_inodes_is_out_of_inodes_until_files_are_deleted() {
     client.normal(EXT4_ID).await;
 
     std::fs::create_dir(pod.join("many")).expect("a folder");
-    let made = (0..1000).take_while(|number| std::fs::write(pod.join(format!("many/{number}")), b"").is_ok()).count();
+    let made = (0..1000)
+        .take_while(|number| std::fs::write(pod.join(format!("many/{number}")), b"").is_ok())
+        .count();
     assert!(made < 1000, "the inodes end");
     let finding = client.raised(EXT4_ID, "OutOfInodes", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
@@ -239,7 +373,8 @@ async fn a_volume_without_inodes_is_out_of_inodes_until_files_are_deleted() {
 
 /// A loop device's identity is its backing file; the kernel name is an attribute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drive_that_goes_unused_is_missing_for_information_and_is_known_again_under_another_name() {
+async fn a_drive_that_goes_unused_is_missing_for_information_and_is_known_again_under_another_name()
+{
     let scene = Scene::new();
     let image = scene.image("spare.img", 32 << 20);
     let disk = scene.attach(&image);
@@ -247,7 +382,10 @@ async fn a_drive_that_goes_unused_is_missing_for_information_and_is_known_again_
     let monitor = daemon.monitor();
     let client = &daemon.client;
     let drive = client.drive_named(disk.name()).await;
-    assert_eq!((drive.presence(), drive.health()), (Presence::Present, Health::Good));
+    assert_eq!(
+        (drive.presence(), drive.health()),
+        (Presence::Present, Health::Good)
+    );
 
     disk.detach();
     let finding = client.raised(&drive.id, "DriveMissing", SOON).await;
@@ -255,7 +393,11 @@ async fn a_drive_that_goes_unused_is_missing_for_information_and_is_known_again_
     let missing = client.drive(&drive.id).await.expect("still known");
     assert_eq!(missing.presence(), Presence::Missing);
     assert!(missing.missing_since.is_some());
-    assert_eq!(missing.health(), Health::Good, "nothing stood on it: no loss");
+    assert_eq!(
+        missing.health(),
+        Health::Good,
+        "nothing stood on it: no loss"
+    );
 
     // Takes the number that the drive had.
     let other = scene.attach(&scene.image("other.img", 16 << 20));
@@ -264,7 +406,10 @@ async fn a_drive_that_goes_unused_is_missing_for_information_and_is_known_again_
     assert_ne!(back.device, disk.device);
     client.cleared(&finding.id, SOON).await;
     let returned = client.drive(&drive.id).await.expect("known");
-    assert_eq!((returned.presence(), returned.name.as_str()), (Presence::Present, back.name()));
+    assert_eq!(
+        (returned.presence(), returned.name.as_str()),
+        (Presence::Present, back.name())
+    );
     assert_eq!(returned.first_seen, drive.first_seen);
     assert_ne!(client.drive_named(other.name()).await.id, drive.id);
     monitor.finish().await;

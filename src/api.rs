@@ -1,5 +1,6 @@
-//! The wire: diskvitals.v1 over unix sockets. `server` answers from snapshots; `resolve` and `explain` are pure over a snapshot; `convert` maps
-//! model to wire; `status` makes every gRPC status; `client` asks.
+//! The wire: diskvitals.v1 over unix sockets. `server` answers from snapshots; `resolve` and
+//! `explain` are pure over a snapshot; `convert` maps model to wire; `status` makes every gRPC
+//! status; `client` asks.
 
 pub mod client;
 pub(crate) mod convert;

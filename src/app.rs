@@ -1,7 +1,8 @@
 //! The composition root: settings, then locks and sockets, then tasks, then waiting for the end.
 //!
-//! Everything is built here and handed down; nothing else reads arguments or the environment. A task that ends unexpectedly ends the daemon with its
-//! error: a half-alive daemon is the worst state.
+//! Everything is built here and handed down; nothing else reads arguments or the environment. A
+//! task that ends unexpectedly ends the daemon with its error: a half-alive daemon is the worst
+//! state.
 
 mod cleanup;
 mod metrics;
@@ -26,7 +27,8 @@ use crate::logging;
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
-/// Frames are shallow, and all stacks are locked in memory. Those of a filesystem check are the deepest: without optimisation, 256 KiB do not hold them.
+/// Frames are shallow, and all stacks are locked in memory. Those of a filesystem check are the
+/// deepest: without optimisation, 256 KiB do not hold them.
 const STACK: usize = 512 * 1024;
 
 /// The whole life of the daemon.
@@ -92,8 +94,19 @@ fn man() -> ExitCode {
 fn print_settings(options: &Options, config: &Config) -> ExitCode {
     match toml::to_string(config) {
         Ok(text) => {
-            let file = options.config.clone().unwrap_or_else(|| PathBuf::from(crate::config::DEFAULT_FILE));
-            println!("# in force with {}{}", file.display(), if file.exists() { "" } else { " (missing: defaults)" });
+            let file = options
+                .config
+                .clone()
+                .unwrap_or_else(|| PathBuf::from(crate::config::DEFAULT_FILE));
+            println!(
+                "# in force with {}{}",
+                file.display(),
+                if file.exists() {
+                    ""
+                } else {
+                    " (missing: defaults)"
+                }
+            );
             print!("{text}");
             ExitCode::SUCCESS
         }

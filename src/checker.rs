@@ -1,7 +1,10 @@
-//! One run of a filesystem checker in its jail: how each is called, what becomes of its output, how it is held back and ended.
+//! One run of a filesystem checker in its jail: how each is called, what becomes of its output, how
+//! it is held back and ended.
 //!
-//! In: an order (`Order`), somebody who may stop it. Out: one `model::check::Run` with its ballot. Blocks: it belongs into a helper process or a thread of
-//! its own. Knows nothing of which device is to be read, nor of freezing. Used by the daemon's helper (`source::worker`) and by `check --image`.
+//! In: an order (`Order`), somebody who may stop it. Out: one `model::check::Run` with its ballot.
+//! Blocks: it belongs into a helper process or a thread of its own. Knows nothing of which device
+//! is to be read, nor of freezing. Used by the daemon's helper (`source::worker`) and by
+//! `check --image`.
 
 mod output;
 mod run;
@@ -27,7 +30,8 @@ pub enum Source<'a> {
     Image(&'a Path),
 }
 
-/// The arguments by which the checker changes nothing and asks nothing (e2fsck(8), xfs_repair(8), btrfs-check(8)).
+/// The arguments by which the checker changes nothing and asks nothing (e2fsck(8), xfs_repair(8),
+/// btrfs-check(8)).
 pub fn arguments(filesystem: Filesystem, source: Source<'_>) -> Vec<OsString> {
     let (path, image) = match source {
         Source::Node(path) => (path, false),
@@ -41,10 +45,15 @@ pub fn arguments(filesystem: Filesystem, source: Source<'_>) -> Vec<OsString> {
         (Filesystem::Btrfs, false) => &["check", "--readonly", "--force"],
         (Filesystem::Btrfs, true) => &["check", "--readonly"],
     };
-    options.iter().map(OsString::from).chain([path.as_os_str().to_owned()]).collect()
+    options
+        .iter()
+        .map(OsString::from)
+        .chain([path.as_os_str().to_owned()])
+        .collect()
 }
 
-/// xfs_repair sets RLIMIT_FSIZE to infinity and gives up where it may not (increase_rlimit(), repair/init.c).
+/// xfs_repair sets RLIMIT_FSIZE to infinity and gives up where it may not (increase_rlimit(),
+/// repair/init.c).
 pub fn wants_unlimited_files(filesystem: Filesystem) -> bool {
     filesystem == Filesystem::Xfs
 }
@@ -61,13 +70,25 @@ pub fn shown(command: &Path, args: &[OsString]) -> String {
         }
     };
     let name = command.file_name().unwrap_or(command.as_os_str());
-    std::iter::once(name).chain(args.iter().map(OsString::as_os_str)).map(quoted).collect::<Vec<_>>().join(" ")
+    std::iter::once(name)
+        .chain(args.iter().map(OsString::as_os_str))
+        .map(quoted)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Where distributions put them.
-const FOLDERS: [&str; 6] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
+const FOLDERS: [&str; 6] = [
+    "/usr/sbin",
+    "/sbin",
+    "/usr/bin",
+    "/bin",
+    "/usr/local/sbin",
+    "/usr/local/bin",
+];
 
-/// The program that checks this filesystem: what is set, else where distributions put it. `Err` says what to install.
+/// The program that checks this filesystem: what is set, else where distributions put it. `Err`
+/// says what to install.
 pub fn tool(tools: &Tools, filesystem: Filesystem) -> Result<PathBuf, String> {
     let (name, package) = filesystem.checker();
     let set = match filesystem {
@@ -77,10 +98,15 @@ pub fn tool(tools: &Tools, filesystem: Filesystem) -> Result<PathBuf, String> {
     };
     match set {
         Some(path) if path.is_file() => Ok(path.clone()),
-        Some(path) => Err(format!("{} is not there: `checks.tools.{name}` names it", path.display())),
+        Some(path) => Err(format!(
+            "{} is not there: `checks.tools.{name}` names it",
+            path.display()
+        )),
         None => {
             let mut places = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
-            places.find(|path| path.is_file()).ok_or_else(|| format!("{name} is not installed: install the package {package}"))
+            places
+                .find(|path| path.is_file())
+                .ok_or_else(|| format!("{name} is not installed: install the package {package}"))
         }
     }
 }
@@ -92,16 +118,29 @@ mod tests {
     #[test]
     fn a_checker_is_called_so_that_it_changes_nothing() {
         let node = Source::Node(Path::new("/dev/sda1"));
-        let told = |filesystem, source| shown(Path::new("/usr/sbin/x"), &arguments(filesystem, source));
+        let told =
+            |filesystem, source| shown(Path::new("/usr/sbin/x"), &arguments(filesystem, source));
         assert_eq!(told(Filesystem::Ext4, node), "x -fn /dev/sda1");
         assert_eq!(told(Filesystem::Xfs, node), "x -n -o bhash=256 /dev/sda1");
-        assert_eq!(told(Filesystem::Btrfs, node), "x check --readonly --force /dev/sda1");
-        assert_eq!(told(Filesystem::Xfs, Source::Image(Path::new("/a b"))), "x -n -f -o bhash=256 '/a b'");
+        assert_eq!(
+            told(Filesystem::Btrfs, node),
+            "x check --readonly --force /dev/sda1"
+        );
+        assert_eq!(
+            told(Filesystem::Xfs, Source::Image(Path::new("/a b"))),
+            "x -n -f -o bhash=256 '/a b'"
+        );
     }
 
     #[test]
     fn a_missing_program_says_what_to_install() {
-        let tools = Tools { btrfs: Some("/nonexistent/btrfs".into()), ..Tools::default() };
-        assert_eq!(tool(&tools, Filesystem::Btrfs).unwrap_err(), "/nonexistent/btrfs is not there: `checks.tools.btrfs` names it");
+        let tools = Tools {
+            btrfs: Some("/nonexistent/btrfs".into()),
+            ..Tools::default()
+        };
+        assert_eq!(
+            tool(&tools, Filesystem::Btrfs).unwrap_err(),
+            "/nonexistent/btrfs is not there: `checks.tools.btrfs` names it"
+        );
     }
 }

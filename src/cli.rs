@@ -1,6 +1,7 @@
 //! The admin's command line over the daemon's socket: arguments, calls, rendering, exit codes.
 //!
-//! In: arguments and the daemon's answers. Out: text for people or canonical JSON. Judges nothing but the exit code; imports wire types only.
+//! In: arguments and the daemon's answers. Out: text for people or canonical JSON. Judges nothing
+//! but the exit code; imports wire types only.
 
 pub mod args;
 mod check;
@@ -21,8 +22,9 @@ use clap::error::ErrorKind;
 
 use crate::cli::args::Args;
 
-/// Reads the process's arguments, does what they say, prints it. Exit codes: 0 done, 1 failed, 2 wrong usage; with `--exit-code` those of a
-/// monitoring plugin, where whatever prevents an answer is 3 (unknown).
+/// Reads the process's arguments, does what they say, prints it. Exit codes: 0 done, 1 failed, 2
+/// wrong usage; with `--exit-code` those of a monitoring plugin, where whatever prevents an answer
+/// is 3 (unknown).
 pub fn main() -> ExitCode {
     let monitoring = std::env::args_os().any(|argument| argument == "--exit-code");
     let args = match Args::try_parse() {
@@ -37,7 +39,10 @@ pub fn main() -> ExitCode {
             };
         }
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             complain(&format!("starting the event loop: {error}"));
@@ -47,7 +52,9 @@ pub fn main() -> ExitCode {
     match runtime.block_on(commands::run(args)) {
         Ok(code) => code,
         // Whoever reads has had enough (`| head`): that is no failure.
-        Err(commands::Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(commands::Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             complain(&chain(&error));
             ExitCode::from(if monitoring { 3 } else { 1 })

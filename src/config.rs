@@ -1,6 +1,8 @@
-//! Configuration: one TOML file, read whole, checked whole. Unknown keys are errors that name file, line and key.
+//! Configuration: one TOML file, read whole, checked whole. Unknown keys are errors that name file,
+//! line and key.
 //!
-//! Comes in: the file's text. Goes out: `Config`, plain values with their defaults. Binds nothing, starts nothing.
+//! Comes in: the file's text. Goes out: `Config`, plain values with their defaults. Binds nothing,
+//! starts nothing.
 
 pub mod listen;
 pub mod provision;
@@ -15,13 +17,16 @@ use crate::config::provision::{Csi, Pool, StaticEntry};
 use crate::model::path::HostPath;
 use crate::model::policy::checks::CheckPolicy;
 use crate::model::policy::smart::{SmartLimits, SmartOverride, SmartPolicy};
-use crate::model::policy::{ErrorPolicy, Policy, SpacePolicy, ThinPoolPolicy, VolumeSettings, seconds};
+use crate::model::policy::{
+    ErrorPolicy, Policy, SpacePolicy, ThinPoolPolicy, VolumeSettings, seconds,
+};
 
 /// The file that is read when none is named; it may be missing.
 pub const DEFAULT_FILE: &str = "/etc/diskvitals/diskvitals.toml";
 /// A recorded tree is asked only through another one.
 pub const DEFAULT_SMARTCTL: &str = "/usr/sbin/smartctl";
-/// A drive that is asked more rarely is not watched, and sums of such times stay far from what can be counted.
+/// A drive that is asked more rarely is not watched, and sums of such times stay far from what can
+/// be counted.
 const LONGEST_SMART_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3600);
 const LONGEST_SMART_TIMEOUT: Duration = Duration::from_secs(3600);
 
@@ -137,13 +142,18 @@ pub struct Probes {
     pub interval: Duration,
     #[serde(with = "seconds")]
     pub timeout: Duration,
-    /// Worker processes that may be stuck at a time; further targets are not asked until one returns.
+    /// Worker processes that may be stuck at a time; further targets are not asked until one
+    /// returns.
     pub max_stuck: u32,
 }
 
 impl Default for Probes {
     fn default() -> Self {
-        Probes { interval: Duration::from_secs(60), timeout: Duration::from_secs(10), max_stuck: 32 }
+        Probes {
+            interval: Duration::from_secs(60),
+            timeout: Duration::from_secs(10),
+            max_stuck: 32,
+        }
     }
 }
 
@@ -158,7 +168,10 @@ pub struct Io {
 
 impl Default for Io {
     fn default() -> Self {
-        Io { stalled_after: Policy::default().io_stalled_after, interval: Duration::from_secs(10) }
+        Io {
+            stalled_after: Policy::default().io_stalled_after,
+            interval: Duration::from_secs(10),
+        }
     }
 }
 
@@ -172,7 +185,9 @@ pub struct Counters {
 
 impl Default for Counters {
     fn default() -> Self {
-        Counters { interval: Duration::from_secs(60) }
+        Counters {
+            interval: Duration::from_secs(60),
+        }
     }
 }
 
@@ -193,13 +208,17 @@ impl Default for FsEvents {
 #[serde(default, deny_unknown_fields)]
 pub struct KernelLog {
     pub enabled: bool,
-    /// The device, below the host's root. A pipe or a file in its place is read as the device would be.
+    /// The device, below the host's root. A pipe or a file in its place is read as the device would
+    /// be.
     pub path: PathBuf,
 }
 
 impl Default for KernelLog {
     fn default() -> Self {
-        KernelLog { enabled: true, path: "/dev/kmsg".into() }
+        KernelLog {
+            enabled: true,
+            path: "/dev/kmsg".into(),
+        }
     }
 }
 
@@ -236,7 +255,8 @@ impl Default for Smart {
             suspect_interval: Duration::from_secs(120),
             shortest_interval: Duration::from_secs(30),
             slow_interval: Duration::from_secs(24 * 3600),
-            // Longer than smartctl's own for one command (60 s, SCSI_TIMEOUT_DEFAULT in scsicmds.h): most hangs then end by themselves.
+            // Longer than smartctl's own for one command (60 s, SCSI_TIMEOUT_DEFAULT in
+            // scsicmds.h): most hangs then end by themselves.
             timeout: Duration::from_secs(90),
             at_once: 2,
             nvme_events: false,
@@ -256,7 +276,10 @@ pub struct History {
 
 impl Default for History {
     fn default() -> Self {
-        History { keep: Duration::from_secs(90 * 24 * 3600), max_findings: 5000 }
+        History {
+            keep: Duration::from_secs(90 * 24 * 3600),
+            max_findings: 5000,
+        }
     }
 }
 
@@ -271,7 +294,10 @@ pub struct Notify {
 
 impl Default for Notify {
     fn default() -> Self {
-        Notify { exec: None, timeout: Duration::from_secs(30) }
+        Notify {
+            exec: None,
+            timeout: Duration::from_secs(30),
+        }
     }
 }
 
@@ -299,42 +325,76 @@ pub enum ConfigError {
     },
     /// The text of toml's error shows the line, the column and the key.
     #[error("{}: {error}", path.display())]
-    Parse { path: PathBuf, error: Box<toml::de::Error> },
+    Parse {
+        path: PathBuf,
+        error: Box<toml::de::Error>,
+    },
     #[error("{}: {key}: {problem}", path.display())]
-    Value { path: PathBuf, key: &'static str, problem: String },
+    Value {
+        path: PathBuf,
+        key: &'static str,
+        problem: String,
+    },
 }
 
-/// Reads and checks `path`. A missing file is an error unless it is the default one, which then means the defaults.
+/// Reads and checks `path`. A missing file is an error unless it is the default one, which then
+/// means the defaults.
 pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
     let (path, optional) = path.map_or((Path::new(DEFAULT_FILE), true), |path| (path, false));
     match std::fs::read_to_string(path) {
         Ok(text) => parse(path, &text),
-        Err(error) if optional && error.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
-        Err(source) => Err(ConfigError::Read { path: path.to_owned(), source }),
+        Err(error) if optional && error.kind() == std::io::ErrorKind::NotFound => {
+            Ok(Config::default())
+        }
+        Err(source) => Err(ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }
 
 /// `path` is for the messages.
 pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
-    let config: Config = toml::from_str(text).map_err(|error| ConfigError::Parse { path: path.to_owned(), error: Box::new(error) })?;
-    check(&config).map_err(|(key, problem)| ConfigError::Value { path: path.to_owned(), key, problem })?;
+    let config: Config = toml::from_str(text).map_err(|error| ConfigError::Parse {
+        path: path.to_owned(),
+        error: Box::new(error),
+    })?;
+    check(&config).map_err(|(key, problem)| ConfigError::Value {
+        path: path.to_owned(),
+        key,
+        problem,
+    })?;
     Ok(config)
 }
 
 fn check(config: &Config) -> Result<(), (&'static str, String)> {
     let at_least = |key, value: Duration, least: u64| {
         if value < Duration::from_secs(least) {
-            return Err((key, format!("{}s is too short: at least {least}s", value.as_secs())));
+            return Err((
+                key,
+                format!("{}s is too short: at least {least}s", value.as_secs()),
+            ));
         }
         Ok(())
     };
     let at_most = |key, value: Duration, most: Duration| {
         if value > most {
-            return Err((key, format!("{}s is too long: at most {}s", value.as_secs(), most.as_secs())));
+            return Err((
+                key,
+                format!(
+                    "{}s is too long: at most {}s",
+                    value.as_secs(),
+                    most.as_secs()
+                ),
+            ));
         }
         Ok(())
     };
-    at_least("drives.reconcile_interval", config.drives.reconcile_interval, 10)?;
+    at_least(
+        "drives.reconcile_interval",
+        config.drives.reconcile_interval,
+        10,
+    )?;
     at_least("probes.interval", config.probes.interval, 1)?;
     at_least("probes.timeout", config.probes.timeout, 1)?;
     at_least("io.interval", config.io.interval, 1)?;
@@ -342,14 +402,26 @@ fn check(config: &Config) -> Result<(), (&'static str, String)> {
     at_least("counters.interval", config.counters.interval, 1)?;
     at_least("notify.timeout", config.notify.timeout, 1)?;
     if !(1..=512).contains(&config.probes.max_stuck) {
-        return Err(("probes.max_stuck", format!("{} is not between 1 and 512", config.probes.max_stuck)));
+        return Err((
+            "probes.max_stuck",
+            format!("{} is not between 1 and 512", config.probes.max_stuck),
+        ));
     }
     let percents = [
         ("space.raise_percent", config.space.raise_percent),
         ("space.clear_percent", config.space.clear_percent),
-        ("space.raise_inodes_percent", config.space.raise_inodes_percent),
-        ("space.clear_inodes_percent", config.space.clear_inodes_percent),
-        ("thin_pool.suspect_percent", config.thin_pool.suspect_percent),
+        (
+            "space.raise_inodes_percent",
+            config.space.raise_inodes_percent,
+        ),
+        (
+            "space.clear_inodes_percent",
+            config.space.clear_inodes_percent,
+        ),
+        (
+            "thin_pool.suspect_percent",
+            config.thin_pool.suspect_percent,
+        ),
         ("thin_pool.bad_percent", config.thin_pool.bad_percent),
         ("thin_pool.clear_percent", config.thin_pool.clear_percent),
     ];
@@ -357,36 +429,80 @@ fn check(config: &Config) -> Result<(), (&'static str, String)> {
         return Err((key, format!("{value} is more than 100 %")));
     }
     if config.space.clear_percent < config.space.raise_percent {
-        return Err(("space.clear_percent", "must not be below space.raise_percent: the finding would come and go".into()));
+        return Err((
+            "space.clear_percent",
+            "must not be below space.raise_percent: the finding would come and go".into(),
+        ));
     }
     if config.space.clear_inodes_percent < config.space.raise_inodes_percent {
-        return Err(("space.clear_inodes_percent", "must not be below space.raise_inodes_percent: the finding would come and go".into()));
+        return Err((
+            "space.clear_inodes_percent",
+            "must not be below space.raise_inodes_percent: the finding would come and go".into(),
+        ));
     }
     let pool = &config.thin_pool;
     if pool.clear_percent > pool.suspect_percent || pool.suspect_percent > pool.bad_percent {
-        return Err(("thin_pool", "must be ordered: clear_percent <= suspect_percent <= bad_percent".into()));
+        return Err((
+            "thin_pool",
+            "must be ordered: clear_percent <= suspect_percent <= bad_percent".into(),
+        ));
     }
     if !config.kernel_log.path.is_absolute() {
-        return Err(("kernel_log.path", format!("`{}` is not an absolute path", config.kernel_log.path.display())));
+        return Err((
+            "kernel_log.path",
+            format!(
+                "`{}` is not an absolute path",
+                config.kernel_log.path.display()
+            ),
+        ));
     }
     if !config.smart.command.is_absolute() {
-        return Err(("smart.command", format!("`{}` is not an absolute path", config.smart.command.display())));
+        return Err((
+            "smart.command",
+            format!(
+                "`{}` is not an absolute path",
+                config.smart.command.display()
+            ),
+        ));
     }
     if !(1..=16).contains(&config.smart.at_once) {
-        return Err(("smart.at_once", format!("{} is not between 1 and 16", config.smart.at_once)));
+        return Err((
+            "smart.at_once",
+            format!("{} is not between 1 and 16", config.smart.at_once),
+        ));
     }
     at_least("smart.interval", config.smart.interval, 1)?;
     at_least("smart.suspect_interval", config.smart.suspect_interval, 1)?;
     at_least("smart.shortest_interval", config.smart.shortest_interval, 1)?;
     at_least("smart.slow_interval", config.smart.slow_interval, 1)?;
     at_least("smart.timeout", config.smart.timeout, 1)?;
-    at_most("smart.interval", config.smart.interval, LONGEST_SMART_INTERVAL)?;
-    at_most("smart.suspect_interval", config.smart.suspect_interval, LONGEST_SMART_INTERVAL)?;
-    at_most("smart.shortest_interval", config.smart.shortest_interval, LONGEST_SMART_INTERVAL)?;
-    at_most("smart.slow_interval", config.smart.slow_interval, LONGEST_SMART_INTERVAL)?;
+    at_most(
+        "smart.interval",
+        config.smart.interval,
+        LONGEST_SMART_INTERVAL,
+    )?;
+    at_most(
+        "smart.suspect_interval",
+        config.smart.suspect_interval,
+        LONGEST_SMART_INTERVAL,
+    )?;
+    at_most(
+        "smart.shortest_interval",
+        config.smart.shortest_interval,
+        LONGEST_SMART_INTERVAL,
+    )?;
+    at_most(
+        "smart.slow_interval",
+        config.smart.slow_interval,
+        LONGEST_SMART_INTERVAL,
+    )?;
     at_most("smart.timeout", config.smart.timeout, LONGEST_SMART_TIMEOUT)?;
     let policy = config.policy().smart;
-    let limits = policy.overrides.iter().map(|set| policy.limits.with(&set.limits)).chain([policy.limits.clone()]);
+    let limits = policy
+        .overrides
+        .iter()
+        .map(|set| policy.limits.with(&set.limits))
+        .chain([policy.limits.clone()]);
     if let Some(contradiction) = limits.into_iter().find_map(|limits| limits.contradiction()) {
         return Err(contradiction);
     }
@@ -400,7 +516,10 @@ fn check(config: &Config) -> Result<(), (&'static str, String)> {
     if let Some(exec) = &config.notify.exec
         && !exec.is_absolute()
     {
-        return Err(("notify.exec", format!("`{}` is not an absolute path", exec.display())));
+        return Err((
+            "notify.exec",
+            format!("`{}` is not an absolute path", exec.display()),
+        ));
     }
     Ok(())
 }
@@ -412,7 +531,10 @@ fn check_checks(checks: &CheckPolicy) -> Result<(), (&'static str, String)> {
         ("checks.tools.btrfs", &checks.tools.btrfs),
         ("checks.tools.lvm", &checks.tools.lvm),
     ];
-    if let Some((key, path)) = tools.into_iter().find_map(|(key, path)| Some((key, path.as_ref().filter(|path| !path.is_absolute())?))) {
+    if let Some((key, path)) = tools
+        .into_iter()
+        .find_map(|(key, path)| Some((key, path.as_ref().filter(|path| !path.is_absolute())?)))
+    {
         return Err((key, format!("`{}` is not an absolute path", path.display())));
     }
     checks.contradiction().map_or(Ok(()), Err)
@@ -426,7 +548,10 @@ impl Config {
             thin_pool: self.thin_pool.clone(),
             errors: self.errors.clone(),
             checks: self.checks.clone(),
-            smart: SmartPolicy { limits: self.smart.limits.clone(), overrides: self.smart.overrides.clone() },
+            smart: SmartPolicy {
+                limits: self.smart.limits.clone(),
+                overrides: self.smart.overrides.clone(),
+            },
             io_stalled_after: self.io.stalled_after,
             forget_missing_after: self.drives.forget_missing_after,
             offline_after: self.drives.offline_after,
@@ -452,44 +577,85 @@ mod tests {
     use super::*;
 
     fn error(text: &str) -> String {
-        parse(Path::new("/etc/x.toml"), text).expect_err("refused").to_string()
+        parse(Path::new("/etc/x.toml"), text)
+            .expect_err("refused")
+            .to_string()
     }
 
     #[test]
     fn an_unknown_key_is_an_error_that_names_file_line_and_key() {
         let message = error("[drives]\nadmit = []\nadmitt = [\"loop*\"]\n");
-        assert!(message.contains("/etc/x.toml") && message.contains("line 3") && message.contains("admitt"), "{message}");
+        assert!(
+            message.contains("/etc/x.toml")
+                && message.contains("line 3")
+                && message.contains("admitt"),
+            "{message}"
+        );
     }
 
     #[test]
     fn durations_are_written_as_people_write_them() {
-        let config = parse(Path::new("x"), "[probes]\ninterval = \"2min\"\ntimeout = 5\n").expect("good");
-        assert_eq!((config.probes.interval, config.probes.timeout), (Duration::from_secs(120), Duration::from_secs(5)));
+        let config = parse(
+            Path::new("x"),
+            "[probes]\ninterval = \"2min\"\ntimeout = 5\n",
+        )
+        .expect("good");
+        assert_eq!(
+            (config.probes.interval, config.probes.timeout),
+            (Duration::from_secs(120), Duration::from_secs(5))
+        );
         assert!(error("[probes]\ninterval = \"soon\"\n").contains("`soon` is not a duration"));
     }
 
     #[test]
     fn values_that_contradict_each_other_are_refused() {
-        assert!(error("[space]\nraise_percent = 10\nclear_percent = 5\n").contains("space.clear_percent"));
+        assert!(
+            error("[space]\nraise_percent = 10\nclear_percent = 5\n")
+                .contains("space.clear_percent")
+        );
         assert!(error("[thin_pool]\nbad_percent = 50\n").contains("thin_pool"));
         assert!(error("[notify]\nexec = \"mail\"\n").contains("absolute"));
         assert!(error("[kernel_log]\npath = \"kmsg\"\n").contains("absolute"));
-        assert!(error("[metrics]\nlisten = \"0.0.0.0:9961\"\n").contains("metrics.listen: `0.0.0.0:9961` means every address"));
-        assert!(error("[smart.limits]\npending_bad = 5\npending_suspect = 6\n").contains("smart.limits.pending_bad"));
-        assert!(error("[[smart.override]]\nmodel = \"X*\"\nlimits = { pending_suspect = 101 }\n").contains("smart.limits.pending_bad"));
-        assert!(error("[space]\nraise_percent = 101\nclear_percent = 102\n").contains("more than 100"));
+        assert!(
+            error("[metrics]\nlisten = \"0.0.0.0:9961\"\n")
+                .contains("metrics.listen: `0.0.0.0:9961` means every address")
+        );
+        assert!(
+            error("[smart.limits]\npending_bad = 5\npending_suspect = 6\n")
+                .contains("smart.limits.pending_bad")
+        );
+        assert!(
+            error("[[smart.override]]\nmodel = \"X*\"\nlimits = { pending_suspect = 101 }\n")
+                .contains("smart.limits.pending_bad")
+        );
+        assert!(
+            error("[space]\nraise_percent = 101\nclear_percent = 102\n").contains("more than 100")
+        );
     }
 
     #[test]
     fn a_drive_is_asked_once_a_month_at_least_and_given_an_hour_at_most() {
-        for key in ["interval", "suspect_interval", "shortest_interval", "slow_interval"] {
+        for key in [
+            "interval",
+            "suspect_interval",
+            "shortest_interval",
+            "slow_interval",
+        ] {
             let with = |value: &str| format!("[smart]\n{key} = \"{value}\"\n");
             assert!(parse(Path::new("x"), &with("2592000s")).is_ok(), "{key}");
             let message = error(&with("2592001s"));
-            assert!(message.contains(&format!("smart.{key}: 2592001s is too long: at most 2592000s")), "{message}");
+            assert!(
+                message.contains(&format!(
+                    "smart.{key}: 2592001s is too long: at most 2592000s"
+                )),
+                "{message}"
+            );
         }
         let message = error("[smart]\ntimeout = \"3601s\"\n");
-        assert!(message.contains("smart.timeout: 3601s is too long: at most 3600s"), "{message}");
+        assert!(
+            message.contains("smart.timeout: 3601s is too long: at most 3600s"),
+            "{message}"
+        );
     }
 
     #[test]
@@ -497,20 +663,35 @@ mod tests {
         let example = include_str!("../systemd/diskvitals.toml");
         let uncommented: String = example
             .lines()
-            .filter_map(|line| line.strip_prefix("#: ").or((!line.starts_with('#')).then_some(line)))
+            .filter_map(|line| {
+                line.strip_prefix("#: ")
+                    .or((!line.starts_with('#')).then_some(line))
+            })
             .fold(String::new(), |text, line| text + line + "\n");
-        let config = parse(Path::new("systemd/diskvitals.toml"), &uncommented).expect("the example is valid");
+        let config = parse(Path::new("systemd/diskvitals.toml"), &uncommented)
+            .expect("the example is valid");
         let mut expected = Config::default();
         expected.notify.exec = config.notify.exec.clone(); // Has no default to show.
         assert_eq!(config, expected);
-        for line in toml::to_string(&Config::default()).expect("serialises").lines().filter_map(|line| line.split_once(" = ")) {
-            assert!(example.contains(&format!("#: {} = ", line.0)), "{} is not in the example", line.0);
+        for line in toml::to_string(&Config::default())
+            .expect("serialises")
+            .lines()
+            .filter_map(|line| line.split_once(" = "))
+        {
+            assert!(
+                example.contains(&format!("#: {} = ", line.0)),
+                "{} is not in the example",
+                line.0
+            );
         }
     }
 
     #[test]
     fn effective_settings_read_back_as_themselves() {
         let text = toml::to_string(&Config::default()).expect("serialises");
-        assert_eq!(parse(Path::new("x"), &text).expect("reads back"), Config::default());
+        assert_eq!(
+            parse(Path::new("x"), &text).expect("reads back"),
+            Config::default()
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! The CSI shim: a small unprivileged process beside the kubelet that speaks CSI on one socket and asks the daemon on another.
+//! The CSI shim: a small unprivileged process beside the kubelet that speaks CSI on one socket and
+//! asks the daemon on another.
 //!
-//! In: CSI calls. Out: answers, made of what the daemon says on its agent socket. It reads no device, no mount and no host file itself. It may use
-//! [`crate::api::client`] and the wire, and of the rest only rules that both sides share: they are upgraded at different times.
+//! In: CSI calls. Out: answers, made of what the daemon says on its agent socket. It reads no
+//! device, no mount and no host file itself. It may use [`crate::api::client`] and the wire, and of
+//! the rest only rules that both sides share: they are upgraded at different times.
 
 mod agent;
 mod arguments;
@@ -42,7 +44,8 @@ use crate::csi::registrar::{RegistrarError, Registration};
 use crate::csi::report::{Api, Pace, Reporter, UnusableError, What};
 use crate::logging;
 
-/// Generated from proto/csi/v1: names and numbers of CSI 1.13, and of 1.12 where 1.13 took something away.
+/// Generated from proto/csi/v1: names and numbers of CSI 1.13, and of 1.12 where 1.13 took
+/// something away.
 pub mod wire {
     #![allow(clippy::all, clippy::pedantic)]
     tonic::include_proto!("csi.v1");
@@ -102,7 +105,10 @@ pub fn main(options: Options) -> ExitCode {
         }
     };
     // One thread: a handful of callers, and nothing here blocks.
-    let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let ended = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => {
             let ended = runtime.block_on(run(options));
             // Connections that did not end in the time they had are not waited for.
@@ -114,7 +120,10 @@ pub fn main(options: Options) -> ExitCode {
     let status = match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = format!("{:#}", anyhow::Error::from(error)), "diskvitals-csi ends");
+            tracing::error!(
+                error = format!("{:#}", anyhow::Error::from(error)),
+                "diskvitals-csi ends"
+            );
             ExitCode::from(FAILED)
         }
     };
@@ -132,7 +141,11 @@ async fn run(options: Options) -> Result<(), RunError> {
         }
         tracing::info!("stopping");
     };
-    let reporter = if options.report.is_empty() { None } else { Some(reporter(&options).await?) };
+    let reporter = if options.report.is_empty() {
+        None
+    } else {
+        Some(reporter(&options).await?)
+    };
     let reporting = async {
         match reporter {
             Some(reporter) => reporter.run().await,
@@ -153,15 +166,27 @@ async fn serve(options: &Options, stop: impl Future<Output = ()>) -> Result<(), 
             stop.await;
             Ok(())
         }
-        (Some(mode @ (Mode::Driver | Mode::Controller)), Some(endpoint)) => Ok(provide::run(options, mode, endpoint, stop).await?),
+        (Some(mode @ (Mode::Driver | Mode::Controller)), Some(endpoint)) => {
+            Ok(provide::run(options, mode, endpoint, stop).await?)
+        }
         (Some(mode @ Mode::Interposer), Some(endpoint)) => {
             let upstream = options.upstream.as_ref().ok_or(RunError::Flags(mode))?;
             Ok(interpose::run(options, endpoint, upstream.path().to_owned(), stop).await?)
         }
         (Some(mode @ Mode::Registrar), Some(endpoint)) => {
-            let folder = options.registration_dir.clone().ok_or(RunError::Flags(mode))?;
-            let kubelet_path = options.kubelet_registration_path.clone().ok_or(RunError::Flags(mode))?;
-            let registration = Registration { driver: endpoint.path().to_owned(), kubelet_path, folder };
+            let folder = options
+                .registration_dir
+                .clone()
+                .ok_or(RunError::Flags(mode))?;
+            let kubelet_path = options
+                .kubelet_registration_path
+                .clone()
+                .ok_or(RunError::Flags(mode))?;
+            let registration = Registration {
+                driver: endpoint.path().to_owned(),
+                kubelet_path,
+                folder,
+            };
             Ok(registrar::run(registration, stop).await?)
         }
         (Some(mode), None) => Err(RunError::Flags(mode)),
@@ -172,6 +197,15 @@ async fn reporter(options: &Options) -> Result<Reporter, RunError> {
     let (node, pace) = (node_id(options.node_id.as_deref())?, Pace::default());
     let api = Api::new(Api::find().await?, &node, &pace)?;
     let told = |what| options.report.contains(&what);
-    let what = What { events: told(Report::Events), conditions: told(Report::Conditions) };
-    Ok(Reporter { agent: options.agent.clone(), node, what, pace, api })
+    let what = What {
+        events: told(Report::Events),
+        conditions: told(Report::Conditions),
+    };
+    Ok(Reporter {
+        agent: options.agent.clone(),
+        node,
+        what,
+        pace,
+        api,
+    })
 }

@@ -1,4 +1,5 @@
-//! The only door to the operating system: files of the host, processes, namespaces, memory. Knows nothing of drives or volumes.
+//! The only door to the operating system: files of the host, processes, namespaces, memory. Knows
+//! nothing of drives or volumes.
 //!
 //! Comes in: paths as the host names them. Goes out: bytes, errors, exit statuses.
 //! May not enter: judgement, wire types, state.

@@ -1,4 +1,5 @@
-//! diskvitals: one daemon per node that knows how the node's drives, filesystems and volumes are, why, and since when.
+//! diskvitals: one daemon per node that knows how the node's drives, filesystems and volumes are,
+//! why, and since when.
 //!
 //! Data flows one way:
 //!
@@ -8,9 +9,10 @@
 //!    └────── Request ────┘    store: SQLite, written for the owner only
 //! ```
 //!
-//! Modules in reading order: [`model`] (what things are, and when one is bad), [`host`] (the only door to the operating system), [`source`]
-//! (one module per external thing), [`state`] (the owner and its history), [`api`] (the wire), [`cli`] (for people), [`csi`]
-//! (for Kubernetes), [`metrics`] (for Prometheus), [`config`], [`logging`], [`app`].
+//! Modules in reading order: [`model`] (what things are, and when one is bad), [`host`] (the only
+//! door to the operating system), [`source`] (one module per external thing), [`state`] (the owner
+//! and its history), [`api`] (the wire), [`cli`] (for people), [`csi`] (for Kubernetes),
+//! [`metrics`] (for Prometheus), [`config`], [`logging`], [`app`].
 
 pub mod analyze;
 pub mod api;

@@ -1,7 +1,9 @@
-//! Logs: text on a terminal, journald's fields under systemd, JSON on request; never in the way of the daemon's work.
+//! Logs: text on a terminal, journald's fields under systemd, JSON on request; never in the way of
+//! the daemon's work.
 //!
-//! An event is copied and put into a bounded queue; a thread of its own writes it. Where the sink hangs (journald on a dead disk, a pipe that
-//! nobody reads), events are dropped and counted, and the count is logged when the sink is back.
+//! An event is copied and put into a bounded queue; a thread of its own writes it. Where the sink
+//! hangs (journald on a dead disk, a pipe that nobody reads), events are dropped and counted, and
+//! the count is logged when the sink is back.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -47,7 +49,8 @@ pub enum LogError {
 /// Kept by `main`: changes the level, and flushes at the end.
 pub struct Logging {
     queue: SyncSender<Message>,
-    /// Of the process, and of the sink: what one of them would take is asked of both at each place that could log, and h2 has a hundred such places a call.
+    /// Of the process, and of the sink: what one of them would take is asked of both at each place
+    /// that could log, and h2 has a hundred such places a call.
     levels: [Level; 2],
     dropped: Arc<AtomicU64>,
 }
@@ -83,14 +86,19 @@ impl Logging {
 pub struct Queued(SyncSender<Message>);
 
 impl Queued {
-    /// Whether all that was queued before is written. A sink that hangs is waited for no longer than `at_most`.
+    /// Whether all that was queued before is written. A sink that hangs is waited for no longer
+    /// than `at_most`.
     pub fn written(&self, at_most: Duration) -> bool {
         let end = Instant::now() + at_most;
         let (done, wait) = sync_channel(1);
         let mut message = Message::Flush(done);
         loop {
             message = match self.0.try_send(message) {
-                Ok(()) => return wait.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok(),
+                Ok(()) => {
+                    return wait
+                        .recv_timeout(end.saturating_duration_since(Instant::now()))
+                        .is_ok();
+                }
                 // The sink is busy, or hangs.
                 Err(TrySendError::Full(message)) if Instant::now() < end => message,
                 Err(_) => return false,
@@ -112,19 +120,47 @@ pub fn init(format: LogFormat, level: LevelFilter) -> Result<Logging, LogError> 
         .spawn(move || write_all(&events, &sink, &lost))
         .map_err(LogError::Thread)?;
     let (filter, handle) = reload::Layer::new(level);
-    tracing_subscriber::registry().with(Front { queue: queue.clone(), dropped: dropped.clone() }.with_filter(filter)).try_init()?;
-    Ok(Logging { queue, levels: [handle, of_sink], dropped })
+    tracing_subscriber::registry()
+        .with(
+            Front {
+                queue: queue.clone(),
+                dropped: dropped.clone(),
+            }
+            .with_filter(filter),
+        )
+        .try_init()?;
+    Ok(Logging {
+        queue,
+        levels: [handle, of_sink],
+        dropped,
+    })
 }
 
 fn sink(format: LogFormat, level: LevelFilter) -> Result<(Dispatch, Level), LogError> {
     let text = || {
-        let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        filtered(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours).with_target(false), level)
+        let colours = std::io::stderr().is_terminal()
+            && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        filtered(
+            tracing_subscriber::fmt::layer()
+                .with_writer(std::io::stderr)
+                .with_ansi(colours)
+                .with_target(false),
+            level,
+        )
     };
-    let journald = || tracing_journald::layer().map(|layer| filtered(layer.with_field_prefix(Some("DISKVITALS".into())), level));
+    let journald = || {
+        tracing_journald::layer()
+            .map(|layer| filtered(layer.with_field_prefix(Some("DISKVITALS".into())), level))
+    };
     match format {
         LogFormat::Text => Ok(text()),
-        LogFormat::Json => Ok(filtered(tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr), level)),
+        LogFormat::Json => Ok(filtered(
+            tracing_subscriber::fmt::layer()
+                .json()
+                .flatten_event(true)
+                .with_writer(std::io::stderr),
+            level,
+        )),
         LogFormat::Journald => journald().map_err(LogError::Journald),
         LogFormat::Auto if stderr_is_journald() => Ok(journald().unwrap_or_else(|_| text())),
         LogFormat::Auto => Ok(text()),
@@ -133,13 +169,20 @@ fn sink(format: LogFormat, level: LevelFilter) -> Result<(Dispatch, Level), LogE
 
 fn filtered(layer: impl Layer<Registry> + Send + Sync, level: LevelFilter) -> (Dispatch, Level) {
     let (filter, handle) = reload::Layer::new(level);
-    (Dispatch::new(Registry::default().with(layer.with_filter(filter))), handle)
+    (
+        Dispatch::new(Registry::default().with(layer.with_filter(filter))),
+        handle,
+    )
 }
 
-/// systemd sets JOURNAL_STREAM to device:inode of the socket it gave us (systemd.exec(5)); it is inherited by shells, hence the comparison.
+/// systemd sets JOURNAL_STREAM to device:inode of the socket it gave us (systemd.exec(5)); it is
+/// inherited by shells, hence the comparison.
 fn stderr_is_journald() -> bool {
-    let Some(stream) = std::env::var("JOURNAL_STREAM").ok() else { return false };
-    nix::sys::stat::fstat(std::io::stderr()).is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+    let Some(stream) = std::env::var("JOURNAL_STREAM").ok() else {
+        return false;
+    };
+    nix::sys::stat::fstat(std::io::stderr())
+        .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
 enum Message {
@@ -171,7 +214,10 @@ impl<S: Subscriber> Layer<S> for Front {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut values = Collect(Vec::with_capacity(4));
         event.record(&mut values);
-        match self.queue.try_send(Message::Event(Record { metadata: event.metadata(), values: values.0 })) {
+        match self.queue.try_send(Message::Event(Record {
+            metadata: event.metadata(),
+            values: values.0,
+        })) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -226,7 +272,10 @@ fn write_all(events: &Receiver<Message>, sink: &Dispatch, dropped: &AtomicU64) {
             }
             let lost = dropped.load(Ordering::Relaxed);
             if lost > told {
-                tracing::warn!(lost = lost - told, "log events were dropped because the log sink did not keep up");
+                tracing::warn!(
+                    lost = lost - told,
+                    "log events were dropped because the log sink did not keep up"
+                );
                 told = lost;
             }
         }
@@ -234,11 +283,18 @@ fn write_all(events: &Receiver<Message>, sink: &Dispatch, dropped: &AtomicU64) {
 }
 
 impl Record {
-    /// Makes the event again, on this thread's subscriber: its metadata is static, only the values were copied.
+    /// Makes the event again, on this thread's subscriber: its metadata is static, only the values
+    /// were copied.
     fn dispatch(self) {
-        let shown: Vec<Box<dyn tracing::Value>> = self.values.iter().map(|(_, value)| value.as_value()).collect();
+        let shown: Vec<Box<dyn tracing::Value>> = self
+            .values
+            .iter()
+            .map(|(_, value)| value.as_value())
+            .collect();
         let fields = self.metadata.fields();
-        let Some(any) = fields.iter().next() else { return };
+        let Some(any) = fields.iter().next() else {
+            return;
+        };
         let values: [(&Field, Option<&dyn tracing::Value>); MAX_FIELDS] =
             std::array::from_fn(|at| match (self.values.get(at), shown.get(at)) {
                 (Some((field, _)), Some(value)) => (field, Some(&**value)),
@@ -273,7 +329,10 @@ mod tests {
 
     impl io::Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().expect("no panic while writing").extend_from_slice(bytes);
+            self.0
+                .lock()
+                .expect("no panic while writing")
+                .extend_from_slice(bytes);
             Ok(bytes.len())
         }
         fn flush(&mut self) -> io::Result<()> {
@@ -284,7 +343,10 @@ mod tests {
     fn json_sink() -> (Dispatch, Buffer) {
         let buffer = Buffer::default();
         let writer = buffer.clone();
-        let layer = tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(move || writer.clone());
+        let layer = tracing_subscriber::fmt::layer()
+            .json()
+            .flatten_event(true)
+            .with_writer(move || writer.clone());
         (Dispatch::new(Registry::default().with(layer)), buffer)
     }
 
@@ -292,14 +354,18 @@ mod tests {
     fn an_event_reaches_the_sink_with_its_message_and_fields() {
         let (sink, buffer) = json_sink();
         let (queue, events) = sync_channel(8);
-        let front = Dispatch::new(Registry::default().with(Front { queue, dropped: Arc::default() }));
+        let front = Dispatch::new(Registry::default().with(Front {
+            queue,
+            dropped: Arc::default(),
+        }));
         tracing::dispatcher::with_default(
             &front,
             || tracing::warn!(drive = "eui.1", count = 3_u64, ok = false, path = %"/a b", "a drive went"),
         );
         drop(front);
         write_all(&events, &sink, &AtomicU64::new(0));
-        let line: serde_json::Value = serde_json::from_slice(&buffer.0.lock().expect("unpoisoned")).expect("one JSON line");
+        let line: serde_json::Value =
+            serde_json::from_slice(&buffer.0.lock().expect("unpoisoned")).expect("one JSON line");
         assert_eq!(line["message"], "a drive went");
         assert_eq!(
             (&line["drive"], &line["count"], &line["ok"], &line["path"]),
@@ -312,15 +378,24 @@ mod tests {
     fn what_is_queued_counts_as_written_only_when_the_sink_has_it() {
         let (sink, buffer) = json_sink();
         let (queue, events) = sync_channel(8);
-        let front = Dispatch::new(Registry::default().with(Front { queue: queue.clone(), dropped: Arc::default() }));
+        let front = Dispatch::new(Registry::default().with(Front {
+            queue: queue.clone(),
+            dropped: Arc::default(),
+        }));
         tracing::dispatcher::with_default(&front, || tracing::error!("a last word"));
-        assert!(!Queued(queue.clone()).written(Duration::ZERO), "nobody writes yet");
+        assert!(
+            !Queued(queue.clone()).written(Duration::ZERO),
+            "nobody writes yet"
+        );
         drop(front);
         std::thread::scope(|scope| {
             scope.spawn(move || write_all(&events, &sink, &AtomicU64::new(0)));
             let queued = Queued(queue);
             assert!(queued.written(Duration::from_secs(60)));
-            assert!(String::from_utf8_lossy(&buffer.0.lock().expect("unpoisoned")).contains("a last word"));
+            assert!(
+                String::from_utf8_lossy(&buffer.0.lock().expect("unpoisoned"))
+                    .contains("a last word")
+            );
         });
     }
 
@@ -329,7 +404,10 @@ mod tests {
         let (sink, _) = json_sink();
         let (queue, events) = sync_channel(1);
         let (done, _never) = sync_channel(1);
-        queue.try_send(Message::Flush(done)).map_err(drop).expect("there is room for one");
+        queue
+            .try_send(Message::Flush(done))
+            .map_err(drop)
+            .expect("there is room for one");
         assert!(!Queued(queue.clone()).written(AGAIN * 2));
         std::thread::scope(|scope| {
             let queued = Queued(queue);
@@ -343,13 +421,21 @@ mod tests {
     fn a_full_queue_drops_and_counts_and_never_waits() {
         let (queue, events) = sync_channel(1);
         let dropped = Arc::new(AtomicU64::new(0));
-        let front = Dispatch::new(Registry::default().with(Front { queue, dropped: dropped.clone() }));
-        tracing::dispatcher::with_default(&front, || (0..5).for_each(|n| tracing::info!(n, "event")));
+        let front = Dispatch::new(Registry::default().with(Front {
+            queue,
+            dropped: dropped.clone(),
+        }));
+        tracing::dispatcher::with_default(&front, || {
+            (0..5).for_each(|n| tracing::info!(n, "event"))
+        });
         drop(front);
         assert_eq!(dropped.load(Ordering::Relaxed), 4);
         let (sink, buffer) = json_sink();
         write_all(&events, &sink, &dropped);
         let text = String::from_utf8(buffer.0.lock().expect("unpoisoned").clone()).expect("text");
-        assert!(text.contains("log events were dropped") && text.contains("\"lost\":4"), "{text}");
+        assert!(
+            text.contains("log events were dropped") && text.contains("\"lost\":4"),
+            "{text}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Plain data and pure judgement: what a drive, a block device, a mount, a volume and a finding are, and when one is bad.
+//! Plain data and pure judgement: what a drive, a block device, a mount, a volume and a finding
+//! are, and when one is bad.
 //!
 //! Comes in: values that sources report. Goes out: findings and verdicts.
 //! May not enter: clocks, I/O, channels, logging, wire types. Time is always an argument.

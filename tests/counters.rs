@@ -1,5 +1,6 @@
-//! The error counters of every recorded host in `tests/hosts` are read and compared with its `counters.json`; a host without that file has none.
-//! `UPDATE_EXPECTED=1` writes the answers anew; read them before they are committed.
+//! The error counters of every recorded host in `tests/hosts` are read and compared with its
+//! `counters.json`; a host without that file has none. `UPDATE_EXPECTED=1` writes the answers anew;
+//! read them before they are committed.
 
 use std::path::Path;
 
@@ -17,7 +18,12 @@ fn the_counters_of_every_recorded_host_are_read_as_expected() {
             continue;
         }
         let root = HostRoot::new(&tree);
-        let Counters { mut readings, warnings, arrays, bcache } = read(&root, &Part::Plain).expect("read");
+        let Counters {
+            mut readings,
+            warnings,
+            arrays,
+            bcache,
+        } = read(&root, &Part::Plain).expect("read");
         assert_eq!((warnings, bcache), (vec![], vec![]), "{}", tree.display());
         for array in arrays {
             readings.extend(read(&root, &Part::Md { array }).expect("read").readings);

@@ -1,4 +1,5 @@
-//! The CSI shim as a process, with a real daemon on a recorded host: what it answers, when it is ready, what it refuses.
+//! The CSI shim as a process, with a real daemon on a recorded host: what it answers, when it is
+//! ready, what it refuses.
 
 #[path = "support/child.rs"]
 mod child;
@@ -67,19 +68,26 @@ async fn awaited<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> 
 }
 
 async fn client(dir: &Path) -> IdentityClient<Channel> {
-    let endpoint = Endpoint::from_shared(format!("unix://{}", socket(dir).display())).expect("an endpoint");
+    let endpoint =
+        Endpoint::from_shared(format!("unix://{}", socket(dir).display())).expect("an endpoint");
     IdentityClient::new(awaited("the shim listens", async || endpoint.connect().await.ok()).await)
 }
 
 async fn ready(client: &mut IdentityClient<Channel>) -> bool {
-    let answer = client.probe(wire::ProbeRequest {}).await.expect("an answer");
+    let answer = client
+        .probe(wire::ProbeRequest {})
+        .await
+        .expect("an answer");
     answer.into_inner().ready.expect("said")
 }
 
 #[allow(clippy::disallowed_methods)]
 fn run(arguments: &[&str], endpoint: Option<&str>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"));
-    command.args(arguments).env_remove("CSI_ENDPOINT").envs(endpoint.map(|endpoint| ("CSI_ENDPOINT", endpoint)));
+    command
+        .args(arguments)
+        .env_remove("CSI_ENDPOINT")
+        .envs(endpoint.map(|endpoint| ("CSI_ENDPOINT", endpoint)));
     command.output().expect("runs")
 }
 
@@ -88,10 +96,25 @@ async fn it_says_its_name_its_version_and_what_it_can_do() {
     let dir = tempfile::tempdir().expect("dir");
     let shim = Process::shim(dir.path());
     let mut client = client(dir.path()).await;
-    let info = client.get_plugin_info(wire::GetPluginInfoRequest {}).await.expect("an answer").into_inner();
-    assert_eq!((info.name.as_str(), info.vendor_version.as_str()), ("csi.diskvitals.io", env!("CARGO_PKG_VERSION")));
-    let can = client.get_plugin_capabilities(wire::GetPluginCapabilitiesRequest {}).await.expect("an answer").into_inner();
-    let can: Vec<String> = can.capabilities.into_iter().map(|one| format!("{:?}", one.r#type.expect("said"))).collect();
+    let info = client
+        .get_plugin_info(wire::GetPluginInfoRequest {})
+        .await
+        .expect("an answer")
+        .into_inner();
+    assert_eq!(
+        (info.name.as_str(), info.vendor_version.as_str()),
+        ("csi.diskvitals.io", env!("CARGO_PKG_VERSION"))
+    );
+    let can = client
+        .get_plugin_capabilities(wire::GetPluginCapabilitiesRequest {})
+        .await
+        .expect("an answer")
+        .into_inner();
+    let can: Vec<String> = can
+        .capabilities
+        .into_iter()
+        .map(|one| format!("{:?}", one.r#type.expect("said")))
+        .collect();
     assert_eq!(
         can,
         [
@@ -100,7 +123,10 @@ async fn it_says_its_name_its_version_and_what_it_can_do() {
             "VolumeExpansion(VolumeExpansion { r#type: Online })"
         ]
     );
-    let mode = std::fs::metadata(socket(dir.path())).expect("there").permissions().mode();
+    let mode = std::fs::metadata(socket(dir.path()))
+        .expect("there")
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o660);
     assert_eq!(shim.end(Signal::SIGTERM).code(), Some(0));
     assert!(!socket(dir.path()).exists());
@@ -123,8 +149,14 @@ async fn a_client_that_says_nothing_does_not_hold_up_the_end() {
     let dir = tempfile::tempdir().expect("dir");
     let shim = Process::shim(dir.path());
     let _talks = client(dir.path()).await;
-    let _silent = tokio::net::UnixStream::connect(socket(dir.path())).await.expect("connects");
-    let ended = tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(|| shim.end(Signal::SIGTERM))).await;
+    let _silent = tokio::net::UnixStream::connect(socket(dir.path()))
+        .await
+        .expect("connects");
+    let ended = tokio::time::timeout(
+        PATIENCE,
+        tokio::task::spawn_blocking(|| shim.end(Signal::SIGTERM)),
+    )
+    .await;
     assert_eq!(ended.expect("in time").expect("no panic").code(), Some(0));
     assert!(!socket(dir.path()).exists());
 }
@@ -139,7 +171,10 @@ async fn a_dead_shims_socket_is_replaced_and_a_live_ones_is_not() {
     let _second = Process::shim(dir.path());
     let mut client = client(dir.path()).await;
 
-    let third = run(&[], Some(&format!("unix://{}", socket(dir.path()).display())));
+    let third = run(
+        &[],
+        Some(&format!("unix://{}", socket(dir.path()).display())),
+    );
     let words = String::from_utf8_lossy(&third.stderr);
     assert_eq!(third.status.code(), Some(1), "{words}");
     assert!(words.contains("another process listens on"), "{words}");
@@ -150,7 +185,13 @@ async fn a_dead_shims_socket_is_replaced_and_a_live_ones_is_not() {
 fn a_file_in_the_place_of_the_socket_is_left_alone() {
     let dir = tempfile::tempdir().expect("dir");
     std::fs::write(socket(dir.path()), "mine").expect("written");
-    let output = run(&["--endpoint", &format!("unix://{}", socket(dir.path()).display())], None);
+    let output = run(
+        &[
+            "--endpoint",
+            &format!("unix://{}", socket(dir.path()).display()),
+        ],
+        None,
+    );
     let words = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{words}");
     assert!(words.contains("exists and is no socket"), "{words}");
@@ -161,13 +202,37 @@ fn a_file_in_the_place_of_the_socket_is_left_alone() {
 fn wrong_usage_is_status_2_and_a_clear_line() {
     let long = format!("unix:///{}", "a".repeat(107));
     for (arguments, endpoint, says) in [
-        (vec!["--endpoint", "tcp://127.0.0.1:9"], None, "only unix sockets are served: write unix:///PATH"),
-        (vec![], Some("dns:///csi"), "only unix sockets are served: write unix:///PATH"),
-        (vec!["--endpoint", "unix://csi.sock"], None, "the path must be absolute"),
-        (vec!["--endpoint", &long], None, "the path has 108 bytes, at most 107 are possible"),
+        (
+            vec!["--endpoint", "tcp://127.0.0.1:9"],
+            None,
+            "only unix sockets are served: write unix:///PATH",
+        ),
+        (
+            vec![],
+            Some("dns:///csi"),
+            "only unix sockets are served: write unix:///PATH",
+        ),
+        (
+            vec!["--endpoint", "unix://csi.sock"],
+            None,
+            "the path must be absolute",
+        ),
+        (
+            vec!["--endpoint", &long],
+            None,
+            "the path has 108 bytes, at most 107 are possible",
+        ),
         (vec![], None, "--mode driver needs --endpoint"),
-        (vec!["--report", "events", "--upstream", "unix:///b"], None, "has no use for --upstream"),
-        (vec!["--driver-name=-x"], Some("unix:///nowhere/csi.sock"), "begins and ends with a letter or digit"),
+        (
+            vec!["--report", "events", "--upstream", "unix:///b"],
+            None,
+            "has no use for --upstream",
+        ),
+        (
+            vec!["--driver-name=-x"],
+            Some("unix:///nowhere/csi.sock"),
+            "begins and ends with a letter or digit",
+        ),
     ] {
         let output = run(&arguments, endpoint);
         let words = String::from_utf8_lossy(&output.stderr);
@@ -179,7 +244,10 @@ fn wrong_usage_is_status_2_and_a_clear_line() {
 #[test]
 fn the_help_names_each_mode_and_what_it_needs() {
     let help = run(&["--help"], None);
-    let words = String::from_utf8_lossy(&help.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = String::from_utf8_lossy(&help.stdout)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
     for flag in [
         "--mode",
         "--endpoint",
@@ -199,9 +267,18 @@ fn the_help_names_each_mode_and_what_it_needs() {
         assert!(words.contains(flag), "{flag} is missing in: {words}");
     }
     for (arguments, says) in [
-        (vec!["--mode", "interposer"], "--mode interposer needs --upstream"),
-        (vec!["--mode", "registrar"], "--mode registrar needs --registration-dir"),
-        (vec!["--upstream", "unix:///a/b.sock"], "--mode driver has no use for --upstream"),
+        (
+            vec!["--mode", "interposer"],
+            "--mode interposer needs --upstream",
+        ),
+        (
+            vec!["--mode", "registrar"],
+            "--mode registrar needs --registration-dir",
+        ),
+        (
+            vec!["--upstream", "unix:///a/b.sock"],
+            "--mode driver has no use for --upstream",
+        ),
     ] {
         let output = run(&arguments, Some("unix:///nowhere/csi.sock"));
         let words = String::from_utf8_lossy(&output.stderr);

@@ -1,5 +1,7 @@
-//! Recorded hosts, whole: the daemon runs on each tree below tests/hosts, and what it answers about drives, volumes and findings is compared with
-//! the tree's expected.json. Add a folder, get a test. `UPDATE_EXPECTED=1 cargo test --test hosts` writes the answers anew: read them before committing.
+//! Recorded hosts, whole: the daemon runs on each tree below tests/hosts, and what it answers about
+//! drives, volumes and findings is compared with the tree's expected.json. Add a folder, get a
+//! test. `UPDATE_EXPECTED=1 cargo test --test hosts` writes the answers anew: read them before
+//! committing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -33,7 +35,11 @@ impl Daemon {
             .arg(dir.path().join("state"))
             .spawn()
             .expect("starts");
-        Daemon { child, socket, _dir: dir }
+        Daemon {
+            child,
+            socket,
+            _dir: dir,
+        }
     }
 
     #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
@@ -49,7 +55,10 @@ impl Daemon {
 
     fn json(&self, words: &[&str]) -> Option<Value> {
         let output = self.ask(words);
-        output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
+        output
+            .status
+            .success()
+            .then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
     }
 
     /// The answer once it is full: settled, every probe told, and the same twice.
@@ -58,7 +67,9 @@ impl Daemon {
         let mut last = Value::Null;
         loop {
             assert!(Instant::now() < end, "no steady picture; last: {last:#}");
-            let settled = self.json(&["status"]).is_some_and(|node| node["settled"] == true);
+            let settled = self
+                .json(&["status"])
+                .is_some_and(|node| node["settled"] == true);
             let now = if settled { self.all() } else { Value::Null };
             if settled && now == last && told(&now) {
                 return now;
@@ -69,7 +80,11 @@ impl Daemon {
     }
 
     fn all(&self) -> Value {
-        let part = |what: &str| self.json(&[what]).map(|answer| answer[what].clone()).unwrap_or(Value::Null);
+        let part = |what: &str| {
+            self.json(&[what])
+                .map(|answer| answer[what].clone())
+                .unwrap_or(Value::Null)
+        };
         let mut all = json!({"drives": part("drives"), "volumes": part("volumes"), "findings": part("findings")});
         steady(&mut all);
         all
@@ -96,7 +111,11 @@ fn wait() {
 /// Every filesystem that is mounted has been asked.
 fn told(all: &Value) -> bool {
     let volumes = all["volumes"].as_array().expect("a list");
-    volumes.iter().all(|volume| volume["block"] == true || volume["mounts"] == json!([]) || volume["lastProbe"] != Value::Null)
+    volumes.iter().all(|volume| {
+        volume["block"] == true
+            || volume["mounts"] == json!([])
+            || volume["lastProbe"] != Value::Null
+    })
 }
 
 /// Times, and ids that are made of times, differ from run to run.
@@ -108,18 +127,30 @@ fn steady(value: &mut Value) {
                     Value::String(text)
                         if matches!(
                             name.as_str(),
-                            "since" | "lastSeen" | "firstSeen" | "missingSince" | "lastProbe" | "time" | "staleSince"
+                            "since"
+                                | "lastSeen"
+                                | "firstSeen"
+                                | "missingSince"
+                                | "lastProbe"
+                                | "time"
+                                | "staleSince"
                         ) =>
                     {
                         *text = "TIME".into();
                     }
-                    Value::String(text) if name == "id" && text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                    Value::String(text)
+                        if name == "id"
+                            && text.len() == 12
+                            && text.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
+                    {
                         *text = "FINDING".into()
                     }
                     // Equally bad findings are told in the order of their times.
                     Value::Array(findings) if name == "findings" => {
                         findings.iter_mut().for_each(steady);
-                        findings.sort_by_key(|finding| format!("{} {}", finding["reason"], finding["subject"]["id"]));
+                        findings.sort_by_key(|finding| {
+                            format!("{} {}", finding["reason"], finding["subject"]["id"])
+                        });
                     }
                     _ => steady(field),
                 }
@@ -129,7 +160,11 @@ fn steady(value: &mut Value) {
         Value::String(text) if text.contains("T") && text.contains("since 20") => {
             *text = text
                 .split("since 20")
-                .map(|part| part.split_once('Z').filter(|(time, _)| time.len() < 32).map_or(part, |(_, rest)| rest))
+                .map(|part| {
+                    part.split_once('Z')
+                        .filter(|(time, _)| time.len() < 32)
+                        .map_or(part, |(_, rest)| rest)
+                })
                 .collect::<Vec<_>>()
                 .join("since TIME");
         }
@@ -153,10 +188,16 @@ fn every_recorded_host_is_understood_as_it_should_be() {
             std::fs::write(&path, format!("{answer:#}\n")).expect("written");
             continue;
         }
-        let expected: Value =
-            serde_json::from_slice(&std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))).expect("JSON");
+        let expected: Value = serde_json::from_slice(
+            &std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+        )
+        .expect("JSON");
         if expected != answer {
-            panic!("{}: another answer than expected:\n{}", tree.display(), differences("", &expected, &answer).join("\n"));
+            panic!(
+                "{}: another answer than expected:\n{}",
+                tree.display(),
+                differences("", &expected, &answer).join("\n")
+            );
         }
     }
     assert!(seen >= 8, "only {seen} recorded hosts");
@@ -171,13 +212,20 @@ fn differences(at: &str, expected: &Value, answer: &Value) -> Vec<String> {
             names
                 .into_iter()
                 .flat_map(|name| {
-                    differences(&format!("{at}.{name}"), a.get(name).unwrap_or(&Value::Null), b.get(name).unwrap_or(&Value::Null))
+                    differences(
+                        &format!("{at}.{name}"),
+                        a.get(name).unwrap_or(&Value::Null),
+                        b.get(name).unwrap_or(&Value::Null),
+                    )
                 })
                 .collect()
         }
-        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-            a.iter().zip(b).enumerate().flat_map(|(n, (a, b))| differences(&format!("{at}[{n}]"), a, b)).collect()
-        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => a
+            .iter()
+            .zip(b)
+            .enumerate()
+            .flat_map(|(n, (a, b))| differences(&format!("{at}[{n}]"), a, b))
+            .collect(),
         (a, b) if a == b => Vec::new(),
         (a, b) => vec![format!("{at}: expected {a}, got {b}")],
     }

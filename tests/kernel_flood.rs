@@ -1,5 +1,6 @@
-//! The kernel's log through the whole daemon: a pipe in the place of /dev/kmsg, on a recorded host. Killed in the middle of a flood again and
-//! again, the daemon counts every record once; nothing but the kernel's own word counts; a flood does not grow it.
+//! The kernel's log through the whole daemon: a pipe in the place of /dev/kmsg, on a recorded host.
+//! Killed in the middle of a flood again and again, the daemon counts every record once; nothing
+//! but the kernel's own word counts; a flood does not grow it.
 
 #[path = "support/child.rs"]
 mod child;
@@ -28,9 +29,21 @@ impl Host {
         let dir = tempfile::tempdir().expect("a folder");
         let host = Host { dir };
         std::fs::create_dir(host.root()).expect("a folder");
-        tree::write(&host.root(), tree::Plan { drives: 3, volumes: 3, hung: 0 }).expect("the tree");
+        tree::write(
+            &host.root(),
+            tree::Plan {
+                drives: 3,
+                volumes: 3,
+                hung: 0,
+            },
+        )
+        .expect("the tree");
         std::fs::create_dir_all(host.root().join("dev")).expect("dev");
-        nix::unistd::mkfifo(&host.root().join("dev/kmsg"), nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).expect("a pipe");
+        nix::unistd::mkfifo(
+            &host.root().join("dev/kmsg"),
+            nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR,
+        )
+        .expect("a pipe");
         host
     }
 
@@ -40,8 +53,15 @@ impl Host {
 
     fn start(&self) -> Daemon {
         let path = |name: &str| self.dir.path().join(name);
-        let log = std::fs::File::options().create(true).append(true).open(path("log")).expect("the log");
-        #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(path("log"))
+            .expect("the log");
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "a test starts the programs it tests"
+        )]
         let child = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
             .arg("--host-root")
             .arg(self.root())
@@ -56,12 +76,21 @@ impl Host {
             .stderr(log)
             .spawn()
             .expect("starts");
-        Daemon { process: Process(child), socket: path("d.sock"), log: path("log") }
+        Daemon {
+            process: Process(child),
+            socket: path("d.sock"),
+            log: path("log"),
+        }
     }
 
     /// The writing end, without waiting for a reader to come.
     fn log(&self) -> std::fs::File {
-        std::fs::File::options().read(true).write(true).custom_flags(0).open(self.root().join("dev/kmsg")).expect("the pipe")
+        std::fs::File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(0)
+            .open(self.root().join("dev/kmsg"))
+            .expect("the pipe")
     }
 }
 
@@ -72,32 +101,59 @@ struct Daemon {
 }
 
 impl Daemon {
-    #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a test starts the programs it tests"
+    )]
     fn json(&self, words: &[&str]) -> Option<Value> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals"));
-        let output = command.arg("--socket").arg(&self.socket).args(["-o", "json"]).args(words).output().expect("runs");
-        output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
+        let output = command
+            .arg("--socket")
+            .arg(&self.socket)
+            .args(["-o", "json"])
+            .args(words)
+            .output()
+            .expect("runs");
+        output
+            .status
+            .success()
+            .then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
     }
 
     /// Records of that class that the drive named so is known for.
     fn records(&self, name: &str, class: &str) -> u64 {
-        let Some(drive) = self.json(&["drive", name]) else { return 0 };
+        let Some(drive) = self.json(&["drive", name]) else {
+            return 0;
+        };
         let tallies = drive["errors"].as_array().cloned().unwrap_or_default();
         let tally = tallies.iter().find(|tally| tally["class"] == class);
-        tally.map_or(0, |tally| tally["records"].as_str().expect("a count").parse().expect("a number"))
+        tally.map_or(0, |tally| {
+            tally["records"]
+                .as_str()
+                .expect("a count")
+                .parse()
+                .expect("a number")
+        })
     }
 
     fn until(&self, what: &str, mut holds: impl FnMut(&Daemon) -> bool) {
         let end = Instant::now() + SOON;
         while !holds(self) {
-            assert!(Instant::now() < end, "not so: {what}; {:#}\n{}", self.json(&["drives"]).unwrap_or_default(), self.said());
+            assert!(
+                Instant::now() < end,
+                "not so: {what}; {:#}\n{}",
+                self.json(&["drives"]).unwrap_or_default(),
+                self.said()
+            );
             pause(20);
         }
     }
 
     fn said(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        text.chars().skip(text.chars().count().saturating_sub(3000)).collect()
+        text.chars()
+            .skip(text.chars().count().saturating_sub(3000))
+            .collect()
     }
 
     fn kill(self) {
@@ -106,7 +162,10 @@ impl Daemon {
 }
 
 /// The one wait that has no condition: between two looks.
-#[allow(clippy::disallowed_methods, reason = "between two looks at another process")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "between two looks at another process"
+)]
 fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
@@ -119,8 +178,12 @@ fn record(seq: u64) -> String {
             "3,{seq},{usec},-;critical medium error, dev sda, sector {} op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2\n",
             seq % 5000
         ),
-        8 => format!("11,{seq},{usec},-;critical medium error, dev sda, sector 1 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2\n"),
-        _ => format!("6,{seq},{usec},-;audit: type=1400 audit({seq}): apparmor=\"STATUS\" operation=\"profile_load\"\n"),
+        8 => format!(
+            "11,{seq},{usec},-;critical medium error, dev sda, sector 1 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2\n"
+        ),
+        _ => format!(
+            "6,{seq},{usec},-;audit: type=1400 audit({seq}): apparmor=\"STATUS\" operation=\"profile_load\"\n"
+        ),
     }
 }
 
@@ -141,21 +204,41 @@ fn killed_in_the_middle_of_a_flood_again_and_again_it_counts_every_record_once()
             }
         });
         if round == 10 {
-            daemon.until("every record is counted once", |daemon| daemon.records("sda", "medium") == RECORDS / 100);
+            daemon.until("every record is counted once", |daemon| {
+                daemon.records("sda", "medium") == RECORDS / 100
+            });
             pause(500);
-            assert_eq!(daemon.records("sda", "medium"), RECORDS / 100, "and stays so");
+            assert_eq!(
+                daemon.records("sda", "medium"),
+                RECORDS / 100,
+                "and stays so"
+            );
             let drive = daemon.json(&["drive", "sda"]).expect("a drive");
-            let first = drive["errors"][0]["first"]["text"].as_str().expect("a record").to_owned();
-            assert!(first.starts_with("critical medium error, dev sda, sector 7 "), "{first}");
-            assert!(daemon.json(&["drive", "sdb"]).expect("a drive")["errors"].as_array().expect("a list").is_empty());
+            let first = drive["errors"][0]["first"]["text"]
+                .as_str()
+                .expect("a record")
+                .to_owned();
+            assert!(
+                first.starts_with("critical medium error, dev sda, sector 7 "),
+                "{first}"
+            );
+            assert!(
+                daemon.json(&["drive", "sdb"]).expect("a drive")["errors"]
+                    .as_array()
+                    .expect("a list")
+                    .is_empty()
+            );
             drop(writer.join().expect("written"));
             return;
         }
         // At some moment of the flood, another one each round.
-        daemon.until("it has begun", |daemon| daemon.records("sda", "medium") > 0 || daemon.json(&["status"]).is_some());
+        daemon.until("it has begun", |daemon| {
+            daemon.records("sda", "medium") > 0 || daemon.json(&["status"]).is_some()
+        });
         pause(37 * round);
         daemon.kill();
-        // A pipe that nobody reads: the writer's end is told by opening the reading end once and closing it.
+        // A pipe that nobody reads: the writer's end is told by opening the reading end once and
+        // closing it.
         drain(&host.root().join("dev/kmsg"), &writer);
         drop(writer.join().expect("written"));
     }
@@ -163,12 +246,20 @@ fn killed_in_the_middle_of_a_flood_again_and_again_it_counts_every_record_once()
 
 /// Takes what nobody reads any more, until the writer is done.
 fn drain(pipe: &Path, writer: &std::thread::JoinHandle<std::fs::File>) {
-    let mut reader = std::fs::File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(pipe).expect("the pipe");
+    let mut reader = std::fs::File::options()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK)
+        .open(pipe)
+        .expect("the pipe");
     let mut buffer = vec![0; 1 << 16];
     loop {
         match std::io::Read::read(&mut reader, &mut buffer) {
             Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && writer.is_finished() => return,
+            Err(error)
+                if error.kind() == std::io::ErrorKind::WouldBlock && writer.is_finished() =>
+            {
+                return;
+            }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => pause(1),
             Err(error) => panic!("the pipe: {error}"),
         }

@@ -1,8 +1,8 @@
-//! Records of real kernels, as /dev/kmsg gave them while something was broken on purpose: add a file, and its answer to the snapshot.
+//! Records of real kernels, as /dev/kmsg gave them while something was broken on purpose: add a
+//! file, and its answer to the snapshot.
 
 use std::fmt::Write;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use diskvitals::analyze;
 use diskvitals::analyze::Source;
@@ -12,11 +12,29 @@ fn what_real_kernels_said_while_something_was_broken_on_purpose() {
     let mut text = String::new();
     for file in files(Path::new("tests/kernel_log")) {
         let answer = analyze::kernel_log(&Source::File(file.clone())).unwrap();
-        let classes: Vec<String> = answer.classes.iter().map(|(class, count)| format!("{count} {}", class.name())).collect();
-        let classes = if classes.is_empty() { "nothing".to_owned() } else { classes.join(", ") };
-        writeln!(text, "{}: {} records, {classes}", file.strip_prefix("tests/kernel_log").unwrap().display(), answer.records).unwrap();
+        let classes: Vec<String> = answer
+            .classes
+            .iter()
+            .map(|(class, count)| format!("{count} {}", class.name()))
+            .collect();
+        let classes = if classes.is_empty() {
+            "nothing".to_owned()
+        } else {
+            classes.join(", ")
+        };
+        writeln!(
+            text,
+            "{}: {} records, {classes}",
+            file.strip_prefix("tests/kernel_log").unwrap().display(),
+            answer.records
+        )
+        .unwrap();
         for device in &answer.devices {
-            let classes: Vec<String> = device.classes.iter().map(|(class, count)| format!("{count} {}", class.name())).collect();
+            let classes: Vec<String> = device
+                .classes
+                .iter()
+                .map(|(class, count)| format!("{count} {}", class.name()))
+                .collect();
             writeln!(
                 text,
                 "    {}: {}; fault {:?}, {} sectors",
@@ -35,7 +53,11 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() { files.extend(self::files(&path)) } else { files.push(path) }
+        if path.is_dir() {
+            files.extend(self::files(&path))
+        } else {
+            files.push(path)
+        }
     }
     files.sort();
     files

@@ -1,7 +1,9 @@
-//! A daemon's state killed with SIGKILL a hundred times while findings come, go and are acknowledged: every acknowledgement that was answered is on
-//! disk afterwards, nothing is there twice, and the database is whole.
+//! A daemon's state killed with SIGKILL a hundred times while findings come, go and are
+//! acknowledged: every acknowledgement that was answered is on disk afterwards, nothing is there
+//! twice, and the database is whole.
 //!
-//! The test starts its own binary again as the victim, which says on stdout what it was told is stored.
+//! The test starts its own binary again as the victim, which says on stdout what it was told is
+//! stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write as _};
@@ -13,7 +15,9 @@ use std::time::Duration;
 use diskvitals::host::clock;
 use diskvitals::model::block::LayerState;
 use diskvitals::model::facts::{Change, Facts, KnownVolume};
-use diskvitals::model::finding::{Finding, Health, Judgement, Raised, Severity, Status, Subject, Verdict};
+use diskvitals::model::finding::{
+    Finding, Health, Judgement, Raised, Severity, Status, Subject, Verdict,
+};
 use diskvitals::model::ids::DriveId;
 use diskvitals::model::ledger::Ledger;
 use diskvitals::model::observation::Observation;
@@ -53,7 +57,12 @@ impl Verdicts for Layers {
         _: Option<&Volume>,
     ) -> Standing {
         let (csi_status, operational_status) = (CsiStatus::None, OperationalStatus::Operative);
-        Standing { csi_status, operational_status, usage_status: UsageStatus::Idle, condition: Condition::default() }
+        Standing {
+            csi_status,
+            operational_status,
+            usage_status: UsageStatus::Idle,
+            condition: Condition::default(),
+        }
     }
 }
 
@@ -74,21 +83,22 @@ impl Judge for Layers {
     }
 
     fn assess(&self, facts: &Facts, _: &Ledger, _: &Policy, _: Timestamp) -> Vec<Judgement> {
-        let judgement = |(device, layer): (&String, &diskvitals::model::facts::LayerFacts)| Judgement {
-            subject: Subject::Device(device.clone()),
-            reason: Reason::RaidDegraded,
-            verdict: match &layer.state {
-                Observation::Failed { error, .. } => Verdict::Raised(Raised {
-                    severity: Severity::Suspect,
-                    status: Status::Degraded,
-                    message: error.clone(),
-                    evidence: Vec::new(),
-                    clears_when: "it answers".to_owned(),
-                    since: None,
-                }),
-                _ => Verdict::Clear,
-            },
-        };
+        let judgement =
+            |(device, layer): (&String, &diskvitals::model::facts::LayerFacts)| Judgement {
+                subject: Subject::Device(device.clone()),
+                reason: Reason::RaidDegraded,
+                verdict: match &layer.state {
+                    Observation::Failed { error, .. } => Verdict::Raised(Raised {
+                        severity: Severity::Suspect,
+                        status: Status::Degraded,
+                        message: error.clone(),
+                        evidence: Vec::new(),
+                        clears_when: "it answers".to_owned(),
+                        since: None,
+                    }),
+                    _ => Verdict::Clear,
+                },
+            };
         facts.layers.iter().map(judgement).collect()
     }
 
@@ -100,30 +110,54 @@ impl Judge for Layers {
 /// One device after the other fails and is acknowledged; every third, once acknowledged, recovers.
 #[tokio::test]
 async fn victim() {
-    let Some(dir) = std::env::var_os(VICTIM) else { return };
+    let Some(dir) = std::env::var_os(VICTIM) else {
+        return;
+    };
     let lock = lock::acquire(Path::new(&dir)).unwrap();
     let (store, events) = Store::spawn(Config::new(dir), Some(lock)).unwrap();
     let (_rules, rules) = watch::channel(SharedRules::default());
     let (owner, doors) = Owner::new(Layers, rules, store, events);
     tokio::spawn(owner.run(std::future::pending()));
     let mut snapshots = doors.handle.snapshots();
-    snapshots.wait_for(|snapshot| snapshot.node.store == StoreStatus::Ok).await.unwrap();
+    snapshots
+        .wait_for(|snapshot| snapshot.node.store == StoreStatus::Ok)
+        .await
+        .unwrap();
     let report = |device: String, state| doors.reports.send(Report::Layer { device, state });
     println!("open");
     for number in 0.. {
         let device = format!("{}-{number}", std::process::id());
         let subject = Subject::Device(device.clone());
-        report(device.clone(), Observation::failed(clock::now(), "one leg is gone")).await.unwrap();
+        report(
+            device.clone(),
+            Observation::failed(clock::now(), "one leg is gone"),
+        )
+        .await
+        .unwrap();
         let find = |snapshot: &Arc<diskvitals::model::snapshot::Snapshot>| {
-            snapshot.findings.values().find(|finding| finding.subject == subject).map(|finding| finding.id.clone())
+            snapshot
+                .findings
+                .values()
+                .find(|finding| finding.subject == subject)
+                .map(|finding| finding.id.clone())
         };
-        let snapshot = snapshots.wait_for(|snapshot| find(snapshot).is_some()).await.unwrap().clone();
+        let snapshot = snapshots
+            .wait_for(|snapshot| find(snapshot).is_some())
+            .await
+            .unwrap()
+            .clone();
         let id = find(&snapshot).unwrap();
-        doors.handle.acknowledge(id.clone(), "uid 0".to_owned(), device.clone()).await.unwrap();
+        doors
+            .handle
+            .acknowledge(id.clone(), "uid 0".to_owned(), device.clone())
+            .await
+            .unwrap();
         if number % 3 == 2 {
             // Said before: from now on it may be over, and its acknowledgement with it.
             println!("recovers {id}");
-            report(device, Observation::ok(clock::now(), LayerState::Plain)).await.unwrap();
+            report(device, Observation::ok(clock::now(), LayerState::Plain))
+                .await
+                .unwrap();
         } else {
             println!("acknowledged {id}");
         }
@@ -146,19 +180,27 @@ fn nothing_confirmed_is_lost_and_nothing_doubled_by_a_hundred_kills() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map_while(Result::ok);
-        assert!(lines.by_ref().any(|line| line.ends_with("open")), "kill {kill}: the state could not be opened");
+        let mut lines = BufReader::new(victim.stdout.take().unwrap())
+            .lines()
+            .map_while(Result::ok);
+        assert!(
+            lines.by_ref().any(|line| line.ends_with("open")),
+            "kill {kill}: the state could not be opened"
+        );
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let wait = Duration::from_micros(u64::from(random >> 16) * 4);
         let pid = nix::unistd::Pid::from_raw(i32::try_from(victim.id()).unwrap());
         let killer = std::thread::spawn(move || {
-            // A moment in the middle of whatever it does; nothing is awaited here that could be waited for instead.
+            // A moment in the middle of whatever it does; nothing is awaited here that could be
+            // waited for instead.
             std::thread::park_timeout(wait);
             nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
         });
         for line in lines {
             match line.split_once(' ') {
-                Some(("acknowledged", id)) if id.len() == 12 => drop(acknowledged.insert(id.to_owned())),
+                Some(("acknowledged", id)) if id.len() == 12 => {
+                    acknowledged.insert(id.to_owned());
+                }
                 Some(("recovers", id)) if id.len() == 12 => {}
                 _ => continue,
             }
@@ -168,7 +210,11 @@ fn nothing_confirmed_is_lost_and_nothing_doubled_by_a_hundred_kills() {
         victim.wait().unwrap();
         check(dir.path(), &acknowledged, &known, kill);
     }
-    assert!(acknowledged.len() > 50, "only {} acknowledgements: the victim was killed before it did anything", acknowledged.len());
+    assert!(
+        acknowledged.len() > 50,
+        "only {} acknowledgements: the victim was killed before it did anything",
+        acknowledged.len()
+    );
 }
 
 fn check(dir: &Path, acknowledged: &BTreeSet<String>, known: &BTreeSet<String>, kill: u64) {
@@ -181,24 +227,52 @@ fn check(dir: &Path, acknowledged: &BTreeSet<String>, known: &BTreeSet<String>, 
         }
     }
     let connection = Connection::open(copy.path().join(DATABASE)).unwrap();
-    let integrity: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    let integrity: String = connection
+        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(integrity, "ok", "kill {kill}");
     let mut statement =
         connection.prepare("SELECT id, subject_id, count, note FROM findings LEFT JOIN acknowledgements ON finding = id").unwrap();
-    let rows: Vec<(String, String, i64, Option<String>)> =
-        statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))).unwrap().map(Result::unwrap).collect();
+    let rows: Vec<(String, String, i64, Option<String>)> = statement
+        .query_map([], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        })
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
     let mut subjects = BTreeMap::new();
     for (id, subject, count, _) in &rows {
         assert_eq!(*count, 1, "kill {kill}: {id} counted twice");
-        assert_eq!(subjects.insert(subject, id), None, "kill {kill}: {subject} is there twice");
+        assert_eq!(
+            subjects.insert(subject, id),
+            None,
+            "kill {kill}: {subject} is there twice"
+        );
     }
-    let kept: BTreeMap<&str, Option<&str>> = rows.iter().map(|(id, _, _, note)| (id.as_str(), note.as_deref())).collect();
-    let foreign = std::fs::read_dir(dir).unwrap().filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().contains("damaged"));
+    let kept: BTreeMap<&str, Option<&str>> = rows
+        .iter()
+        .map(|(id, _, _, note)| (id.as_str(), note.as_deref()))
+        .collect();
+    let foreign = std::fs::read_dir(dir).unwrap().filter(|entry| {
+        entry
+            .as_ref()
+            .unwrap()
+            .file_name()
+            .to_str()
+            .unwrap()
+            .contains("damaged")
+    });
     assert_eq!(foreign.count(), 0, "kill {kill}");
     for id in known {
-        assert!(kept.contains_key(id.as_str()), "kill {kill}: finding {id} is lost");
+        assert!(
+            kept.contains_key(id.as_str()),
+            "kill {kill}: finding {id} is lost"
+        );
     }
     for id in acknowledged {
-        assert!(kept.get(id.as_str()).is_some_and(Option::is_some), "kill {kill}: the acknowledgement of {id} is lost");
+        assert!(
+            kept.get(id.as_str()).is_some_and(Option::is_some),
+            "kill {kill}: the acknowledgement of {id} is lost"
+        );
     }
 }

@@ -1,10 +1,13 @@
-//! The store when its disk is damaged, newer than the program, read-only, full or slow: it says so, loses nothing that it confirmed, and goes on.
+//! The store when its disk is damaged, newer than the program, read-only, full or slow: it says so,
+//! loses nothing that it confirmed, and goes on.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::model::finding::{Acknowledgement, Cleared, Evidence, Finding, Severity, Status, Subject};
+use diskvitals::model::finding::{
+    Acknowledgement, Cleared, Evidence, Finding, Severity, Status, Subject,
+};
 use diskvitals::model::ids::{FindingId, VolumeId};
 use diskvitals::model::reason::Reason;
 use diskvitals::model::snapshot::StoreStatus;
@@ -31,23 +34,45 @@ fn finding(number: i64) -> Finding {
         since: at(number),
         last_seen: at(number + 5),
         count: 3,
-        evidence: vec![Evidence { source: "statfs /data".to_owned(), time: at(1), text: "x".repeat(200) }],
+        evidence: vec![Evidence {
+            source: "statfs /data".to_owned(),
+            time: at(1),
+            text: "x".repeat(200),
+        }],
         clears_when: "4 % are free".to_owned(),
-        acknowledged: Some(Acknowledgement { by: "uid 0 (root)".to_owned(), time: at(2), note: "bought a disk".to_owned() }),
+        acknowledged: Some(Acknowledgement {
+            by: "uid 0 (root)".to_owned(),
+            time: at(2),
+            note: "bought a disk".to_owned(),
+        }),
         cleared: None,
     }
 }
 
 fn cleared(number: i64) -> Finding {
-    Finding { acknowledged: None, cleared: Some(Cleared { time: at(99), why: "seen to be over".to_owned() }), ..finding(number) }
+    Finding {
+        acknowledged: None,
+        cleared: Some(Cleared {
+            time: at(99),
+            why: "seen to be over".to_owned(),
+        }),
+        ..finding(number)
+    }
 }
 
 fn findings(all: &[Finding]) -> Write {
-    Write { findings: all.iter().cloned().map(Arc::new).collect(), ..Write::default() }
+    Write {
+        findings: all.iter().cloned().map(Arc::new).collect(),
+        ..Write::default()
+    }
 }
 
 fn config(dir: &Path) -> Config {
-    Config { retry_first: Duration::from_millis(50), retry_max: Duration::from_millis(200), ..Config::new(dir) }
+    Config {
+        retry_first: Duration::from_millis(50),
+        retry_max: Duration::from_millis(200),
+        ..Config::new(dir)
+    }
 }
 
 async fn opened(dir: &Path) -> (Store, mpsc::Receiver<Event>, Loaded) {
@@ -73,8 +98,17 @@ async fn kept(dir: &Path) -> Vec<Finding> {
 async fn set_aside(dir: &Path, kind: &str) -> Vec<PathBuf> {
     assert_eq!(kept(dir).await, [], "a new one is begun");
     let prefix = format!("{DATABASE}.{kind}-2");
-    let mut names: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
-    names.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&prefix));
+    let mut names: Vec<PathBuf> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    names.retain(|path| {
+        path.file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with(&prefix)
+    });
     names.sort();
     names
 }
@@ -84,8 +118,13 @@ async fn filled() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let (store, mut events, loaded) = opened(dir.path()).await;
     assert_eq!(loaded, Loaded::default());
-    write(&store, findings(&[finding(1), cleared(2)])).await.unwrap();
-    assert!(matches!(events.recv().await, Some(Event::Status(StoreStatus::Ok))));
+    write(&store, findings(&[finding(1), cleared(2)]))
+        .await
+        .unwrap();
+    assert!(matches!(
+        events.recv().await,
+        Some(Event::Status(StoreStatus::Ok))
+    ));
     assert!(store.close(LONG).await);
     dir
 }
@@ -94,12 +133,22 @@ async fn filled() -> tempfile::TempDir {
 async fn everything_comes_back_as_it_was_and_writing_twice_doubles_nothing() {
     let dir = filled().await;
     let (store, _events, _) = opened(dir.path()).await;
-    write(&store, findings(&[finding(1), cleared(2)])).await.unwrap();
+    write(&store, findings(&[finding(1), cleared(2)]))
+        .await
+        .unwrap();
     assert!(store.close(LONG).await);
     // Cleared ones come first.
     assert_eq!(kept(dir.path()).await, [cleared(2), finding(1)]);
     let (store, _events, _) = opened(dir.path()).await;
-    write(&store, Write { everything: true, ..findings(&[finding(1)]) }).await.unwrap();
+    write(
+        &store,
+        Write {
+            everything: true,
+            ..findings(&[finding(1)])
+        },
+    )
+    .await
+    .unwrap();
     assert!(store.close(LONG).await);
     assert_eq!(kept(dir.path()).await, [finding(1)]);
 }
@@ -108,9 +157,17 @@ async fn everything_comes_back_as_it_was_and_writing_twice_doubles_nothing() {
 async fn a_cleared_finding_makes_room_for_the_next_in_one_write() {
     let dir = filled().await;
     let (store, _events, _) = opened(dir.path()).await;
-    let over = Finding { id: finding(1).id, ..cleared(1) };
-    let next = Finding { id: FindingId::known("aaaaaaaaaaaa"), ..finding(1) };
-    write(&store, findings(&[next.clone(), over])).await.unwrap();
+    let over = Finding {
+        id: finding(1).id,
+        ..cleared(1)
+    };
+    let next = Finding {
+        id: FindingId::known("aaaaaaaaaaaa"),
+        ..finding(1)
+    };
+    write(&store, findings(&[next.clone(), over]))
+        .await
+        .unwrap();
     assert!(store.close(LONG).await);
     assert!(kept(dir.path()).await.contains(&next));
 }
@@ -122,12 +179,20 @@ async fn garbage_is_set_aside_whole_under_a_dated_name() {
     std::fs::write(dir.path().join(format!("{DATABASE}-wal")), b"not a log").unwrap();
     let names = set_aside(dir.path(), "damaged").await;
     assert_eq!(std::fs::read(&names[0]).unwrap(), vec![0x5a; 8192]);
-    assert!(names.iter().any(|path| path.to_str().unwrap().ends_with("-wal")), "{names:?}");
+    assert!(
+        names
+            .iter()
+            .any(|path| path.to_str().unwrap().ends_with("-wal")),
+        "{names:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_truncated_database_and_one_with_overwritten_pages_are_set_aside() {
-    for damage in [|bytes: &mut Vec<u8>| bytes.truncate(5000), |bytes: &mut Vec<u8>| bytes[4096..].fill(0xff)] {
+    for damage in [
+        |bytes: &mut Vec<u8>| bytes.truncate(5000),
+        |bytes: &mut Vec<u8>| bytes[4096..].fill(0xff),
+    ] {
         let dir = filled().await;
         let path = dir.path().join(DATABASE);
         let mut bytes = std::fs::read(&path).unwrap();
@@ -145,10 +210,16 @@ async fn half_a_log_is_replayed_as_far_as_it_was_committed() {
     write(&store, findings(&[finding(3)])).await.unwrap();
     let wal = std::fs::read(dir.path().join(format!("{DATABASE}-wal"))).unwrap();
     std::fs::copy(dir.path().join(DATABASE), other.path().join(DATABASE)).unwrap();
-    std::fs::write(other.path().join(format!("{DATABASE}-wal")), &wal[..wal.len() - 100]).unwrap();
+    std::fs::write(
+        other.path().join(format!("{DATABASE}-wal")),
+        &wal[..wal.len() - 100],
+    )
+    .unwrap();
     assert!(store.close(LONG).await);
     let kept = kept(other.path()).await;
-    assert!(kept.contains(&finding(1)) && kept.contains(&cleared(2)) && !kept.contains(&finding(3)));
+    assert!(
+        kept.contains(&finding(1)) && kept.contains(&cleared(2)) && !kept.contains(&finding(3))
+    );
 }
 
 #[tokio::test]
@@ -156,7 +227,9 @@ async fn a_newer_database_is_set_aside_with_its_log_and_neither_is_touched() {
     let dir = filled().await;
     let other = tempfile::tempdir().unwrap();
     let connection = rusqlite::Connection::open(dir.path().join(DATABASE)).unwrap();
-    connection.pragma_update(None, "user_version", 9999).unwrap();
+    connection
+        .pragma_update(None, "user_version", 9999)
+        .unwrap();
     let read = |dir: &Path, name: &str| std::fs::read(dir.join(name)).unwrap();
     let wal_name = format!("{DATABASE}-wal");
     for name in [DATABASE, &wal_name] {
@@ -167,7 +240,10 @@ async fn a_newer_database_is_set_aside_with_its_log_and_neither_is_touched() {
     drop(connection);
     let names = set_aside(other.path(), "newer").await;
     assert_eq!(std::fs::read(&names[0]).unwrap(), database);
-    let log = names.iter().find(|path| path.to_str().unwrap().ends_with("-wal")).unwrap();
+    let log = names
+        .iter()
+        .find(|path| path.to_str().unwrap().ends_with("-wal"))
+        .unwrap();
     assert_eq!(std::fs::read(log).unwrap(), wal);
 }
 
@@ -177,13 +253,29 @@ async fn a_row_that_cannot_be_read_is_skipped_and_kept() {
     let path = dir.path().join(DATABASE);
     rusqlite::Connection::open(&path)
         .unwrap()
-        .execute("UPDATE findings SET reason = 'FromTheFuture' WHERE cleared_time IS NULL", [])
+        .execute(
+            "UPDATE findings SET reason = 'FromTheFuture' WHERE cleared_time IS NULL",
+            [],
+        )
         .unwrap();
     let (store, _events, loaded) = opened(dir.path()).await;
     assert_eq!(loaded.findings, [cleared(2)]);
-    write(&store, Write { everything: true, ..findings(&loaded.findings) }).await.unwrap();
+    write(
+        &store,
+        Write {
+            everything: true,
+            ..findings(&loaded.findings)
+        },
+    )
+    .await
+    .unwrap();
     assert!(store.close(LONG).await);
-    let count = |sql| rusqlite::Connection::open(&path).unwrap().query_row(sql, [], |row| row.get::<_, u32>(0)).unwrap();
+    let count = |sql| {
+        rusqlite::Connection::open(&path)
+            .unwrap()
+            .query_row(sql, [], |row| row.get::<_, u32>(0))
+            .unwrap()
+    };
     assert_eq!(count("SELECT count(*) FROM findings"), 2);
 }
 
@@ -194,15 +286,23 @@ async fn a_state_directory_that_cannot_be_used_is_named_and_tried_again() {
     std::fs::write(&state, b"a file").unwrap();
     let (store, mut events) = Store::spawn(config(&state), None).unwrap();
     match timeout(LONG, events.recv()).await.unwrap() {
-        Some(Event::Status(StoreStatus::Memory(why))) => assert!(why.contains(state.to_str().unwrap()), "{why}"),
+        Some(Event::Status(StoreStatus::Memory(why))) => {
+            assert!(why.contains(state.to_str().unwrap()), "{why}")
+        }
         other => panic!("{other:?}"),
     }
     let error = write(&store, findings(&[finding(1)])).await.unwrap_err();
     assert!(error.contains(state.to_str().unwrap()), "{error}");
     std::fs::remove_file(&state).unwrap();
-    assert!(matches!(timeout(LONG, events.recv()).await.unwrap(), Some(Event::Opened(_))));
+    assert!(matches!(
+        timeout(LONG, events.recv()).await.unwrap(),
+        Some(Event::Opened(_))
+    ));
     write(&store, findings(&[finding(1)])).await.unwrap();
-    assert!(matches!(timeout(LONG, events.recv()).await.unwrap(), Some(Event::Status(StoreStatus::Ok))));
+    assert!(matches!(
+        timeout(LONG, events.recv()).await.unwrap(),
+        Some(Event::Status(StoreStatus::Ok))
+    ));
     assert!(store.close(LONG).await);
 }
 
@@ -212,7 +312,9 @@ async fn a_directory_locked_by_another_is_used_as_soon_as_it_is_free() {
     let held = lock::acquire(dir.path()).unwrap();
     let (store, mut events) = Store::spawn(config(dir.path()), None).unwrap();
     match timeout(LONG, events.recv()).await.unwrap() {
-        Some(Event::Status(StoreStatus::Memory(why))) => assert!(why.contains("is used by another diskvitalsd"), "{why}"),
+        Some(Event::Status(StoreStatus::Memory(why))) => {
+            assert!(why.contains("is used by another diskvitalsd"), "{why}")
+        }
         other => panic!("{other:?}"),
     }
     drop(held);
@@ -230,7 +332,13 @@ impl Tmpfs {
     fn mount() -> Option<Tmpfs> {
         let dir = tempfile::tempdir().unwrap();
         let flags = nix::mount::MsFlags::empty();
-        match nix::mount::mount(Some("tmpfs"), dir.path(), Some("tmpfs"), flags, Some("size=1m")) {
+        match nix::mount::mount(
+            Some("tmpfs"),
+            dir.path(),
+            Some("tmpfs"),
+            flags,
+            Some("size=1m"),
+        ) {
             Ok(()) => Some(Tmpfs(dir)),
             Err(error) => {
                 eprintln!("skipped: mounting a tmpfs needs root ({error})");
@@ -240,7 +348,14 @@ impl Tmpfs {
     }
 
     fn remount(&self, flags: nix::mount::MsFlags) {
-        nix::mount::mount(None::<&str>, self.0.path(), None::<&str>, flags | nix::mount::MsFlags::MS_REMOUNT, None::<&str>).unwrap();
+        nix::mount::mount(
+            None::<&str>,
+            self.0.path(),
+            None::<&str>,
+            flags | nix::mount::MsFlags::MS_REMOUNT,
+            None::<&str>,
+        )
+        .unwrap();
     }
 }
 
@@ -256,25 +371,50 @@ async fn a_full_disk_means_memory_until_there_is_room_and_loses_nothing_confirme
     let dir = tmpfs.0.path().join("state");
     let (store, mut events, _) = opened(&dir).await;
     write(&store, findings(&[finding(0)])).await.unwrap();
-    assert!(matches!(events.recv().await, Some(Event::Status(StoreStatus::Ok))));
+    assert!(matches!(
+        events.recv().await,
+        Some(Event::Status(StoreStatus::Ok))
+    ));
     let mut confirmed = vec![finding(0)];
     let error = loop {
         let number = i64::try_from(confirmed.len()).unwrap();
-        let big = Finding { message: "y".repeat(30_000), ..finding(number) };
+        let big = Finding {
+            message: "y".repeat(30_000),
+            ..finding(number)
+        };
         match write(&store, findings(std::slice::from_ref(&big))).await {
             Ok(()) => confirmed.push(big),
             Err(error) => break error,
         }
     };
     assert!(error.contains("full"), "{error}");
-    assert!(matches!(timeout(LONG, events.recv()).await.unwrap(), Some(Event::Status(StoreStatus::Memory(_)))));
-    nix::mount::mount(None::<&str>, tmpfs.0.path(), None::<&str>, nix::mount::MsFlags::MS_REMOUNT, Some("size=64m")).unwrap();
+    assert!(matches!(
+        timeout(LONG, events.recv()).await.unwrap(),
+        Some(Event::Status(StoreStatus::Memory(_)))
+    ));
+    nix::mount::mount(
+        None::<&str>,
+        tmpfs.0.path(),
+        None::<&str>,
+        nix::mount::MsFlags::MS_REMOUNT,
+        Some("size=64m"),
+    )
+    .unwrap();
     // As the owner does: everything, whenever it opens.
     loop {
         match timeout(LONG, events.recv()).await.unwrap().unwrap() {
             Event::Reopened => {
                 confirmed.push(finding(5000));
-                drop(write(&store, Write { everything: true, ..findings(&confirmed) }).await);
+                drop(
+                    write(
+                        &store,
+                        Write {
+                            everything: true,
+                            ..findings(&confirmed)
+                        },
+                    )
+                    .await,
+                );
             }
             Event::Status(StoreStatus::Ok) => break,
             Event::Status(_) => {}
@@ -293,11 +433,16 @@ async fn a_filesystem_that_turns_read_only_means_memory_and_says_why() {
     tmpfs.remount(nix::mount::MsFlags::MS_RDONLY);
     let (store, mut events) = Store::spawn(config(&dir), None).unwrap();
     match timeout(LONG, events.recv()).await.unwrap() {
-        Some(Event::Status(StoreStatus::Memory(why))) => assert!(why.contains("Read-only file system"), "{why}"),
+        Some(Event::Status(StoreStatus::Memory(why))) => {
+            assert!(why.contains("Read-only file system"), "{why}")
+        }
         other => panic!("{other:?}"),
     }
     tmpfs.remount(nix::mount::MsFlags::empty());
-    assert!(matches!(timeout(LONG, events.recv()).await.unwrap(), Some(Event::Opened(_))));
+    assert!(matches!(
+        timeout(LONG, events.recv()).await.unwrap(),
+        Some(Event::Opened(_))
+    ));
     write(&store, findings(&[finding(1)])).await.unwrap();
     assert!(store.close(LONG).await);
     assert_eq!(kept(&dir).await, [finding(1)]);
@@ -308,7 +453,11 @@ async fn a_slow_disk_makes_nobody_wait() {
     let (store, _ops, _end, _events, _) = Store::played();
     let mut refused = 0;
     for number in 0..1000 {
-        refused += u32::from(store.write(findings(&[finding(number)]), Vec::new()).is_err());
+        refused += u32::from(
+            store
+                .write(findings(&[finding(number)]), Vec::new())
+                .is_err(),
+        );
     }
     assert!(refused > 900);
     assert!(!store.close(Duration::from_millis(10)).await);

@@ -1,4 +1,5 @@
-//! The daemon as a process whose inner loop stands still: it ends. One whose drives and volumes hang, or which was stopped as a whole, lives on.
+//! The daemon as a process whose inner loop stands still: it ends. One whose drives and volumes
+//! hang, or which was stopped as a whole, lives on.
 
 #[allow(dead_code, reason = "other tests use the rest of it")]
 #[path = "support/process.rs"]
@@ -28,12 +29,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn host(drives: usize, volumes: usize, hung: usize) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a folder");
-    tree::write(dir.path(), tree::Plan { drives, volumes, hung }).expect("is written");
+    tree::write(
+        dir.path(),
+        tree::Plan {
+            drives,
+            volumes,
+            hung,
+        },
+    )
+    .expect("is written");
     dir
 }
 
 fn start(root: &std::path::Path, config: &str) -> Daemon {
-    Daemon::start_with(root, config, Some("127.0.0.1:0"), &["--watchdog", &WATCHDOG.as_secs().to_string()])
+    Daemon::start_with(
+        root,
+        config,
+        Some("127.0.0.1:0"),
+        &["--watchdog", &WATCHDOG.as_secs().to_string()],
+    )
 }
 
 /// Reads the log to its end, so that the daemon need not wait for it.
@@ -50,26 +64,46 @@ struct Held {
 impl Held {
     fn seize(leader: Pid) -> Held {
         let tasks = std::fs::read_dir(format!("/proc/{leader}/task")).expect("its threads");
-        let ids = tasks.map(|task| task.expect("a thread").file_name().to_string_lossy().parse().expect("a number"));
-        let name = |id: &i32| std::fs::read_to_string(format!("/proc/{leader}/task/{id}/comm")).unwrap_or_default();
-        let ours = ids.filter(|id| !["watchdog\n", "log\n"].contains(&name(id).as_str())).map(Pid::from_raw);
+        let ids = tasks.map(|task| {
+            task.expect("a thread")
+                .file_name()
+                .to_string_lossy()
+                .parse()
+                .expect("a number")
+        });
+        let name = |id: &i32| {
+            std::fs::read_to_string(format!("/proc/{leader}/task/{id}/comm")).unwrap_or_default()
+        };
+        let ours = ids
+            .filter(|id| !["watchdog\n", "log\n"].contains(&name(id).as_str()))
+            .map(Pid::from_raw);
         // Threads come and go.
-        let threads = ours.filter(|thread| ptrace::seize(*thread, ptrace::Options::empty()).is_ok()).collect();
+        let threads = ours
+            .filter(|thread| ptrace::seize(*thread, ptrace::Options::empty()).is_ok())
+            .collect();
         Held { leader, threads }
     }
 
-    /// Stops them as if each waited for what never comes. One that is stopped in the middle of its work may have the allocator's lock, which the log needs
-    /// too: all go on again until each was met where it waits.
+    /// Stops them as if each waited for what never comes. One that is stopped in the middle of its
+    /// work may have the allocator's lock, which the log needs too: all go on again until each was
+    /// met where it waits.
     #[allow(clippy::disallowed_methods)] // Between two tries they have time to come back to where they wait.
     fn stop(&mut self) {
         let end = Instant::now() + PATIENCE;
         loop {
             self.threads.retain(|thread| stop(*thread));
-            let at_work: Vec<String> = self.threads.iter().filter_map(|thread| works(*thread)).collect();
+            let at_work: Vec<String> = self
+                .threads
+                .iter()
+                .filter_map(|thread| works(*thread))
+                .collect();
             if at_work.is_empty() {
                 return;
             }
-            assert!(Instant::now() < end, "they never wait all together: {at_work:?}");
+            assert!(
+                Instant::now() < end,
+                "they never wait all together: {at_work:?}"
+            );
             for thread in &self.threads {
                 ptrace::cont(*thread, None).expect("goes on");
             }
@@ -84,11 +118,14 @@ impl Held {
         loop {
             for thread in &self.threads {
                 match waitpid(*thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
-                    Ok(status @ (WaitStatus::Signaled(..) | WaitStatus::Exited(..))) if *thread == self.leader => {
+                    Ok(status @ (WaitStatus::Signaled(..) | WaitStatus::Exited(..)))
+                        if *thread == self.leader =>
+                    {
                         self.threads.clear();
                         return status;
                     }
-                    // Of another thread, or nothing yet; an error where its end has been taken already.
+                    // Of another thread, or nothing yet; an error where its end has been taken
+                    // already.
                     Ok(_) | Err(_) => {}
                 }
             }
@@ -108,7 +145,10 @@ impl Drop for Held {
         let _ = kill(self.leader, Signal::SIGKILL);
         let others = self.threads.iter().filter(|thread| **thread != self.leader);
         for thread in others.chain([&self.leader]) {
-            while !matches!(waitpid(*thread, Some(WaitPidFlag::__WALL)), Ok(WaitStatus::Signaled(..) | WaitStatus::Exited(..)) | Err(_)) {}
+            while !matches!(
+                waitpid(*thread, Some(WaitPidFlag::__WALL)),
+                Ok(WaitStatus::Signaled(..) | WaitStatus::Exited(..)) | Err(_)
+            ) {}
         }
     }
 }
@@ -128,7 +168,8 @@ fn stop(thread: Pid) -> bool {
     }
 }
 
-/// The system call that it was stopped in, unless that one waits (proc_pid_syscall(5): its number comes first, -1 outside of any).
+/// The system call that it was stopped in, unless that one waits (proc_pid_syscall(5): its number
+/// comes first, -1 outside of any).
 fn works(thread: Pid) -> Option<String> {
     let call = std::fs::read_to_string(format!("/proc/{thread}/syscall")).expect("is stopped");
     // The last one: any of them with a time-out that was interrupted before.
@@ -143,7 +184,11 @@ fn works(thread: Pid) -> Option<String> {
         libc::SYS_clock_nanosleep,
         libc::SYS_restart_syscall,
     ];
-    let number: i64 = call.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a number");
+    let number: i64 = call
+        .split_whitespace()
+        .next()
+        .and_then(|number| number.parse().ok())
+        .expect("a number");
     (!waiting.contains(&number)).then_some(call)
 }
 
@@ -162,7 +207,11 @@ fn a_daemon_whose_loop_stands_still_ends_and_says_why() {
     assert_eq!(ended, WaitStatus::Signaled(leader, Signal::SIGABRT, false));
     assert!(began.elapsed() < WATCHDOG * 15, "{:?}", began.elapsed());
     let log = log.join().expect("is read");
-    assert!(log.iter().any(|line| line.contains("the inner loop stands still")), "{log:#?}");
+    assert!(
+        log.iter()
+            .any(|line| line.contains("the inner loop stands still")),
+        "{log:#?}"
+    );
 }
 
 #[test]
@@ -183,7 +232,9 @@ fn a_daemon_whose_drives_and_volumes_hang_stays_alive_and_answers() {
     // What hangs may hold it open for longer than the daemon lives: it is not waited for.
     drain(daemon.log.take().expect("a log"));
     let stuck = |text: &str| {
-        let probes = text.lines().find_map(|line| line.strip_prefix("diskvitals_probe_stuck{source=\"probe\"} "));
+        let probes = text
+            .lines()
+            .find_map(|line| line.strip_prefix("diskvitals_probe_stuck{source=\"probe\"} "));
         probes.is_some_and(|count| count != "0") && text.contains("outcome=\"timed_out\"} 1\n")
     };
     until(address, "volumes and drives hang", stuck);
@@ -192,7 +243,10 @@ fn a_daemon_whose_drives_and_volumes_hang_stays_alive_and_answers() {
         let asked = Instant::now();
         scrape(address);
         assert!(asked.elapsed() < WATCHDOG, "{:?}", asked.elapsed());
-        assert!(daemon.child.try_wait().expect("can be asked").is_none(), "it ended");
+        assert!(
+            daemon.child.try_wait().expect("can be asked").is_none(),
+            "it ended"
+        );
         std::thread::sleep(Duration::from_millis(100));
     }
     daemon.stop();

@@ -1,4 +1,5 @@
-//! Worker processes as they really are: the daemon's binary in worker mode, asked, stopped, killed and abandoned.
+//! Worker processes as they really are: the daemon's binary in worker mode, asked, stopped, killed
+//! and abandoned.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,19 +20,27 @@ fn recorded_tree() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("dir");
     std::fs::create_dir(dir.path().join("exec")).expect("exec");
     let answer = r#"{"statfs": {"total_bytes": 10, "available_bytes": 4, "used_bytes": 5, "total_inodes": 3, "available_inodes": 2, "used_inodes": 1}}"#;
-    let probes =
-        format!(r#"{{"/good": {answer}, "/also": {answer}, "/hangs": {{"hang": true}}, "/eio": {{"errno": 5, "operation": "readdir"}}}}"#);
+    let probes = format!(
+        r#"{{"/good": {answer}, "/also": {answer}, "/hangs": {{"hang": true}}, "/eio": {{"errno": 5, "operation": "readdir"}}}}"#
+    );
     std::fs::write(dir.path().join("exec/probes.json"), probes).expect("probes");
     dir
 }
 
 fn workers(root: &Path, max_stuck: usize) -> Workers<Job, Answer> {
     let args = arguments(Place::HostMounts, &HostRoot::new(root));
-    Workers::start(Spawn { program: env!("CARGO_BIN_EXE_diskvitalsd").into(), args, active: 1, max_stuck })
+    Workers::start(Spawn {
+        program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
+        args,
+        active: 1,
+        max_stuck,
+    })
 }
 
 fn probe(path: &str) -> Job {
-    Job::ProbeMount { path: HostPath::from(path) }
+    Job::ProbeMount {
+        path: HostPath::from(path),
+    }
 }
 
 /// Processes of ours that work below `root`.
@@ -39,11 +48,21 @@ fn pids(root: &Path) -> Vec<Pid> {
     let own = std::process::id().to_string();
     let mut pids = Vec::new();
     for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
-        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
-        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)).unwrap_or_default().to_owned();
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else {
+            continue;
+        };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else {
+            continue;
+        };
+        let parent = stat
+            .rsplit(')')
+            .next()
+            .and_then(|rest| rest.split_whitespace().nth(1))
+            .unwrap_or_default()
+            .to_owned();
         let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        if parent == own && String::from_utf8_lossy(&command).contains(root.to_str().expect("text")) {
+        if parent == own && String::from_utf8_lossy(&command).contains(root.to_str().expect("text"))
+        {
             pids.push(Pid::from_raw(pid));
         }
     }
@@ -73,7 +92,10 @@ async fn many_targets_are_answered_by_one_process() {
     match workers.ask("e", probe("/eio"), PATIENCE).await {
         Outcome::Answer(Answer::ProbeMount(probe)) => {
             assert!(probe.statfs.is_ok());
-            assert_eq!(probe.readdir.expect_err("an error").to_string(), "readdir: I/O error (EIO)");
+            assert_eq!(
+                probe.readdir.expect_err("an error").to_string(),
+                "readdir: I/O error (EIO)"
+            );
         }
         other => panic!("{other:?}"),
     }
@@ -91,11 +113,23 @@ async fn a_target_that_hangs_is_stuck_and_holds_up_no_other() {
         }
     };
     let (hangs, ()) = tokio::join!(hangs, others);
-    let Outcome::Stuck { since, waiting_in, late: Some(_late) } = hangs else { panic!("{hangs:?}") };
-    assert!(waiting_in.is_some_and(|state| state.starts_with('S')), "it sleeps in a read");
+    let Outcome::Stuck {
+        since,
+        waiting_in,
+        late: Some(_late),
+    } = hangs
+    else {
+        panic!("{hangs:?}")
+    };
+    assert!(
+        waiting_in.is_some_and(|state| state.starts_with('S')),
+        "it sleeps in a read"
+    );
     assert_eq!(*workers.stuck().borrow(), 1);
     // A second question to it says since when the first hangs, at once.
-    let again = tokio::time::timeout(PATIENCE, workers.ask("h", probe("/hangs"), SHORT)).await.expect("at once");
+    let again = tokio::time::timeout(PATIENCE, workers.ask("h", probe("/hangs"), SHORT))
+        .await
+        .expect("at once");
     assert!(matches!(again, Outcome::Stuck { since: first, late: None, .. } if first == since));
 }
 
@@ -105,16 +139,35 @@ async fn a_late_answer_is_used_and_frees_the_target() {
     let workers = workers(tree.path(), 4);
     assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
     let stopped = pids(tree.path());
-    stopped.iter().for_each(|pid| kill(*pid, Signal::SIGSTOP).expect("stopped"));
-    let Outcome::Stuck { waiting_in, late: Some(late), .. } = workers.ask("g", probe("/good"), SHORT).await else {
+    stopped
+        .iter()
+        .for_each(|pid| kill(*pid, Signal::SIGSTOP).expect("stopped"));
+    let Outcome::Stuck {
+        waiting_in,
+        late: Some(late),
+        ..
+    } = workers.ask("g", probe("/good"), SHORT).await
+    else {
         panic!("it was stopped")
     };
     assert!(waiting_in.is_some_and(|state| state.starts_with('T')));
-    assert!(is_good(&workers.ask("other", probe("/also"), PATIENCE).await), "another process took its place");
-    stopped.iter().for_each(|pid| kill(*pid, Signal::SIGCONT).expect("goes on"));
-    let answer = tokio::time::timeout(PATIENCE, late).await.expect("in time").expect("told").expect("an answer");
+    assert!(
+        is_good(&workers.ask("other", probe("/also"), PATIENCE).await),
+        "another process took its place"
+    );
+    stopped
+        .iter()
+        .for_each(|pid| kill(*pid, Signal::SIGCONT).expect("goes on"));
+    let answer = tokio::time::timeout(PATIENCE, late)
+        .await
+        .expect("in time")
+        .expect("told")
+        .expect("an answer");
     assert!(matches!(answer, Answer::ProbeMount(probe) if probe.statfs.is_ok()));
-    until("nothing is stuck any more", || *workers.stuck().borrow() == 0).await;
+    until("nothing is stuck any more", || {
+        *workers.stuck().borrow() == 0
+    })
+    .await;
     assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
 }
 
@@ -122,10 +175,26 @@ async fn a_late_answer_is_used_and_frees_the_target() {
 async fn a_stuck_process_that_dies_frees_the_target_with_an_error() {
     let tree = recorded_tree();
     let workers = workers(tree.path(), 4);
-    let Outcome::Stuck { late: Some(late), .. } = workers.ask("h", probe("/hangs"), SHORT).await else { panic!("it hangs") };
-    pids(tree.path()).iter().for_each(|pid| kill(*pid, Signal::SIGKILL).expect("killed"));
-    assert!(tokio::time::timeout(PATIENCE, late).await.expect("in time").expect("told").is_err());
-    until("nothing is stuck any more", || *workers.stuck().borrow() == 0).await;
+    let Outcome::Stuck {
+        late: Some(late), ..
+    } = workers.ask("h", probe("/hangs"), SHORT).await
+    else {
+        panic!("it hangs")
+    };
+    pids(tree.path())
+        .iter()
+        .for_each(|pid| kill(*pid, Signal::SIGKILL).expect("killed"));
+    assert!(
+        tokio::time::timeout(PATIENCE, late)
+            .await
+            .expect("in time")
+            .expect("told")
+            .is_err()
+    );
+    until("nothing is stuck any more", || {
+        *workers.stuck().borrow() == 0
+    })
+    .await;
     until("no zombie is left", || pids(tree.path()).is_empty()).await;
 }
 
@@ -134,9 +203,14 @@ async fn no_more_than_so_many_may_be_stuck() {
     let tree = recorded_tree();
     let workers = workers(tree.path(), 2);
     for target in ["1", "2"] {
-        assert!(matches!(workers.ask(target, probe("/hangs"), SHORT).await, Outcome::Stuck { .. }));
+        assert!(matches!(
+            workers.ask(target, probe("/hangs"), SHORT).await,
+            Outcome::Stuck { .. }
+        ));
     }
-    let Outcome::Failed(why) = workers.ask("3", probe("/good"), PATIENCE).await else { panic!("refused") };
+    let Outcome::Failed(why) = workers.ask("3", probe("/good"), PATIENCE).await else {
+        panic!("refused")
+    };
     assert!(why.contains("2 questions are overdue"), "{why}");
 }
 
@@ -145,26 +219,49 @@ async fn a_process_that_dies_or_talks_junk_is_a_failure_and_is_replaced() {
     let tree = recorded_tree();
     let workers = workers(tree.path(), 4);
     assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
-    pids(tree.path()).iter().for_each(|pid| kill(*pid, Signal::SIGKILL).expect("killed"));
-    assert!(matches!(workers.ask("g", probe("/good"), PATIENCE).await, Outcome::Failed(_)));
+    pids(tree.path())
+        .iter()
+        .for_each(|pid| kill(*pid, Signal::SIGKILL).expect("killed"));
+    assert!(matches!(
+        workers.ask("g", probe("/good"), PATIENCE).await,
+        Outcome::Failed(_)
+    ));
     assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
 
-    let junk: Workers<Job, Answer> =
-        Workers::start(Spawn { program: "/bin/echo".into(), args: vec!["junk".into()], active: 1, max_stuck: 1 });
-    assert!(matches!(junk.ask("g", probe("/good"), PATIENCE).await, Outcome::Failed(why) if why.contains("makes no sense")));
-    let missing: Workers<Job, Answer> = Workers::start(Spawn { program: "/nonexistent".into(), args: vec![], active: 1, max_stuck: 1 });
-    assert!(matches!(missing.ask("g", probe("/good"), PATIENCE).await, Outcome::Failed(why) if why.contains("starting a worker")));
+    let junk: Workers<Job, Answer> = Workers::start(Spawn {
+        program: "/bin/echo".into(),
+        args: vec!["junk".into()],
+        active: 1,
+        max_stuck: 1,
+    });
+    assert!(
+        matches!(junk.ask("g", probe("/good"), PATIENCE).await, Outcome::Failed(why) if why.contains("makes no sense"))
+    );
+    let missing: Workers<Job, Answer> = Workers::start(Spawn {
+        program: "/nonexistent".into(),
+        args: vec![],
+        active: 1,
+        max_stuck: 1,
+    });
+    assert!(
+        matches!(missing.ask("g", probe("/good"), PATIENCE).await, Outcome::Failed(why) if why.contains("starting a worker"))
+    );
 }
 
 #[tokio::test]
 async fn workers_end_with_the_daemons_end_of_the_pipe_also_while_they_hang() {
     let tree = recorded_tree();
     let workers = workers(tree.path(), 4);
-    let Outcome::Stuck { late, .. } = workers.ask("h", probe("/hangs"), SHORT).await else { panic!("it hangs") };
+    let Outcome::Stuck { late, .. } = workers.ask("h", probe("/hangs"), SHORT).await else {
+        panic!("it hangs")
+    };
     assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
     assert_eq!(pids(tree.path()).len(), 2);
     workers.close();
     until("the idle one has ended", || pids(tree.path()).len() == 1).await;
     drop(late);
-    assert!(matches!(workers.ask("g", probe("/good"), PATIENCE).await, Outcome::Failed(_)));
+    assert!(matches!(
+        workers.ask("g", probe("/good"), PATIENCE).await,
+        Outcome::Failed(_)
+    ));
 }

@@ -1,8 +1,9 @@
-//! What checks cost: how long writers wait while a filesystem is frozen, what a check reads and takes of a filesystem with 100,000 files, and what
-//! others on the same drive notice of a live check, held back and not.
+//! What checks cost: how long writers wait while a filesystem is frozen, what a check reads and
+//! takes of a filesystem with 100,000 files, and what others on the same drive notice of a live
+//! check, held back and not.
 //!
-//! All of it is measured from outside (a writer's clock, the kernel's counters, /proc), on loop devices; needs root. The big filesystems are made once,
-//! into the folder of the build.
+//! All of it is measured from outside (a writer's clock, the kernel's counters, /proc), on loop
+//! devices; needs root. The big filesystems are made once, into the folder of the build.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -41,7 +42,12 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
         figures.remark("not root: checks are not measured");
         return Ok(());
     }
-    let folder = program.path.parent().and_then(Path::parent).context("the folder of the build")?.join("checks");
+    let folder = program
+        .path
+        .parent()
+        .and_then(Path::parent)
+        .context("the folder of the build")?
+        .join("checks");
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let free = start(program, 0)?;
     let held_back = start(program, 20_000_000)?;
@@ -67,7 +73,10 @@ fn start(program: &Program, rate: u64) -> anyhow::Result<Asked> {
         "[drives]\nadmit = [\"loop*\"]\nreconcile_interval = \"10s\"\n[io]\nstalled_after = \"60s\"\n[checks]\nfreeze = \"on-demand\"\nread_bytes_per_second = {rate}\n"
     );
     let daemon = program.start(Path::new("/"), &config, None)?;
-    Ok(Asked { daemon, client: program.path.with_file_name("diskvitals") })
+    Ok(Asked {
+        daemon,
+        client: program.path.with_file_name("diskvitals"),
+    })
 }
 
 async fn ready(mut asked: Asked) -> anyhow::Result<Asked> {
@@ -76,32 +85,59 @@ async fn ready(mut asked: Asked) -> anyhow::Result<Asked> {
 }
 
 impl Asked {
-    /// A check that must end with CLEAN; one that may not hold the writers of a busy filesystem may leave it undecided. Out: how long it took, and how often it
-    /// held the writers.
-    fn check(&self, target: &Path, filesystem: &str, freeze: bool) -> anyhow::Result<(Duration, usize)> {
+    /// A check that must end with CLEAN; one that may not hold the writers of a busy filesystem may
+    /// leave it undecided. Out: how long it took, and how often it held the writers.
+    fn check(
+        &self,
+        target: &Path,
+        filesystem: &str,
+        freeze: bool,
+    ) -> anyhow::Result<(Duration, usize)> {
         let begun = Instant::now();
         loop {
             let mut command = Command::new(&self.client);
-            command.arg("--socket").arg(self.daemon.socket()).args(["--output", "json", "check"]).arg(target);
+            command
+                .arg("--socket")
+                .arg(self.daemon.socket())
+                .args(["--output", "json", "check"])
+                .arg(target);
             // Where no udevd is, nobody knows what is on a device that is not mounted.
             command.args(["--filesystem", filesystem]);
             if freeze {
                 command.arg("--freeze");
             }
             let started = Instant::now();
-            let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {}", self.client.display()))?;
+            let output = command
+                .stdin(Stdio::null())
+                .output()
+                .with_context(|| format!("starting {}", self.client.display()))?;
             let took = started.elapsed();
-            let answer = serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_default();
+            let answer =
+                serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_default();
             let check = answer.get("check").unwrap_or(&answer);
             match check["verdict"].as_str() {
-                Some(verdict) if verdict == "VERDICT_CLEAN" || !freeze && verdict == "VERDICT_INCONCLUSIVE" => {
+                Some(verdict)
+                    if verdict == "VERDICT_CLEAN"
+                        || !freeze && verdict == "VERDICT_INCONCLUSIVE" =>
+                {
                     let runs = check["runs"].as_array().into_iter().flatten();
-                    return Ok((took, runs.filter(|run| run["mode"] == "MODE_FROZEN").count()));
+                    return Ok((
+                        took,
+                        runs.filter(|run| run["mode"] == "MODE_FROZEN").count(),
+                    ));
                 }
-                Some(other) => bail!("{} is healthy, and the check says {other}: {}", target.display(), check["reason"]),
+                Some(other) => bail!(
+                    "{} is healthy, and the check says {other}: {}",
+                    target.display(),
+                    check["reason"]
+                ),
                 // It was mounted or attached a moment ago.
                 None if begun.elapsed() < KNOWN => std::thread::sleep(Duration::from_millis(500)),
-                None => bail!("no check of {}: {}", target.display(), String::from_utf8_lossy(&output.stderr)),
+                None => bail!(
+                    "no check of {}: {}",
+                    target.display(),
+                    String::from_utf8_lossy(&output.stderr)
+                ),
             }
         }
     }
@@ -117,35 +153,58 @@ impl Stage {
     fn attached(image: &Path) -> anyhow::Result<Stage> {
         // Past the page cache: reads cost what the drive costs.
         let device = run("losetup", &["--find", "--show", "--direct-io=on"], image)?;
-        Ok(Stage { device: device.trim().into(), at: None })
+        Ok(Stage {
+            device: device.trim().into(),
+            at: None,
+        })
     }
 
     fn mounted(image: &Path, filesystem: &str) -> anyhow::Result<Stage> {
         let mut stage = Stage::attached(image)?;
-        let at = tempfile::Builder::new().prefix("diskvitals-checks-").tempdir().context("making a mount point")?;
-        mount(Some(&stage.device), at.path(), Some(filesystem), MsFlags::empty(), None::<&str>)
-            .with_context(|| format!("mounting {}", image.display()))?;
+        let at = tempfile::Builder::new()
+            .prefix("diskvitals-checks-")
+            .tempdir()
+            .context("making a mount point")?;
+        mount(
+            Some(&stage.device),
+            at.path(),
+            Some(filesystem),
+            MsFlags::empty(),
+            None::<&str>,
+        )
+        .with_context(|| format!("mounting {}", image.display()))?;
         stage.at = Some(at);
         Ok(stage)
     }
 
     fn at(&self) -> anyhow::Result<&Path> {
-        self.at.as_ref().map(tempfile::TempDir::path).context("it is not mounted")
+        self.at
+            .as_ref()
+            .map(tempfile::TempDir::path)
+            .context("it is not mounted")
     }
 
     /// From the device, since it was attached: /sys/block/NAME/stat, the third number.
     fn sectors_read(&self) -> anyhow::Result<u64> {
-        let name = self.device.file_name().and_then(|name| name.to_str()).context("a kernel name")?;
+        let name = self
+            .device
+            .file_name()
+            .and_then(|name| name.to_str())
+            .context("a kernel name")?;
         let file = format!("/sys/block/{name}/stat");
         let text = fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
-        text.split_whitespace().nth(2).and_then(|number| number.parse().ok()).with_context(|| format!("reading {file}: {text}"))
+        text.split_whitespace()
+            .nth(2)
+            .and_then(|number| number.parse().ok())
+            .with_context(|| format!("reading {file}: {text}"))
     }
 }
 
 impl Drop for Stage {
     fn drop(&mut self) {
         if let Some(at) = &self.at
-            && let Err(error) = umount2(at.path(), MntFlags::empty()).or_else(|_| umount2(at.path(), MntFlags::MNT_DETACH))
+            && let Err(error) = umount2(at.path(), MntFlags::empty())
+                .or_else(|_| umount2(at.path(), MntFlags::MNT_DETACH))
         {
             eprintln!("error: unmounting {}: {error}", at.path().display());
         }
@@ -156,16 +215,30 @@ impl Drop for Stage {
 }
 
 fn run(program: &str, arguments: &[&str], last: &Path) -> anyhow::Result<String> {
-    let output = Command::new(program).args(arguments).arg(last).output().with_context(|| format!("starting {program}"))?;
+    let output = Command::new(program)
+        .args(arguments)
+        .arg(last)
+        .output()
+        .with_context(|| format!("starting {program}"))?;
     if !output.status.success() {
-        bail!("{program} {}: {}", last.display(), String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "{program} {}: {}",
+            last.display(),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn make(filesystem: &str, image: &Path, bytes: u64) -> anyhow::Result<()> {
-    File::create(image).and_then(|file| file.set_len(bytes)).with_context(|| format!("making {}", image.display()))?;
-    let arguments: &[&str] = if filesystem == "ext4" { &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"] } else { &["-q"] };
+    File::create(image)
+        .and_then(|file| file.set_len(bytes))
+        .with_context(|| format!("making {}", image.display()))?;
+    let arguments: &[&str] = if filesystem == "ext4" {
+        &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]
+    } else {
+        &["-q"]
+    };
     run(&format!("mkfs.{filesystem}"), arguments, image).map(drop)
 }
 
@@ -177,7 +250,16 @@ async fn freezes(asked: &Asked, filesystem: &str, figures: &mut Figures) -> anyh
     let stage = Stage::mounted(&image, filesystem)?;
     populate::populate(stage.at()?, USUAL, 1).context("filling the filesystem")?;
     for (name, loaded) in [("idle", false), ("loaded", true)] {
-        let load = loaded.then(|| Load::start(stage.at.as_ref().map_or(Path::new("/"), tempfile::TempDir::path), 2, 1));
+        let load = loaded.then(|| {
+            Load::start(
+                stage
+                    .at
+                    .as_ref()
+                    .map_or(Path::new("/"), tempfile::TempDir::path),
+                2,
+                1,
+            )
+        });
         let (mut windows, mut held) = (Samples::default(), 0);
         for _ in 0..FREEZES {
             let mut waits = Repeated::start({
@@ -196,11 +278,23 @@ async fn freezes(asked: &Asked, filesystem: &str, figures: &mut Figures) -> anyh
         ));
         if let Some(load) = load {
             let written = load.stop();
-            figures.remark(&format!("{filesystem}: {} operations of two writers meanwhile", written.operations));
+            figures.remark(&format!(
+                "{filesystem}: {} operations of two writers meanwhile",
+                written.operations
+            ));
         }
-        figures.figure_without_goal(&format!("check_{filesystem}_freeze_{name}_p50"), milliseconds(windows.quantile(0.5)), "ms");
+        figures.figure_without_goal(
+            &format!("check_{filesystem}_freeze_{name}_p50"),
+            milliseconds(windows.quantile(0.5)),
+            "ms",
+        );
         let limit = if loaded { 2000.0 } else { 1000.0 };
-        figures.add(&format!("check_{filesystem}_freeze_{name}_p99"), milliseconds(windows.quantile(0.99)), "ms", Goal::AtMost(limit));
+        figures.add(
+            &format!("check_{filesystem}_freeze_{name}_p99"),
+            milliseconds(windows.quantile(0.99)),
+            "ms",
+            Goal::AtMost(limit),
+        );
     }
     figures.remark(&format!(
         "{FREEZES} frozen checks each of a filesystem with 3,000 inodes; a window is the longest wait of a writer in one check"
@@ -225,13 +319,22 @@ fn big(folder: &Path, filesystem: &str, figures: &mut Figures) -> anyhow::Result
         fs::create_dir_all(&folder).context("making a folder")?;
         for file in 0..500 {
             // Every fifth has data.
-            let data = if file % 5 == 0 { random.bytes(2000) } else { Vec::new() };
-            fs::write(folder.join(format!("{file:03}-{:016x}", random.next())), data).context("writing a file")?;
+            let data = if file % 5 == 0 {
+                random.bytes(2000)
+            } else {
+                Vec::new()
+            };
+            fs::write(
+                folder.join(format!("{file:03}-{:016x}", random.next())),
+                data,
+            )
+            .context("writing a file")?;
         }
     }
     let mut file = File::create(top.join("read")).context("making the file that is read")?;
     for _ in 0..READ >> 20 {
-        file.write_all(&random.bytes(1 << 20)).context("writing the file that is read")?;
+        file.write_all(&random.bytes(1 << 20))
+            .context("writing the file that is read")?;
     }
     file.sync_all().context("writing the file that is read")?;
     drop(file);
@@ -241,7 +344,12 @@ fn big(folder: &Path, filesystem: &str, figures: &mut Figures) -> anyhow::Result
 }
 
 /// Of one check of what is not mounted: one run, nothing held back.
-async fn cost(asked: &Asked, image: &Path, filesystem: &str, figures: &mut Figures) -> anyhow::Result<()> {
+async fn cost(
+    asked: &Asked,
+    image: &Path,
+    filesystem: &str,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
     let stage = Stage::attached(image)?;
     let before = stage.sectors_read()?;
     let pid = asked.daemon.pid();
@@ -266,22 +374,53 @@ async fn cost(asked: &Asked, image: &Path, filesystem: &str, figures: &mut Figur
     });
     let took = asked.check(&stage.device, filesystem, false);
     stop.store(true, Ordering::Relaxed);
-    let peak = peak.join().map_err(|_| anyhow::anyhow!("watching memory"))?;
+    let peak = peak
+        .join()
+        .map_err(|_| anyhow::anyhow!("watching memory"))?;
     let read = (stage.sectors_read()? - before) as f64 * 512.0 / MIB;
     // Twice what was measured on such filesystems, and room for a slower machine.
-    let (seconds, memory, bytes) = if filesystem == "ext4" { (3.0, 64.0, 100.0) } else { (5.0, 256.0, 300.0) };
-    figures.add(&format!("check_{filesystem}_100k_time"), took?.0.as_secs_f64(), "s", Goal::AtMost(seconds));
-    figures.add(&format!("check_{filesystem}_100k_read"), read, "MiB", Goal::AtMost(bytes));
-    figures.add(&format!("check_{filesystem}_100k_checker_rss"), peak as f64 / 1024.0, "MiB", Goal::AtMost(memory));
+    let (seconds, memory, bytes) = if filesystem == "ext4" {
+        (3.0, 64.0, 100.0)
+    } else {
+        (5.0, 256.0, 300.0)
+    };
+    figures.add(
+        &format!("check_{filesystem}_100k_time"),
+        took?.0.as_secs_f64(),
+        "s",
+        Goal::AtMost(seconds),
+    );
+    figures.add(
+        &format!("check_{filesystem}_100k_read"),
+        read,
+        "MiB",
+        Goal::AtMost(bytes),
+    );
+    figures.add(
+        &format!("check_{filesystem}_100k_checker_rss"),
+        peak as f64 / 1024.0,
+        "MiB",
+        Goal::AtMost(memory),
+    );
     figures.remark("reads of the daemon itself, when it learns of the device, are among them");
     Ok(())
 }
 
 /// What a reader and a writer on the same filesystem notice.
-async fn others(free: &Asked, held_back: &Asked, image: &Path, filesystem: &str, figures: &mut Figures) -> anyhow::Result<()> {
+async fn others(
+    free: &Asked,
+    held_back: &Asked,
+    image: &Path,
+    filesystem: &str,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
     let stage = Stage::mounted(image, filesystem)?;
     let mut before = None;
-    for (name, asked) in [("no_check", None), ("check", Some(free)), ("check_held_back", Some(held_back))] {
+    for (name, asked) in [
+        ("no_check", None),
+        ("check", Some(free)),
+        ("check_held_back", Some(held_back)),
+    ] {
         if let Some(asked) = asked {
             // Known before the clock runs.
             asked.check(stage.at()?, filesystem, false)?;
@@ -301,19 +440,40 @@ async fn others(free: &Asked, held_back: &Asked, image: &Path, filesystem: &str,
         }
         let (mut read, mut append) = (reads.end()?, appends.end()?);
         let microseconds = |time: Duration| time.as_secs_f64() * 1e6;
-        figures.figure_without_goal(&format!("others_{filesystem}_{name}_read_p50"), microseconds(read.quantile(0.5)), "us");
+        figures.figure_without_goal(
+            &format!("others_{filesystem}_{name}_read_p50"),
+            microseconds(read.quantile(0.5)),
+            "us",
+        );
         let p99 = microseconds(read.quantile(0.99));
         match (asked, before) {
             (Some(_), Some(without)) if name == "check_held_back" => {
-                figures.add(&format!("others_{filesystem}_{name}_read_p99"), p99, "us", Goal::AtMost(f64::round(without * 2.0)));
+                figures.add(
+                    &format!("others_{filesystem}_{name}_read_p99"),
+                    p99,
+                    "us",
+                    Goal::AtMost(f64::round(without * 2.0)),
+                );
             }
-            _ => figures.figure_without_goal(&format!("others_{filesystem}_{name}_read_p99"), p99, "us"),
+            _ => figures.figure_without_goal(
+                &format!("others_{filesystem}_{name}_read_p99"),
+                p99,
+                "us",
+            ),
         }
         if asked.is_none() {
             before = Some(p99);
         }
-        figures.figure_without_goal(&format!("others_{filesystem}_{name}_fsync_p50"), milliseconds(append.quantile(0.5)), "ms");
-        figures.figure_without_goal(&format!("others_{filesystem}_{name}_fsync_p99"), milliseconds(append.quantile(0.99)), "ms");
+        figures.figure_without_goal(
+            &format!("others_{filesystem}_{name}_fsync_p50"),
+            milliseconds(append.quantile(0.5)),
+            "ms",
+        );
+        figures.figure_without_goal(
+            &format!("others_{filesystem}_{name}_fsync_p99"),
+            milliseconds(append.quantile(0.99)),
+            "ms",
+        );
         figures.remark(&format!(
             "{} reads, {} appends, {checks} checks in {:.1} s",
             read.len(),
@@ -326,8 +486,11 @@ async fn others(free: &Asked, held_back: &Asked, image: &Path, filesystem: &str,
 
 /// 4 KiB at random places, past the page cache.
 fn reader(top: &Path) -> anyhow::Result<Repeated> {
-    let file =
-        File::options().read(true).custom_flags(nix::libc::O_DIRECT).open(top.join("read")).context("opening the file that is read")?;
+    let file = File::options()
+        .read(true)
+        .custom_flags(nix::libc::O_DIRECT)
+        .open(top.join("read"))
+        .context("opening the file that is read")?;
     let mut room = vec![0_u8; 8192];
     Ok(Repeated::start(move |random| {
         // Direct reads want memory at a multiple of their size.
@@ -341,12 +504,15 @@ fn reader(top: &Path) -> anyhow::Result<Repeated> {
 
 /// Small appends, each of them made durable; a hundred a second at most, as a log does.
 fn appender(top: &Path) -> anyhow::Result<Repeated> {
-    let mut file = File::create(top.join("appended")).context("making the file that is appended to")?;
+    let mut file =
+        File::create(top.join("appended")).context("making the file that is appended to")?;
     Ok(Repeated::start(move |random| {
         std::thread::sleep(Duration::from_millis(10));
         let text = random.bytes(400);
         let started = Instant::now();
-        file.write_all(&text).and_then(|()| file.sync_data()).map(|()| started.elapsed())
+        file.write_all(&text)
+            .and_then(|()| file.sync_data())
+            .map(|()| started.elapsed())
     }))
 }
 
@@ -357,7 +523,9 @@ struct Repeated {
 }
 
 impl Repeated {
-    fn start(mut once: impl FnMut(&mut Random) -> std::io::Result<Duration> + Send + 'static) -> Repeated {
+    fn start(
+        mut once: impl FnMut(&mut Random) -> std::io::Result<Duration> + Send + 'static,
+    ) -> Repeated {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -367,13 +535,19 @@ impl Repeated {
             }
             Ok(samples)
         });
-        Repeated { stop, thread: Some(thread) }
+        Repeated {
+            stop,
+            thread: Some(thread),
+        }
     }
 
     fn end(&mut self) -> anyhow::Result<Samples> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("it ends once")?;
-        thread.join().map_err(|_| anyhow::anyhow!("a measuring thread panicked"))?.context("reading or writing beside a check")
+        thread
+            .join()
+            .map_err(|_| anyhow::anyhow!("a measuring thread panicked"))?
+            .context("reading or writing beside a check")
     }
 }
 

@@ -1,7 +1,9 @@
-//! How many of the kernel's records are classified in a second, on one core: parsed as /dev/kmsg gives them, and judged.
+//! How many of the kernel's records are classified in a second, on one core: parsed as /dev/kmsg
+//! gives them, and judged.
 //!
-//! The mix is what a busy node has: one record in a hundred is of a failing drive or filesystem. Those are the recorded ones of tests/, and
-//! more where a collection of logs lies beside the repository.
+//! The mix is what a busy node has: one record in a hundred is of a failing drive or filesystem.
+//! Those are the recorded ones of tests/, and more where a collection of logs lies beside the
+//! repository.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -37,10 +39,17 @@ pub fn measure(figures: &mut Figures) -> anyhow::Result<()> {
     for dir in ["tests/kernel_log", "../shared/corpora/kmsg"] {
         collect(Path::new(dir), &mut errors).with_context(|| format!("reading {dir}"))?;
     }
-    ensure!(!errors.is_empty(), "no recorded records in tests/kernel_log");
+    ensure!(
+        !errors.is_empty(),
+        "no recorded records in tests/kernel_log"
+    );
     let records: Vec<Vec<u8>> = (0..RECORDS)
         .map(|at| {
-            let text = if at % 100 == 0 { &errors[at / 100 % errors.len()] } else { NOISE[at % NOISE.len()] };
+            let text = if at % 100 == 0 {
+                &errors[at / 100 % errors.len()]
+            } else {
+                NOISE[at % NOISE.len()]
+            };
             format!("6,{at},{},-;{text}\n", at * 150).into_bytes()
         })
         .collect();
@@ -63,7 +72,12 @@ pub fn measure(figures: &mut Figures) -> anyhow::Result<()> {
         errors.len(),
         NOISE.len()
     ));
-    figures.add("kernel_log_records_per_s", rate, "records/s", Goal::AtLeast(500_000.0));
+    figures.add(
+        "kernel_log_records_per_s",
+        rate,
+        "records/s",
+        Goal::AtLeast(500_000.0),
+    );
     Ok(())
 }
 
@@ -79,8 +93,17 @@ fn collect(dir: &Path, into: &mut Vec<String>) -> std::io::Result<()> {
         } else if path.extension().is_some_and(|extension| extension == "txt") {
             let bytes = std::fs::read(&path)?;
             let text = String::from_utf8_lossy(&bytes);
-            let bare = |line: &str| line.rsplit_once("kernel: ").or_else(|| line.split_once(';')).map_or(line, |(_, text)| text).to_owned();
-            into.extend(text.lines().filter(|line| !line.starts_with([' ', '#'])).map(bare));
+            let bare = |line: &str| {
+                line.rsplit_once("kernel: ")
+                    .or_else(|| line.split_once(';'))
+                    .map_or(line, |(_, text)| text)
+                    .to_owned()
+            };
+            into.extend(
+                text.lines()
+                    .filter(|line| !line.starts_with([' ', '#']))
+                    .map(bare),
+            );
         }
     }
     Ok(())

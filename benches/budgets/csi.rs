@@ -1,5 +1,5 @@
-//! The shim under load: health and statistics of 1,000 volumes, one of which hangs; what the interposer costs; how fast volumes come up. Beside csi-mock,
-//! where its program is in the PATH.
+//! The shim under load: health and statistics of 1,000 volumes, one of which hangs; what the
+//! interposer costs; how fast volumes come up. Beside csi-mock, where its program is in the PATH.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -22,12 +22,17 @@ use crate::figures::{Figures, Goal, Samples, milliseconds};
 use crate::tree::Plan;
 
 const CONNECTIONS: usize = 16;
-/// csi-driver-host-path's NodeGetVolumeStats on 16 connections, measured on such a machine; ten times that is wanted.
+/// csi-driver-host-path's NodeGetVolumeStats on 16 connections, measured on such a machine; ten
+/// times that is wanted.
 const HOST_PATH_RATE: f64 = 499.0;
 const BROUGHT_UP: usize = 50;
 const MIB: i64 = 1 << 20;
 
-pub async fn measure(program: &Program, figures: &mut Figures, load: Duration) -> anyhow::Result<()> {
+pub async fn measure(
+    program: &Program,
+    figures: &mut Figures,
+    load: Duration,
+) -> anyhow::Result<()> {
     let shim = program.path.with_file_name("diskvitals-csi");
     answers(program, &shim, figures, load).await?;
     if nix::unistd::geteuid().is_root() {
@@ -52,8 +57,13 @@ impl Drop for Ends {
 fn start(program: &Path, arguments: &[&str]) -> anyhow::Result<Ends> {
     let mut command = Command::new(program);
     command.args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    Ok(Ends(command.spawn().with_context(|| format!("starting {}", program.display()))?))
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    Ok(Ends(command.spawn().with_context(|| {
+        format!("starting {}", program.display())
+    })?))
 }
 
 /// Until it says that it is ready.
@@ -61,65 +71,138 @@ async fn ready(socket: &Path) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         if let Ok(channel) = channel(socket).await
-            && let Ok(answer) = IdentityClient::new(channel).probe(wire::ProbeRequest {}).await
+            && let Ok(answer) = IdentityClient::new(channel)
+                .probe(wire::ProbeRequest {})
+                .await
             && answer.into_inner().ready.unwrap_or(true)
         {
             return Ok(());
         }
-        anyhow::ensure!(Instant::now() < deadline, "{} does not answer", socket.display());
+        anyhow::ensure!(
+            Instant::now() < deadline,
+            "{} does not answer",
+            socket.display()
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 fn shim_of(shim: &Path, daemon: &Daemon, socket: &Path, more: &[&str]) -> anyhow::Result<Ends> {
-    let (endpoint, agent) = (format!("unix://{}", socket.display()), daemon.agent_socket().display().to_string());
-    let arguments: Vec<&str> =
-        ["--endpoint", &endpoint, "--agent", &agent, "--node-id", "node-1"].into_iter().chain(more.iter().copied()).collect();
+    let (endpoint, agent) = (
+        format!("unix://{}", socket.display()),
+        daemon.agent_socket().display().to_string(),
+    );
+    let arguments: Vec<&str> = [
+        "--endpoint",
+        &endpoint,
+        "--agent",
+        &agent,
+        "--node-id",
+        "node-1",
+    ]
+    .into_iter()
+    .chain(more.iter().copied())
+    .collect();
     start(shim, &arguments)
 }
 
-async fn answers(program: &Program, shim: &Path, figures: &mut Figures, load: Duration) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan { drives: 64, volumes: 1000, hung: 1 })?;
+async fn answers(
+    program: &Program,
+    shim: &Path,
+    figures: &mut Figures,
+    load: Duration,
+) -> anyhow::Result<()> {
+    let host = Host::recorded(Plan {
+        drives: 64,
+        volumes: 1000,
+        hung: 1,
+    })?;
     let mut daemon = program.start(host.root(), "[probes]\ntimeout = \"2s\"\n", None)?;
     let (_took, node) = daemon.settled().await?;
     check_picture(&host, &node)?;
-    daemon.wait_for(Duration::from_secs(90), |node| node.stuck_probes > 0).await.context("waiting for the hung mount to be known")?;
+    daemon
+        .wait_for(Duration::from_secs(90), |node| node.stuck_probes > 0)
+        .await
+        .context("waiting for the hung mount to be known")?;
     let driver = &host.volumes.first().context("a volume")?.driver;
     let asked = volumes(&daemon, driver).await?;
-    anyhow::ensure!(asked.len() >= 900, "only {} volumes are mounted and measured", asked.len());
-    figures.remark(&format!("{} volumes of one driver, another hangs", asked.len()));
+    anyhow::ensure!(
+        asked.len() >= 900,
+        "only {} volumes are mounted and measured",
+        asked.len()
+    );
+    figures.remark(&format!(
+        "{} volumes of one driver, another hangs",
+        asked.len()
+    ));
 
     let dir = tempfile::tempdir_in("/dev/shm").context("making a folder")?;
     let socket = dir.path().join("csi.sock");
     let _shim = shim_of(shim, &daemon, &socket, &["--driver-name", driver])?;
     ready(&socket).await?;
     let mut one = run(&socket, &asked, 1, load, Call::Health).await?;
-    figures.figure_without_goal("csi_health_1_connection_p50", milliseconds(one.samples.quantile(0.5)), "ms");
-    figures.add("csi_health_1_connection_p99", milliseconds(one.samples.quantile(0.99)), "ms", Goal::AtMost(2.0));
+    figures.figure_without_goal(
+        "csi_health_1_connection_p50",
+        milliseconds(one.samples.quantile(0.5)),
+        "ms",
+    );
+    figures.add(
+        "csi_health_1_connection_p99",
+        milliseconds(one.samples.quantile(0.99)),
+        "ms",
+        Goal::AtMost(2.0),
+    );
     figures.figure_without_goal("csi_health_1_connection_rate", one.rate(), "calls/s");
     let many = run(&socket, &asked, CONNECTIONS, load, Call::Health).await?;
     figures.figure_without_goal("csi_health_16_connections_rate", many.rate(), "calls/s");
     let mut one = run(&socket, &asked, 1, load, Call::Stats).await?;
-    figures.figure_without_goal("csi_stats_1_connection_p50", milliseconds(one.samples.quantile(0.5)), "ms");
-    figures.add("csi_stats_1_connection_p99", milliseconds(one.samples.quantile(0.99)), "ms", Goal::AtMost(2.0));
+    figures.figure_without_goal(
+        "csi_stats_1_connection_p50",
+        milliseconds(one.samples.quantile(0.5)),
+        "ms",
+    );
+    figures.add(
+        "csi_stats_1_connection_p99",
+        milliseconds(one.samples.quantile(0.99)),
+        "ms",
+        Goal::AtMost(2.0),
+    );
     let many = run(&socket, &asked, CONNECTIONS, load, Call::Stats).await?;
-    figures.add("csi_stats_16_connections_rate", many.rate(), "calls/s", Goal::AtLeast(10.0 * HOST_PATH_RATE));
+    figures.add(
+        "csi_stats_16_connections_rate",
+        many.rate(),
+        "calls/s",
+        Goal::AtLeast(10.0 * HOST_PATH_RATE),
+    );
 
-    // Before a driver of any kind the cost is the way there and back: ours answers fastest, so that it shows most.
+    // Before a driver of any kind the cost is the way there and back: ours answers fastest, so that
+    // it shows most.
     let through = dir.path().join("through.sock");
     let upstream = format!("unix://{}", socket.display());
-    let _interposer = shim_of(shim, &daemon, &through, &["--mode", "interposer", "--upstream", &upstream])?;
+    let _interposer = shim_of(
+        shim,
+        &daemon,
+        &through,
+        &["--mode", "interposer", "--upstream", &upstream],
+    )?;
     ready(&through).await?;
     let mut direct = run(&socket, &asked, 1, load, Call::Info).await?;
     let mut passed = run(&through, &asked, 1, load, Call::Info).await?;
     for (share, name, goal) in [(0.5, "p50", 0.3), (0.99, "p99", 1.0)] {
-        let cost = milliseconds(passed.samples.quantile(share)) - milliseconds(direct.samples.quantile(share));
-        figures.add(&format!("csi_interposer_overhead_{name}"), cost, "ms", Goal::AtMost(goal));
+        let cost = milliseconds(passed.samples.quantile(share))
+            - milliseconds(direct.samples.quantile(share));
+        figures.add(
+            &format!("csi_interposer_overhead_{name}"),
+            cost,
+            "ms",
+            Goal::AtMost(goal),
+        );
     }
     mock(&dir, figures, load).await
 }
 
-/// NodeGetVolumeStats of csi-mock, which answers from memory and looks at nothing: of one volume, which it believes to be published.
+/// NodeGetVolumeStats of csi-mock, which answers from memory and looks at nothing: of one volume,
+/// which it believes to be published.
 async fn mock(dir: &TempDir, figures: &mut Figures, load: Duration) -> anyhow::Result<()> {
     let Some(program) = in_path("csi-mock") else {
         figures.remark("csi-mock is not in the PATH: not measured beside");
@@ -129,10 +212,20 @@ async fn mock(dir: &TempDir, figures: &mut Figures, load: Duration) -> anyhow::R
     let endpoint = format!("unix://{}", socket.display());
     let _mock = start(&program, &["-endpoint", &endpoint, "-no-attach"])?;
     ready(&socket).await?;
-    let asked = [published_by_mock(&socket, &dir.path().join("target")).await.context("publishing a volume of csi-mock")?];
+    let asked = [published_by_mock(&socket, &dir.path().join("target"))
+        .await
+        .context("publishing a volume of csi-mock")?];
     let mut one = run(&socket, &asked, 1, load, Call::Stats).await?;
-    figures.figure_without_goal("csi_mock_stats_1_connection_p50", milliseconds(one.samples.quantile(0.5)), "ms");
-    figures.figure_without_goal("csi_mock_stats_1_connection_p99", milliseconds(one.samples.quantile(0.99)), "ms");
+    figures.figure_without_goal(
+        "csi_mock_stats_1_connection_p50",
+        milliseconds(one.samples.quantile(0.5)),
+        "ms",
+    );
+    figures.figure_without_goal(
+        "csi_mock_stats_1_connection_p99",
+        milliseconds(one.samples.quantile(0.99)),
+        "ms",
+    );
     let many = run(&socket, &asked, CONNECTIONS, load, Call::Stats).await?;
     figures.figure_without_goal("csi_mock_stats_16_connections_rate", many.rate(), "calls/s");
     Ok(())
@@ -140,25 +233,40 @@ async fn mock(dir: &TempDir, figures: &mut Figures, load: Duration) -> anyhow::R
 
 async fn published_by_mock(socket: &Path, target: &Path) -> anyhow::Result<Asked> {
     let capability = wire::VolumeCapability {
-        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
+        access_mode: Some(AccessMode {
+            mode: Mode::SingleNodeWriter.into(),
+        }),
         access_type: Some(AccessType::Mount(MountVolume::default())),
     };
-    let request =
-        wire::CreateVolumeRequest { name: "measured".into(), volume_capabilities: vec![capability.clone()], ..Default::default() };
-    let created = ControllerClient::new(channel(socket).await?).create_volume(request).await?.into_inner();
-    let asked = Asked { handle: created.volume.context("a volume")?.volume_id, path: target.display().to_string() };
+    let request = wire::CreateVolumeRequest {
+        name: "measured".into(),
+        volume_capabilities: vec![capability.clone()],
+        ..Default::default()
+    };
+    let created = ControllerClient::new(channel(socket).await?)
+        .create_volume(request)
+        .await?
+        .into_inner();
+    let asked = Asked {
+        handle: created.volume.context("a volume")?.volume_id,
+        path: target.display().to_string(),
+    };
     let request = wire::NodePublishVolumeRequest {
         volume_id: asked.handle.clone(),
         target_path: asked.path.clone(),
         volume_capability: Some(capability),
         ..Default::default()
     };
-    NodeClient::new(channel(socket).await?).node_publish_volume(request).await?;
+    NodeClient::new(channel(socket).await?)
+        .node_publish_volume(request)
+        .await?;
     Ok(asked)
 }
 
 fn in_path(program: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(program)).find(|path| path.is_file())
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_file())
 }
 
 /// A volume, and where a pod has it.
@@ -173,11 +281,28 @@ async fn volumes(daemon: &Daemon, driver: &str) -> anyhow::Result<Vec<Asked>> {
     let mut inventory = daemon.connect().await?;
     let (mut all, mut page_token) = (Vec::new(), String::new());
     loop {
-        let request = api::ListVolumesRequest { page_size: 1000, page_token };
-        let page = inventory.list_volumes(request).await.context("asking ListVolumes")?.into_inner();
-        for volume in page.volumes.into_iter().filter(|volume| volume.driver == driver && volume.usage.is_some()) {
-            let mount = volume.mounts.iter().find(|mount| mount.role() == api::MountRole::Pod);
-            all.extend(mount.map(|mount| Asked { handle: volume.handle.clone(), path: mount.path.clone() }));
+        let request = api::ListVolumesRequest {
+            page_size: 1000,
+            page_token,
+        };
+        let page = inventory
+            .list_volumes(request)
+            .await
+            .context("asking ListVolumes")?
+            .into_inner();
+        for volume in page
+            .volumes
+            .into_iter()
+            .filter(|volume| volume.driver == driver && volume.usage.is_some())
+        {
+            let mount = volume
+                .mounts
+                .iter()
+                .find(|mount| mount.role() == api::MountRole::Pod);
+            all.extend(mount.map(|mount| Asked {
+                handle: volume.handle.clone(),
+                path: mount.path.clone(),
+            }));
         }
         if page.next_page_token.is_empty() {
             return Ok(all);
@@ -194,10 +319,17 @@ enum Call {
 }
 
 impl Call {
-    async fn once(self, node: &mut NodeClient<Channel>, asked: &Asked) -> Result<(), tonic::Status> {
+    async fn once(
+        self,
+        node: &mut NodeClient<Channel>,
+        asked: &Asked,
+    ) -> Result<(), tonic::Status> {
         match self {
             Call::Health => {
-                let request = wire::NodeGetVolumeHealthRequest { volume_id: asked.handle.clone(), ..Default::default() };
+                let request = wire::NodeGetVolumeHealthRequest {
+                    volume_id: asked.handle.clone(),
+                    ..Default::default()
+                };
                 node.node_get_volume_health(request).await.map(drop)
             }
             Call::Stats => {
@@ -208,7 +340,10 @@ impl Call {
                 };
                 node.node_get_volume_stats(request).await.map(drop)
             }
-            Call::Info => node.node_get_info(wire::NodeGetInfoRequest {}).await.map(drop),
+            Call::Info => node
+                .node_get_info(wire::NodeGetInfoRequest {})
+                .await
+                .map(drop),
         }
     }
 }
@@ -225,7 +360,13 @@ impl Load {
 }
 
 /// As fast as each connection gets its answers, one call in flight on each.
-async fn run(socket: &Path, asked: &[Asked], connections: usize, load: Duration, call: Call) -> anyhow::Result<Load> {
+async fn run(
+    socket: &Path,
+    asked: &[Asked],
+    connections: usize,
+    load: Duration,
+    call: Call,
+) -> anyhow::Result<Load> {
     let mut clients = Vec::new();
     for _connection in 0..connections {
         clients.push(NodeClient::new(channel(socket).await?));
@@ -242,7 +383,9 @@ async fn run(socket: &Path, asked: &[Asked], connections: usize, load: Duration,
                 if sent > started + load {
                     break;
                 }
-                call.once(&mut client, asked).await.with_context(|| format!("asking for {}", asked.handle))?;
+                call.once(&mut client, asked)
+                    .await
+                    .with_context(|| format!("asking for {}", asked.handle))?;
                 samples.push(sent.elapsed());
             }
             anyhow::Ok(samples)
@@ -252,7 +395,10 @@ async fn run(socket: &Path, asked: &[Asked], connections: usize, load: Duration,
     while let Some(done) = callers.join_next().await {
         samples.extend(done.context("calling")??);
     }
-    Ok(Load { samples, took: started.elapsed() })
+    Ok(Load {
+        samples,
+        took: started.elapsed(),
+    })
 }
 
 /// Create, stage and publish, one volume after the other, on this machine's own loop devices.
@@ -271,9 +417,14 @@ async fn life(program: &Program, shim: &Path, figures: &mut Figures) -> anyhow::
     ready(&socket).await?;
     let mut controller = ControllerClient::new(channel(&socket).await?);
     let mut node = NodeClient::new(channel(&socket).await?);
-    let mount = MountVolume { fs_type: "ext4".into(), ..Default::default() };
+    let mount = MountVolume {
+        fs_type: "ext4".into(),
+        ..Default::default()
+    };
     let capability = wire::VolumeCapability {
-        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
+        access_mode: Some(AccessMode {
+            mode: Mode::SingleNodeWriter.into(),
+        }),
         access_type: Some(AccessType::Mount(mount)),
     };
     let mut up = Vec::new();
@@ -283,12 +434,25 @@ async fn life(program: &Program, shim: &Path, figures: &mut Figures) -> anyhow::
         let begun = Instant::now();
         let request = wire::CreateVolumeRequest {
             name: format!("pvc-{number}"),
-            capacity_range: Some(wire::CapacityRange { required_bytes: 8 * MIB, limit_bytes: 0 }),
+            capacity_range: Some(wire::CapacityRange {
+                required_bytes: 8 * MIB,
+                limit_bytes: 0,
+            }),
             volume_capabilities: vec![capability.clone()],
             ..Default::default()
         };
-        let handle = controller.create_volume(request).await.context("CreateVolume")?.into_inner().volume.context("a volume")?.volume_id;
-        let (staging, target) = (kubelet.join(format!("plugins/{number}")), kubelet.join(format!("pods/{number}")));
+        let handle = controller
+            .create_volume(request)
+            .await
+            .context("CreateVolume")?
+            .into_inner()
+            .volume
+            .context("a volume")?
+            .volume_id;
+        let (staging, target) = (
+            kubelet.join(format!("plugins/{number}")),
+            kubelet.join(format!("pods/{number}")),
+        );
         std::fs::create_dir_all(&staging).context("making the staging path")?;
         let (staging, target) = (staging.display().to_string(), target.display().to_string());
         let request = wire::NodeStageVolumeRequest {
@@ -297,7 +461,9 @@ async fn life(program: &Program, shim: &Path, figures: &mut Figures) -> anyhow::
             volume_capability: Some(capability.clone()),
             ..Default::default()
         };
-        node.node_stage_volume(request).await.context("NodeStageVolume")?;
+        node.node_stage_volume(request)
+            .await
+            .context("NodeStageVolume")?;
         let request = wire::NodePublishVolumeRequest {
             volume_id: handle.clone(),
             staging_target_path: staging.clone(),
@@ -305,20 +471,50 @@ async fn life(program: &Program, shim: &Path, figures: &mut Figures) -> anyhow::
             volume_capability: Some(capability.clone()),
             ..Default::default()
         };
-        node.node_publish_volume(request).await.context("NodePublishVolume")?;
+        node.node_publish_volume(request)
+            .await
+            .context("NodePublishVolume")?;
         samples.push(begun.elapsed());
         up.push((handle, staging, target));
     }
     let took = started.elapsed();
-    figures.figure_without_goal("csi_create_stage_publish_p50", milliseconds(samples.quantile(0.5)), "ms");
-    figures.figure_without_goal("csi_create_stage_publish_p99", milliseconds(samples.quantile(0.99)), "ms");
-    figures.figure_without_goal("csi_create_stage_publish_rate", BROUGHT_UP as f64 / took.as_secs_f64(), "volumes/s");
+    figures.figure_without_goal(
+        "csi_create_stage_publish_p50",
+        milliseconds(samples.quantile(0.5)),
+        "ms",
+    );
+    figures.figure_without_goal(
+        "csi_create_stage_publish_p99",
+        milliseconds(samples.quantile(0.99)),
+        "ms",
+    );
+    figures.figure_without_goal(
+        "csi_create_stage_publish_rate",
+        BROUGHT_UP as f64 / took.as_secs_f64(),
+        "volumes/s",
+    );
     for (volume_id, staging_target_path, target_path) in up {
-        let request = wire::NodeUnpublishVolumeRequest { volume_id: volume_id.clone(), target_path };
-        node.node_unpublish_volume(request).await.context("NodeUnpublishVolume")?;
-        let request = wire::NodeUnstageVolumeRequest { volume_id: volume_id.clone(), staging_target_path };
-        node.node_unstage_volume(request).await.context("NodeUnstageVolume")?;
-        controller.delete_volume(wire::DeleteVolumeRequest { volume_id, ..Default::default() }).await.context("DeleteVolume")?;
+        let request = wire::NodeUnpublishVolumeRequest {
+            volume_id: volume_id.clone(),
+            target_path,
+        };
+        node.node_unpublish_volume(request)
+            .await
+            .context("NodeUnpublishVolume")?;
+        let request = wire::NodeUnstageVolumeRequest {
+            volume_id: volume_id.clone(),
+            staging_target_path,
+        };
+        node.node_unstage_volume(request)
+            .await
+            .context("NodeUnstageVolume")?;
+        controller
+            .delete_volume(wire::DeleteVolumeRequest {
+                volume_id,
+                ..Default::default()
+            })
+            .await
+            .context("DeleteVolume")?;
     }
     Ok(())
 }

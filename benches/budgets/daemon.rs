@@ -1,4 +1,5 @@
-//! A daemon to measure: started with a state, sockets and a configuration of its own, stopped when dropped.
+//! A daemon to measure: started with a state, sockets and a configuration of its own, stopped when
+//! dropped.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -47,11 +48,13 @@ impl Host {
         self.dir.path()
     }
 
-    /// Changes what half of the mounts answer from now on: volumes in use are never quite as they were a minute ago.
+    /// Changes what half of the mounts answer from now on: volumes in use are never quite as they
+    /// were a minute ago.
     pub fn vary_usage(&self, round: u64) -> anyhow::Result<()> {
         let file = self.root().join("exec/probes.json");
         let text = std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
-        let mut answers: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&text).context("parsing the answers")?;
+        let mut answers: BTreeMap<String, serde_json::Value> =
+            serde_json::from_slice(&text).context("parsing the answers")?;
         for answer in answers.values_mut().step_by(2) {
             if let Some(statfs) = answer.get_mut("statfs") {
                 statfs["used_bytes"] = (10_000_000_000 + round * 4096).into();
@@ -60,19 +63,33 @@ impl Host {
         }
         // Replaced at once: a worker reads it at any moment.
         let new = file.with_extension("new");
-        std::fs::write(&new, serde_json::to_vec(&answers).context("writing the answers")?)
-            .with_context(|| format!("writing {}", new.display()))?;
+        std::fs::write(
+            &new,
+            serde_json::to_vec(&answers).context("writing the answers")?,
+        )
+        .with_context(|| format!("writing {}", new.display()))?;
         std::fs::rename(&new, &file).with_context(|| format!("replacing {}", file.display()))
     }
 }
 
 impl Program {
     /// On `host_root`, with this configuration, in a fresh folder or in the one of a daemon before.
-    pub fn start(&self, host_root: &Path, config: &str, dir: Option<TempDir>) -> anyhow::Result<Daemon> {
+    pub fn start(
+        &self,
+        host_root: &Path,
+        config: &str,
+        dir: Option<TempDir>,
+    ) -> anyhow::Result<Daemon> {
         self.start_at(host_root, Path::new(tree::KUBELET_ROOT), config, dir)
     }
 
-    pub fn start_at(&self, host_root: &Path, kubelet_root: &Path, config: &str, dir: Option<TempDir>) -> anyhow::Result<Daemon> {
+    pub fn start_at(
+        &self,
+        host_root: &Path,
+        kubelet_root: &Path,
+        config: &str,
+        dir: Option<TempDir>,
+    ) -> anyhow::Result<Daemon> {
         let dir = match dir {
             Some(dir) => dir,
             // In memory, as /run is: notes of what is frozen lie beside the socket.
@@ -81,18 +98,39 @@ impl Program {
         let file = dir.path().join("diskvitals.toml");
         std::fs::write(&file, config).with_context(|| format!("writing {}", file.display()))?;
         for name in ["state", "csi"] {
-            std::fs::create_dir_all(dir.path().join(name)).with_context(|| format!("making {name}"))?;
+            std::fs::create_dir_all(dir.path().join(name))
+                .with_context(|| format!("making {name}"))?;
         }
         let mut command = Command::new(&self.path);
-        command.arg("--host-root").arg(host_root).arg("--kubelet-root").arg(kubelet_root).arg("--config").arg(&file);
-        command.arg("--socket").arg(dir.path().join("diskvitals.sock")).arg("--agent-socket").arg(dir.path().join("csi/agent.sock"));
-        command.arg("--state-dir").arg(dir.path().join("state")).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+            .arg("--host-root")
+            .arg(host_root)
+            .arg("--kubelet-root")
+            .arg(kubelet_root)
+            .arg("--config")
+            .arg(&file);
+        command
+            .arg("--socket")
+            .arg(dir.path().join("diskvitals.sock"))
+            .arg("--agent-socket")
+            .arg(dir.path().join("csi/agent.sock"));
+        command
+            .arg("--state-dir")
+            .arg(dir.path().join("state"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         if !self.verbose {
             command.stderr(Stdio::null());
         }
         let started = Instant::now();
-        let child = command.spawn().with_context(|| format!("starting {}", self.path.display()))?;
-        Ok(Daemon { child, dir, started })
+        let child = command
+            .spawn()
+            .with_context(|| format!("starting {}", self.path.display()))?;
+        Ok(Daemon {
+            child,
+            dir,
+            started,
+        })
     }
 }
 
@@ -117,13 +155,20 @@ impl Daemon {
         client::admin(&self.socket()).await
     }
 
-    /// Until `GetNode` says that the first full picture is there. Out: how long that took from the start, and the answer.
+    /// Until `GetNode` says that the first full picture is there. Out: how long that took from the
+    /// start, and the answer.
     pub async fn settled(&mut self) -> anyhow::Result<(Duration, wire::Node)> {
-        self.wait_for(Duration::from_secs(60), |node| node.settled).await.context("waiting for the first full picture")
+        self.wait_for(Duration::from_secs(60), |node| node.settled)
+            .await
+            .context("waiting for the first full picture")
     }
 
     /// Asks every two milliseconds.
-    pub async fn wait_for(&mut self, patience: Duration, is_so: impl Fn(&wire::Node) -> bool) -> anyhow::Result<(Duration, wire::Node)> {
+    pub async fn wait_for(
+        &mut self,
+        patience: Duration,
+        is_so: impl Fn(&wire::Node) -> bool,
+    ) -> anyhow::Result<(Duration, wire::Node)> {
         let deadline = Instant::now() + patience;
         let mut last = None;
         let mut inventory = None;
@@ -136,7 +181,11 @@ impl Daemon {
                 inventory = self.connect().await.ok();
             }
             if let Some(inventory) = &mut inventory {
-                let node = inventory.get_node(wire::GetNodeRequest {}).await.context("asking GetNode")?.into_inner();
+                let node = inventory
+                    .get_node(wire::GetNodeRequest {})
+                    .await
+                    .context("asking GetNode")?
+                    .into_inner();
                 if is_so(&node) {
                     return Ok((self.started.elapsed(), node));
                 }
@@ -169,7 +218,9 @@ impl Daemon {
                 Ok(Ok(_status)) => {}
                 Ok(Err(error)) => eprintln!("error: waiting for the daemon's end: {error}"),
                 Err(_) => {
-                    eprintln!("error: the daemon did not end within {PATIENCE_AT_END:?} of SIGTERM");
+                    eprintln!(
+                        "error: the daemon did not end within {PATIENCE_AT_END:?} of SIGTERM"
+                    );
                     // It ended just now, otherwise.
                     let _ended = kill(Pid::from_raw(pid), Signal::SIGKILL);
                 }
@@ -186,10 +237,14 @@ impl Drop for Daemon {
     }
 }
 
-/// Fails when the daemon did not understand the recorded host: figures about something else would be lies.
+/// Fails when the daemon did not understand the recorded host: figures about something else would
+/// be lies.
 pub fn check_picture(host: &Host, node: &wire::Node) -> anyhow::Result<()> {
     if (node.drives as usize) != host.plan.drives || (node.volumes as usize) < host.plan.volumes {
-        let wanted = format!("{} drives and at least {} volumes", host.plan.drives, host.plan.volumes);
+        let wanted = format!(
+            "{} drives and at least {} volumes",
+            host.plan.drives, host.plan.volumes
+        );
         bail!(
             "the daemon sees {} drives and {} volumes where there are {wanted}; warnings: {:?}",
             node.drives,
@@ -223,7 +278,10 @@ fn cpus(core: Option<usize>) -> anyhow::Result<CpuSet> {
     match core {
         Some(core) => set.set(core).context("naming a core")?,
         None => {
-            for core in 0..std::thread::available_parallelism().map_or(1, usize::from).max(cores()) {
+            for core in 0..std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .max(cores())
+            {
                 set.set(core).context("naming a core")?;
             }
         }
@@ -234,5 +292,8 @@ fn cpus(core: Option<usize>) -> anyhow::Result<CpuSet> {
 /// Cores of the machine, whatever this thread is pinned to.
 pub fn cores() -> usize {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    text.lines().filter(|line| line.starts_with("processor")).count().max(1)
+    text.lines()
+        .filter(|line| line.starts_with("processor"))
+        .count()
+        .max(1)
 }

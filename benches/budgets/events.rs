@@ -1,4 +1,5 @@
-//! How soon a mount, an unmount, a drive that comes and one that goes are seen on Watch. On this machine's kernel: needs root and loop devices.
+//! How soon a mount, an unmount, a drive that comes and one that goes are seen on Watch. On this
+//! machine's kernel: needs root and loop devices.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,8 +28,13 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
     }
     let dir = tempfile::tempdir().context("making a folder for the image")?;
     let image = dir.path().join("image");
-    std::fs::File::create(&image).and_then(|file| file.set_len(64 << 20)).context("making an image")?;
-    run("/sbin/mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), image.as_ref()])?;
+    std::fs::File::create(&image)
+        .and_then(|file| file.set_len(64 << 20))
+        .context("making an image")?;
+    run(
+        "/sbin/mkfs.ext4",
+        &["-q".as_ref(), "-F".as_ref(), image.as_ref()],
+    )?;
     let mut daemon = program.start(Path::new("/"), "[drives]\nadmit = [\"loop*\"]\n", None)?;
     daemon.settled().await?;
     let mut events = watch(&daemon).await?;
@@ -40,38 +46,75 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
     mounts(&device.path, &point, &mut events, figures).await
 }
 
-async fn mounts(device: &Path, point: &Path, events: &mut Events, figures: &mut Figures) -> anyhow::Result<()> {
+async fn mounts(
+    device: &Path,
+    point: &Path,
+    events: &mut Events,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
     let (mut seen, mut gone, mut busy) = (Samples::default(), Samples::default(), 0);
     let shows = |event: &wire::WatchEvent| match &event.item {
-        Some(Item::Volume(volume)) => volume.mounts.iter().any(|mount| Path::new(&mount.path) == point).then(|| volume.id.clone()),
+        Some(Item::Volume(volume)) => volume
+            .mounts
+            .iter()
+            .any(|mount| Path::new(&mount.path) == point)
+            .then(|| volume.id.clone()),
         _ => None,
     };
     for _turn in 0..TURNS {
         let (from, to) = (device.to_owned(), point.to_owned());
         // On another thread, so that the reader of events is not held up.
         let mounted = tokio::task::spawn_blocking(move || {
-            mount(Some(&from), &to, Some("ext4"), MsFlags::empty(), None::<&str>).map(|()| Instant::now())
+            mount(
+                Some(&from),
+                &to,
+                Some("ext4"),
+                MsFlags::empty(),
+                None::<&str>,
+            )
+            .map(|()| Instant::now())
         });
-        let mounted = mounted.await.context("mounting")?.context("mounting the image")?;
+        let mounted = mounted
+            .await
+            .context("mounting")?
+            .context("mounting the image")?;
         let unmount = Unmount(point);
         let (arrived, id) = next(events, "a mount", shows).await?;
         seen.push(arrived.saturating_duration_since(mounted));
         let (unmounted, refused) = unmount.now().await?;
         busy += refused;
         let (arrived, ()) = next(events, "an unmount", |event| match &event.item {
-            Some(Item::Volume(volume)) if volume.id == id => (event.change() == Change::Removed || volume.mounts.is_empty()).then_some(()),
+            Some(Item::Volume(volume)) if volume.id == id => {
+                (event.change() == Change::Removed || volume.mounts.is_empty()).then_some(())
+            }
             _ => None,
         })
         .await?;
         gone.push(arrived.saturating_duration_since(unmounted));
     }
     figures.figure_without_goal("mount_on_watch_p50", milliseconds(seen.quantile(0.5)), "ms");
-    figures.add("mount_on_watch_max", milliseconds(seen.max()), "ms", Goal::AtMost(100.0));
+    figures.add(
+        "mount_on_watch_max",
+        milliseconds(seen.max()),
+        "ms",
+        Goal::AtMost(100.0),
+    );
     if busy > 0 {
-        figures.remark(&format!("umount2 was refused {busy} times with EBUSY, while a probe had the folder open"));
+        figures.remark(&format!(
+            "umount2 was refused {busy} times with EBUSY, while a probe had the folder open"
+        ));
     }
-    figures.figure_without_goal("unmount_on_watch_p50", milliseconds(gone.quantile(0.5)), "ms");
-    figures.add("unmount_on_watch_max", milliseconds(gone.max()), "ms", Goal::AtMost(100.0));
+    figures.figure_without_goal(
+        "unmount_on_watch_p50",
+        milliseconds(gone.quantile(0.5)),
+        "ms",
+    );
+    figures.add(
+        "unmount_on_watch_max",
+        milliseconds(gone.max()),
+        "ms",
+        Goal::AtMost(100.0),
+    );
     Ok(())
 }
 
@@ -81,39 +124,81 @@ async fn drives(image: &Path, events: &mut Events, figures: &mut Figures) -> any
     for _turn in 0..TURNS {
         let started = Instant::now();
         let image = image.to_owned();
-        let device = tokio::task::spawn_blocking(move || Loop::attach(&image)).await.context("attaching")??;
-        let name = device.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let device = tokio::task::spawn_blocking(move || Loop::attach(&image))
+            .await
+            .context("attaching")??;
+        let name = device
+            .path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
         let here = |event: &wire::WatchEvent| match &event.item {
-            Some(Item::Drive(drive)) => {
-                Some(drive.name == name && event.change() != Change::Removed && drive.presence() == wire::Presence::Present)
-            }
+            Some(Item::Drive(drive)) => Some(
+                drive.name == name
+                    && event.change() != Change::Removed
+                    && drive.presence() == wire::Presence::Present,
+            ),
             _ => None,
         };
-        let (arrived, ()) = next(events, "a drive that came", |event| here(event).filter(|here| *here).map(drop)).await?;
+        let (arrived, ()) = next(events, "a drive that came", |event| {
+            here(event).filter(|here| *here).map(drop)
+        })
+        .await?;
         came.push(arrived.saturating_duration_since(started));
         let started = Instant::now();
-        tokio::task::spawn_blocking(move || drop(device)).await.context("detaching")?;
+        tokio::task::spawn_blocking(move || drop(device))
+            .await
+            .context("detaching")?;
         let left = |event: &wire::WatchEvent| match &event.item {
             Some(Item::Drive(drive)) => {
-                drive.name == name && (event.change() == Change::Removed || drive.presence() == wire::Presence::Missing)
+                drive.name == name
+                    && (event.change() == Change::Removed
+                        || drive.presence() == wire::Presence::Missing)
             }
             _ => false,
         };
-        let (arrived, ()) = next(events, "a drive that went", |event| left(event).then_some(())).await?;
+        let (arrived, ()) = next(events, "a drive that went", |event| {
+            left(event).then_some(())
+        })
+        .await?;
         went.push(arrived.saturating_duration_since(started));
     }
     figures.figure_without_goal("plug_on_watch_p50", milliseconds(came.quantile(0.5)), "ms");
-    figures.add("plug_on_watch_max", milliseconds(came.max()), "ms", Goal::AtMost(100.0));
-    figures.figure_without_goal("unplug_on_watch_p50", milliseconds(went.quantile(0.5)), "ms");
-    figures.add("unplug_on_watch_max", milliseconds(went.max()), "ms", Goal::AtMost(100.0));
+    figures.add(
+        "plug_on_watch_max",
+        milliseconds(came.max()),
+        "ms",
+        Goal::AtMost(100.0),
+    );
+    figures.figure_without_goal(
+        "unplug_on_watch_p50",
+        milliseconds(went.quantile(0.5)),
+        "ms",
+    );
+    figures.add(
+        "unplug_on_watch_max",
+        milliseconds(went.max()),
+        "ms",
+        Goal::AtMost(100.0),
+    );
     Ok(())
 }
 
 /// The stream of changes after the first snapshot, each with the moment it arrived.
 pub async fn watch(daemon: &Daemon) -> anyhow::Result<Events> {
-    let mut stream = daemon.connect().await?.watch(wire::WatchRequest { resume_revision: 0 }).await.context("asking Watch")?.into_inner();
+    let mut stream = daemon
+        .connect()
+        .await?
+        .watch(wire::WatchRequest { resume_revision: 0 })
+        .await
+        .context("asking Watch")?
+        .into_inner();
     loop {
-        match stream.message().await.context("reading the first snapshot")? {
+        match stream
+            .message()
+            .await
+            .context("reading the first snapshot")?
+        {
             Some(event) if event.change() == Change::SnapshotEnd => break,
             Some(_) => {}
             None => bail!("Watch ended within its first snapshot"),
@@ -130,7 +215,11 @@ pub async fn watch(daemon: &Daemon) -> anyhow::Result<Events> {
     Ok(events)
 }
 
-pub async fn next<T>(events: &mut Events, what: &str, wanted: impl Fn(&wire::WatchEvent) -> Option<T>) -> anyhow::Result<(Instant, T)> {
+pub async fn next<T>(
+    events: &mut Events,
+    what: &str,
+    wanted: impl Fn(&wire::WatchEvent) -> Option<T>,
+) -> anyhow::Result<(Instant, T)> {
     let found = tokio::time::timeout(PATIENCE, async {
         while let Some((at, event)) = events.recv().await {
             if let Some(value) = wanted(&event) {
@@ -139,7 +228,9 @@ pub async fn next<T>(events: &mut Events, what: &str, wanted: impl Fn(&wire::Wat
         }
         bail!("Watch ended while waiting for {what}")
     });
-    found.await.with_context(|| format!("{what} was not seen on Watch within {PATIENCE:?}"))?
+    found
+        .await
+        .with_context(|| format!("{what} was not seen on Watch within {PATIENCE:?}"))?
 }
 
 struct Loop {
@@ -148,8 +239,13 @@ struct Loop {
 
 impl Loop {
     fn attach(image: &Path) -> anyhow::Result<Loop> {
-        let name = run(LOSETUP, &["--find".as_ref(), "--show".as_ref(), image.as_ref()])?;
-        Ok(Loop { path: PathBuf::from(name.trim()) })
+        let name = run(
+            LOSETUP,
+            &["--find".as_ref(), "--show".as_ref(), image.as_ref()],
+        )?;
+        Ok(Loop {
+            path: PathBuf::from(name.trim()),
+        })
     }
 }
 
@@ -164,7 +260,8 @@ impl Drop for Loop {
 struct Unmount<'a>(&'a Path);
 
 impl Unmount<'_> {
-    /// When it was done, and how often it was refused because somebody looked into it at that moment.
+    /// When it was done, and how often it was refused because somebody looked into it at that
+    /// moment.
     async fn now(self) -> anyhow::Result<(Instant, u32)> {
         let deadline = Instant::now() + PATIENCE;
         let mut refused = 0;
@@ -172,7 +269,9 @@ impl Unmount<'_> {
             match umount2(self.0, MntFlags::empty()) {
                 Ok(()) => break,
                 Err(Errno::EBUSY) if Instant::now() < deadline => refused += 1,
-                Err(error) => return Err(error).with_context(|| format!("unmounting {}", self.0.display())),
+                Err(error) => {
+                    return Err(error).with_context(|| format!("unmounting {}", self.0.display()));
+                }
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -192,9 +291,16 @@ impl Drop for Unmount<'_> {
 }
 
 fn run(program: &str, arguments: &[&std::ffi::OsStr]) -> anyhow::Result<String> {
-    let output = Command::new(program).args(arguments).output().with_context(|| format!("starting {program}"))?;
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .with_context(|| format!("starting {program}"))?;
     if !output.status.success() {
-        bail!("{program}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+        bail!(
+            "{program}: {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

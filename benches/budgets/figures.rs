@@ -20,7 +20,11 @@ impl Figures {
             Goal::AtMost(limit) => ("<=", limit, value <= limit),
             Goal::AtLeast(limit) => (">=", limit, value >= limit),
         };
-        println!("{name} {} {unit} {sign}{limit} {}", digits(value), if good { "ok" } else { "SHORT" });
+        println!(
+            "{name} {} {unit} {sign}{limit} {}",
+            digits(value),
+            if good { "ok" } else { "SHORT" }
+        );
         self.printed += 1;
     }
 

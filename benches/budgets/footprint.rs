@@ -1,4 +1,5 @@
-//! What the daemon costs while nothing happens: memory (all of it locked) and processor time, its workers included.
+//! What the daemon costs while nothing happens: memory (all of it locked) and processor time, its
+//! workers included.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,8 +15,16 @@ use crate::tree::Plan;
 const CHANGES: Duration = Duration::from_secs(20);
 const MIB: f64 = 1_048_576.0;
 
-pub async fn measure(program: &Program, figures: &mut Figures, idle: Duration) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan { drives: 64, volumes: 500, hung: 0 })?;
+pub async fn measure(
+    program: &Program,
+    figures: &mut Figures,
+    idle: Duration,
+) -> anyhow::Result<()> {
+    let host = Host::recorded(Plan {
+        drives: 64,
+        volumes: 500,
+        hung: 0,
+    })?;
     let mut daemon = program.start(host.root(), "[probes]\ninterval = \"60s\"\n", None)?;
     let (_took, node) = daemon.settled().await?;
     check_picture(&host, &node)?;
@@ -55,7 +64,12 @@ pub async fn measure(program: &Program, figures: &mut Figures, idle: Duration) -
         pss += p;
     }
     // Shared pages are counted once: the workers run the daemon's own program.
-    figures.add("memory_with_workers", pss as f64 / MIB, "MiB", Goal::AtMost(40.0));
+    figures.add(
+        "memory_with_workers",
+        pss as f64 / MIB,
+        "MiB",
+        Goal::AtMost(40.0),
+    );
     figures.figure_without_goal("memory_with_workers_rss_summed", rss as f64 / MIB, "MiB");
     figures.remark(&format!("{} workers", family.len() - 1));
     Ok(())
@@ -80,13 +94,23 @@ pub fn family(pid: i32) -> anyhow::Result<Vec<Process>> {
         }
         members.extend(more);
     }
-    Ok(all.into_iter().map(|(process, _)| process).filter(|process| members.contains(&process.pid)).collect())
+    Ok(all
+        .into_iter()
+        .map(|(process, _)| process)
+        .filter(|process| members.contains(&process.pid))
+        .collect())
 }
 
 /// Resident and proportional bytes, from smaps_rollup.
 fn memory(process: &Process) -> anyhow::Result<(u64, u64)> {
-    let rollup = process.smaps_rollup().with_context(|| format!("reading smaps_rollup of {}", process.pid))?;
-    let map = rollup.memory_map_rollup.iter().next().context("an empty smaps_rollup")?;
+    let rollup = process
+        .smaps_rollup()
+        .with_context(|| format!("reading smaps_rollup of {}", process.pid))?;
+    let map = rollup
+        .memory_map_rollup
+        .iter()
+        .next()
+        .context("an empty smaps_rollup")?;
     let of = |key: &str| map.extension.map.get(key).copied().unwrap_or_default();
     Ok((of("Rss"), of("Pss")))
 }
@@ -97,8 +121,12 @@ pub fn cpu_time(pid: i32) -> anyhow::Result<Duration> {
     for process in family(pid)? {
         // One that has just ended is counted with its parent's children.
         if let Ok(stat) = process.stat() {
-            ticks += stat.utime + stat.stime + u64::try_from(stat.cutime + stat.cstime).unwrap_or_default();
+            ticks += stat.utime
+                + stat.stime
+                + u64::try_from(stat.cutime + stat.cstime).unwrap_or_default();
         }
     }
-    Ok(Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64))
+    Ok(Duration::from_secs_f64(
+        ticks as f64 / procfs::ticks_per_second() as f64,
+    ))
 }

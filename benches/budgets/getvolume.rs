@@ -15,8 +15,16 @@ const CONNECTIONS: usize = 16;
 /// Calls a second that one core must bear.
 const RATE: u32 = 5000;
 
-pub async fn measure(program: &Program, figures: &mut Figures, load: Duration) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan { drives: 64, volumes: 1000, hung: 1 })?;
+pub async fn measure(
+    program: &Program,
+    figures: &mut Figures,
+    load: Duration,
+) -> anyhow::Result<()> {
+    let host = Host::recorded(Plan {
+        drives: 64,
+        volumes: 1000,
+        hung: 1,
+    })?;
     // The daemon on one core, the load from another: the client's work is as much as the daemon's.
     let pinned = cores() > 1;
     pin(pinned.then_some(0))?;
@@ -28,34 +36,75 @@ pub async fn measure(program: &Program, figures: &mut Figures, load: Duration) -
     }
     let (_took, node) = daemon.settled().await?;
     check_picture(&host, &node)?;
-    daemon.wait_for(Duration::from_secs(90), |node| node.stuck_probes > 0).await.context("waiting for the hung mount to be known")?;
+    daemon
+        .wait_for(Duration::from_secs(90), |node| node.stuck_probes > 0)
+        .await
+        .context("waiting for the hung mount to be known")?;
 
     let requests = requests(&host);
     let mut one = closed_loop(&daemon, &requests, 1, load).await?;
-    figures.figure_without_goal("getvolume_1_connection_p50", milliseconds(one.samples.quantile(0.5)), "ms");
-    figures.add("getvolume_1_connection_p99", milliseconds(one.samples.quantile(0.99)), "ms", Goal::AtMost(1.0));
+    figures.figure_without_goal(
+        "getvolume_1_connection_p50",
+        milliseconds(one.samples.quantile(0.5)),
+        "ms",
+    );
+    figures.add(
+        "getvolume_1_connection_p99",
+        milliseconds(one.samples.quantile(0.99)),
+        "ms",
+        Goal::AtMost(1.0),
+    );
     figures.figure_without_goal("getvolume_1_connection_rate", one.rate(), "calls/s");
 
     let mut many = closed_loop(&daemon, &requests, CONNECTIONS, load).await?;
-    figures.add("getvolume_16_connections_rate_on_one_core", many.rate(), "calls/s", Goal::AtLeast(f64::from(RATE)));
-    figures.figure_without_goal("getvolume_16_connections_saturated_p50", milliseconds(many.samples.quantile(0.5)), "ms");
-    figures.figure_without_goal("getvolume_16_connections_saturated_p99", milliseconds(many.samples.quantile(0.99)), "ms");
+    figures.add(
+        "getvolume_16_connections_rate_on_one_core",
+        many.rate(),
+        "calls/s",
+        Goal::AtLeast(f64::from(RATE)),
+    );
+    figures.figure_without_goal(
+        "getvolume_16_connections_saturated_p50",
+        milliseconds(many.samples.quantile(0.5)),
+        "ms",
+    );
+    figures.figure_without_goal(
+        "getvolume_16_connections_saturated_p99",
+        milliseconds(many.samples.quantile(0.99)),
+        "ms",
+    );
 
     let mut paced = paced(&daemon, &requests, load).await?;
     figures.figure_without_goal("getvolume_at_5000_per_s_rate", paced.rate(), "calls/s");
-    figures.figure_without_goal("getvolume_at_5000_per_s_p50", milliseconds(paced.samples.quantile(0.5)), "ms");
-    figures.add("getvolume_at_5000_per_s_p99", milliseconds(paced.samples.quantile(0.99)), "ms", Goal::AtMost(1.0));
+    figures.figure_without_goal(
+        "getvolume_at_5000_per_s_p50",
+        milliseconds(paced.samples.quantile(0.5)),
+        "ms",
+    );
+    figures.add(
+        "getvolume_at_5000_per_s_p99",
+        milliseconds(paced.samples.quantile(0.99)),
+        "ms",
+        Goal::AtMost(1.0),
+    );
 
     pin(None)?;
     daemon.unpin()?;
     let free = closed_loop(&daemon, &requests, CONNECTIONS, load).await?;
-    figures.figure_without_goal("getvolume_16_connections_rate_not_pinned", free.rate(), "calls/s");
+    figures.figure_without_goal(
+        "getvolume_16_connections_rate_not_pinned",
+        free.rate(),
+        "calls/s",
+    );
     Ok(())
 }
 
 /// Each volume by its id and by driver and handle, in an order that jumps about.
 fn requests(host: &Host) -> Vec<wire::GetVolumeRequest> {
-    let by_id = |id: String| wire::GetVolumeRequest { id, ..Default::default() };
+    let by_id = |id: String| wire::GetVolumeRequest {
+        id,
+        ..Default::default()
+    };
     let count = host.volumes.len();
     // 7 shares no factor with the number of volumes: every one is met.
     (0..2 * count)
@@ -64,7 +113,11 @@ fn requests(host: &Host) -> Vec<wire::GetVolumeRequest> {
             if at % 2 == 0 {
                 by_id(volume.id())
             } else {
-                wire::GetVolumeRequest { id: String::new(), driver: volume.driver.clone(), handle: volume.handle.clone() }
+                wire::GetVolumeRequest {
+                    id: String::new(),
+                    driver: volume.driver.clone(),
+                    handle: volume.handle.clone(),
+                }
             }
         })
         .collect()
@@ -82,13 +135,23 @@ impl Load {
 }
 
 /// As fast as each connection gets its answers, one call in flight on each.
-async fn closed_loop(daemon: &Daemon, requests: &[wire::GetVolumeRequest], connections: usize, load: Duration) -> anyhow::Result<Load> {
+async fn closed_loop(
+    daemon: &Daemon,
+    requests: &[wire::GetVolumeRequest],
+    connections: usize,
+    load: Duration,
+) -> anyhow::Result<Load> {
     run(daemon, requests, connections, load, None).await
 }
 
 /// At `RATE` calls a second over all connections, whatever the answers take.
-async fn paced(daemon: &Daemon, requests: &[wire::GetVolumeRequest], load: Duration) -> anyhow::Result<Load> {
-    let every = Duration::from_secs(1) * u32::try_from(CONNECTIONS).context("counting connections")? / RATE;
+async fn paced(
+    daemon: &Daemon,
+    requests: &[wire::GetVolumeRequest],
+    load: Duration,
+) -> anyhow::Result<Load> {
+    let every =
+        Duration::from_secs(1) * u32::try_from(CONNECTIONS).context("counting connections")? / RATE;
     run(daemon, requests, CONNECTIONS, load, Some(every)).await
 }
 
@@ -117,7 +180,10 @@ async fn run(
     while let Some(done) = callers.join_next().await {
         samples.extend(done.context("calling")??);
     }
-    Ok(Load { samples, took: started.elapsed() })
+    Ok(Load {
+        samples,
+        took: started.elapsed(),
+    })
 }
 
 async fn call(
@@ -142,7 +208,10 @@ async fn call(
         if sent > until {
             break;
         }
-        client.get_volume(request.clone()).await.with_context(|| format!("GetVolume {request:?}"))?;
+        client
+            .get_volume(request.clone())
+            .await
+            .with_context(|| format!("GetVolume {request:?}"))?;
         samples.push(sent.elapsed());
     }
     Ok(samples)

@@ -1,5 +1,6 @@
-//! What the kernel's log costs: processor time at the rate of a storm, beside node-problem-detector's kernel monitor with its default rules on
-//! the same stream, and memory after a million records.
+//! What the kernel's log costs: processor time at the rate of a storm, beside
+//! node-problem-detector's kernel monitor with its default rules on the same stream, and memory
+//! after a million records.
 //!
 //! The log is a named pipe in packet mode: a record a read, as the device gives them.
 
@@ -40,33 +41,64 @@ pub struct Peer {
     pub rules: PathBuf,
 }
 
-pub async fn measure(program: &Program, peer: Option<&Peer>, figures: &mut Figures, time: Duration) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan { drives: 8, volumes: 20, hung: 0 })?;
+pub async fn measure(
+    program: &Program,
+    peer: Option<&Peer>,
+    figures: &mut Figures,
+    time: Duration,
+) -> anyhow::Result<()> {
+    let host = Host::recorded(Plan {
+        drives: 8,
+        volumes: 20,
+        hung: 0,
+    })?;
     let pipe = Pipe::make(&host.root().join(PATH.trim_start_matches('/')))?;
-    let mut daemon = program.start(host.root(), &format!("[kernel_log]\npath = \"{PATH}\"\n"), None)?;
+    let mut daemon = program.start(
+        host.root(),
+        &format!("[kernel_log]\npath = \"{PATH}\"\n"),
+        None,
+    )?;
     daemon.settled().await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (pipe, next) = told(&daemon, pipe, figures).await?;
     let (share, pipe, next) = share(daemon.pid(), pipe, time, next).await?;
     figures.add("kernel_log_cpu", share, "of_a_core", Goal::AtMost(0.05));
-    figures.remark(&format!("{RATE} records/s for {} s, one in a hundred about a drive", time.as_secs()));
+    figures.remark(&format!(
+        "{RATE} records/s for {} s, one in a hundred about a drive",
+        time.as_secs()
+    ));
     if let Some(peer) = peer {
         let theirs = beside(peer, time).await?;
         figures.figure_without_goal("node_problem_detector_cpu", theirs, "of_a_core");
-        figures.figure_without_goal("kernel_log_cpu_ratio", share / theirs, "of_node-problem-detector's");
+        figures.figure_without_goal(
+            "kernel_log_cpu_ratio",
+            share / theirs,
+            "of_node-problem-detector's",
+        );
     } else {
         figures.remark("node-problem-detector and its rules are not here (or not root): not measured beside it");
     }
 
     let before = rss(daemon.pid())?;
     let started = Instant::now();
-    let (pipe, _) = tokio::task::spawn_blocking(move || pipe.feed(next, MILLION, None)).await.context("feeding the pipe")??;
+    let (pipe, _) = tokio::task::spawn_blocking(move || pipe.feed(next, MILLION, None))
+        .await
+        .context("feeding the pipe")??;
     pipe.emptied().await?;
     let took = started.elapsed();
     tokio::time::sleep(Duration::from_secs(2)).await;
-    figures.add("kernel_log_rss_after_1m", rss(daemon.pid())?, "MiB", Goal::AtMost(24.0));
+    figures.add(
+        "kernel_log_rss_after_1m",
+        rss(daemon.pid())?,
+        "MiB",
+        Goal::AtMost(24.0),
+    );
     figures.figure_without_goal("kernel_log_rss_before", before, "MiB");
-    figures.figure_without_goal("kernel_log_records", MILLION as f64 / took.as_secs_f64(), "records/s");
+    figures.figure_without_goal(
+        "kernel_log_records",
+        MILLION as f64 / took.as_secs_f64(),
+        "records/s",
+    );
     // It must have lived to the end.
     daemon.settled().await.map(drop)
 }
@@ -76,12 +108,17 @@ async fn told(daemon: &Daemon, pipe: Pipe, figures: &mut Figures) -> anyhow::Res
     let mut events = watch(daemon).await?;
     let mut next = 0;
     let mut pipe = pipe;
-    for (name, flood) in [("kernel_log_on_watch", false), ("kernel_log_on_watch_in_a_flood", true)] {
+    for (name, flood) in [
+        ("kernel_log_on_watch", false),
+        ("kernel_log_on_watch_in_a_flood", true),
+    ] {
         let mut samples = Samples::default();
         for turn in 0..TURNS {
             if flood {
                 let (fed, _) =
-                    tokio::task::spawn_blocking(move || pipe.feed(next, RATE / 10, Some(RATE))).await.context("feeding the pipe")??;
+                    tokio::task::spawn_blocking(move || pipe.feed(next, RATE / 10, Some(RATE)))
+                        .await
+                        .context("feeding the pipe")??;
                 pipe = fed;
                 next += RATE / 10;
             }
@@ -94,33 +131,60 @@ async fn told(daemon: &Daemon, pipe: Pipe, figures: &mut Figures) -> anyhow::Res
             );
             next += 1;
             let written = Instant::now();
-            pipe.0.write_all(record.as_bytes()).context("writing into the pipe")?;
+            pipe.0
+                .write_all(record.as_bytes())
+                .context("writing into the pipe")?;
             let shows = |event: &wire::WatchEvent| match &event.item {
-                Some(Item::Drive(drive)) => {
-                    drive.errors.iter().any(|tally| tally.sectors.iter().any(|place| place.sector == sector)).then_some(())
-                }
+                Some(Item::Drive(drive)) => drive
+                    .errors
+                    .iter()
+                    .any(|tally| tally.sectors.iter().any(|place| place.sector == sector))
+                    .then_some(()),
                 _ => None,
             };
             let (arrived, ()) = seen(&mut events, "a record", shows).await?;
             samples.push(arrived.saturating_duration_since(written));
         }
-        figures.figure_without_goal(&format!("{name}_p50"), milliseconds(samples.quantile(0.5)), "ms");
-        figures.add(&format!("{name}_p99"), milliseconds(samples.quantile(0.99)), "ms", Goal::AtMost(100.0));
+        figures.figure_without_goal(
+            &format!("{name}_p50"),
+            milliseconds(samples.quantile(0.5)),
+            "ms",
+        );
+        figures.add(
+            &format!("{name}_p99"),
+            milliseconds(samples.quantile(0.99)),
+            "ms",
+            Goal::AtMost(100.0),
+        );
     }
     Ok((pipe, next))
 }
 
-/// Of one core, while records come at `RATE`. Hands back the pipe, and the number of the next record.
-async fn share(pid: i32, pipe: Pipe, time: Duration, first: u64) -> anyhow::Result<(f64, Pipe, u64)> {
+/// Of one core, while records come at `RATE`. Hands back the pipe, and the number of the next
+/// record.
+async fn share(
+    pid: i32,
+    pipe: Pipe,
+    time: Duration,
+    first: u64,
+) -> anyhow::Result<(f64, Pipe, u64)> {
     let (started, before) = (Instant::now(), cpu_time(pid)?);
     let records = RATE * time.as_secs();
-    let (pipe, fed) = tokio::task::spawn_blocking(move || pipe.feed(first, records, Some(RATE))).await.context("feeding the pipe")??;
+    let (pipe, fed) = tokio::task::spawn_blocking(move || pipe.feed(first, records, Some(RATE)))
+        .await
+        .context("feeding the pipe")??;
     pipe.emptied().await?;
     let (spent, took) = (cpu_time(pid)?.saturating_sub(before), started.elapsed());
     if fed > time.mul_f64(1.05) {
-        bail!("{records} records took {fed:?}: this machine is too busy, or the reader too slow, for {RATE} records/s");
+        bail!(
+            "{records} records took {fed:?}: this machine is too busy, or the reader too slow, for {RATE} records/s"
+        );
     }
-    Ok((spent.as_secs_f64() / took.as_secs_f64(), pipe, first + records))
+    Ok((
+        spent.as_secs_f64() / took.as_secs_f64(),
+        pipe,
+        first + records,
+    ))
 }
 
 /// In a mount namespace of its own, where the pipe lies over the device: it knows no other place.
@@ -130,13 +194,31 @@ async fn beside(peer: &Peer, time: Duration) -> anyhow::Result<f64> {
     let pipe = Pipe::make(&path)?;
     let script = r#"mount --bind "$1" /dev/kmsg && exec "$2" --enable-k8s-exporter=false --prometheus-port=0 --port=0 --config.system-log-monitor="$3""#;
     let mut command = Command::new("/usr/bin/unshare");
-    command.args(["--mount", "--propagation", "private", "/bin/sh", "-c", script, "sh"]);
-    command.arg(&path).arg(&peer.program).arg(&peer.rules).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args([
+        "--mount",
+        "--propagation",
+        "private",
+        "/bin/sh",
+        "-c",
+        script,
+        "sh",
+    ]);
+    command
+        .arg(&path)
+        .arg(&peer.program)
+        .arg(&peer.rules)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let mut running = Running(command.spawn().context("starting node-problem-detector")?);
     let pid = running.0.id().cast_signed();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let (share, _, _) = share(pid, pipe, time, 0).await?;
-    if let Some(status) = running.0.try_wait().context("waiting for node-problem-detector")? {
+    if let Some(status) = running
+        .0
+        .try_wait()
+        .context("waiting for node-problem-detector")?
+    {
         bail!("node-problem-detector has ended: {status}");
     }
     Ok(share)
@@ -157,24 +239,42 @@ struct Pipe(File);
 
 impl Pipe {
     fn make(path: &Path) -> anyhow::Result<Pipe> {
-        nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).context("making a named pipe")?;
+        nix::unistd::mkfifo(
+            path,
+            nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR,
+        )
+        .context("making a named pipe")?;
         // Both ways: neither side's opening waits for the other's.
-        let file = File::options().read(true).write(true).open(path).context("opening the pipe")?;
-        fcntl(&file, FcntlArg::F_SETFL(OFlag::O_DIRECT)).context("setting the pipe's packet mode")?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .context("opening the pipe")?;
+        fcntl(&file, FcntlArg::F_SETFL(OFlag::O_DIRECT))
+            .context("setting the pipe's packet mode")?;
         fcntl(&file, FcntlArg::F_SETPIPE_SZ(PIPE)).context("making the pipe larger")?;
         Ok(Pipe(file))
     }
 
     /// As fast as they are read, or at a rate. Out: how long it took.
-    fn feed(mut self, first: u64, records: u64, rate: Option<u64>) -> anyhow::Result<(Pipe, Duration)> {
+    fn feed(
+        mut self,
+        first: u64,
+        records: u64,
+        rate: Option<u64>,
+    ) -> anyhow::Result<(Pipe, Duration)> {
         let started = Instant::now();
         let mut record = String::new();
         for at in 0..records {
-            while rate.is_some_and(|rate| started.elapsed().as_secs_f64() * (rate as f64) < at as f64) {
+            while rate
+                .is_some_and(|rate| started.elapsed().as_secs_f64() * (rate as f64) < at as f64)
+            {
                 std::thread::sleep(Duration::from_millis(1));
             }
             write_record(first + at, &mut record);
-            self.0.write_all(record.as_bytes()).context("writing into the pipe")?;
+            self.0
+                .write_all(record.as_bytes())
+                .context("writing into the pipe")?;
         }
         Ok((self, started.elapsed()))
     }
@@ -182,8 +282,14 @@ impl Pipe {
     /// Until all is read.
     async fn emptied(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        let mut waiting = [nix::poll::PollFd::new(std::os::fd::AsFd::as_fd(&self.0), nix::poll::PollFlags::POLLIN)];
-        while nix::poll::poll(&mut waiting, nix::poll::PollTimeout::ZERO).context("looking into the pipe")? > 0 {
+        let mut waiting = [nix::poll::PollFd::new(
+            std::os::fd::AsFd::as_fd(&self.0),
+            nix::poll::PollFlags::POLLIN,
+        )];
+        while nix::poll::poll(&mut waiting, nix::poll::PollTimeout::ZERO)
+            .context("looking into the pipe")?
+            > 0
+        {
             if Instant::now() > deadline {
                 bail!("the log was not read within {PATIENCE:?}");
             }
@@ -193,7 +299,8 @@ impl Pipe {
     }
 }
 
-/// What a node says when nothing is wrong with its drives, in the proportions of no node in particular.
+/// What a node says when nothing is wrong with its drives, in the proportions of no node in
+/// particular.
 const NOISE: [&str; 8] = [
     "audit: type=1400 audit(1700000000.123:456): apparmor=\"DENIED\" operation=\"open\" profile=\"runc\" name=\"/proc/sys/kernel\" comm=\"cat\"",
     "cni0: port 7(veth3f2a1b0c) entered forwarding state",
@@ -218,11 +325,17 @@ fn write_record(seq: u64, record: &mut String) {
             ['a', 'b', 'c'][(seq / 100 % 3) as usize],
             seq / 100 % 5000 * 8
         ),
-        kind => writeln!(record, "6,{seq},{time},-;{}", NOISE[kind as usize % NOISE.len()]),
+        kind => writeln!(
+            record,
+            "6,{seq},{time},-;{}",
+            NOISE[kind as usize % NOISE.len()]
+        ),
     };
 }
 
 fn rss(pid: i32) -> anyhow::Result<f64> {
-    let status = Process::new(pid).and_then(|process| process.status()).context("reading the daemon's /proc entry")?;
+    let status = Process::new(pid)
+        .and_then(|process| process.status())
+        .context("reading the daemon's /proc entry")?;
     Ok(status.vmrss.unwrap_or_default() as f64 / 1024.0)
 }

@@ -1,9 +1,12 @@
-//! The budgets of diskvitals, measured: each figure is a line `name value unit goal ok|SHORT`; facts and remarks are lines that start with `#`.
+//! The budgets of diskvitals, measured: each figure is a line `name value unit goal ok|SHORT`;
+//! facts and remarks are lines that start with `#`.
 //!
-//! In: the daemon's program (release build). Out: lines on standard output. Nothing is asserted: a figure that falls short says so, and the
-//! exit status is 0 unless a measurement could not be made.
+//! In: the daemon's program (release build). Out: lines on standard output. Nothing is asserted: a
+//! figure that falls short says so, and the exit status is 0 unless a measurement could not be
+//! made.
 //!
-//! Run by `scripts/bench`. The daemon is a process of its own, as in use; recorded host trees give it hardware that this machine has not.
+//! Run by `scripts/bench`. The daemon is a process of its own, as in use; recorded host trees give
+//! it hardware that this machine has not.
 
 // The measuring program starts what it measures; src/host is the daemon's door, not this one's.
 #![allow(clippy::disallowed_methods)]
@@ -69,7 +72,8 @@ struct Arguments {
     /// Only these groups.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Group>,
-    /// Only writes the recorded host of the measurements into this empty folder (64 drives, 500 volumes), to look at or to start a daemon on.
+    /// Only writes the recorded host of the measurements into this empty folder (64 drives, 500
+    /// volumes), to look at or to start a daemon on.
     #[arg(long, value_name = "DIR")]
     write_host: Option<PathBuf>,
     /// Shows the daemon's log.
@@ -107,7 +111,14 @@ const GROUPS: [Group; 9] = [
 async fn main() -> std::process::ExitCode {
     let arguments = Arguments::parse();
     if let Some(dir) = &arguments.write_host {
-        return match tree::write(dir, tree::Plan { drives: 64, volumes: 500, hung: 0 }) {
+        return match tree::write(
+            dir,
+            tree::Plan {
+                drives: 64,
+                volumes: 500,
+                hung: 0,
+            },
+        ) {
             Ok(_volumes) => std::process::ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("error: writing {}: {error}", dir.display());
@@ -115,8 +126,14 @@ async fn main() -> std::process::ExitCode {
             }
         };
     }
-    let program = daemon::Program { path: arguments.daemon, verbose: arguments.verbose };
-    let peer = arguments.peer.zip(arguments.peer_rules).map(|(program, rules)| kernel_log::Peer { program, rules });
+    let program = daemon::Program {
+        path: arguments.daemon,
+        verbose: arguments.verbose,
+    };
+    let peer = arguments
+        .peer
+        .zip(arguments.peer_rules)
+        .map(|(program, rules)| kernel_log::Peer { program, rules });
     let mut figures = Figures::default();
     let mut failed = false;
     for group in GROUPS {
@@ -127,29 +144,66 @@ async fn main() -> std::process::ExitCode {
         let done = match group {
             Group::Start => start::measure(&program, &mut figures).await,
             Group::Events => events::measure(&program, &mut figures).await,
-            Group::Getvolume => getvolume::measure(&program, &mut figures, Duration::from_secs(arguments.load_seconds)).await,
+            Group::Getvolume => {
+                getvolume::measure(
+                    &program,
+                    &mut figures,
+                    Duration::from_secs(arguments.load_seconds),
+                )
+                .await
+            }
             Group::KernelLog => {
                 let peer = peer.as_ref().filter(|_| nix::unistd::geteuid().is_root());
                 match classify::measure(&mut figures) {
-                    Ok(()) => kernel_log::measure(&program, peer, &mut figures, Duration::from_secs(arguments.storm_seconds)).await,
+                    Ok(()) => {
+                        kernel_log::measure(
+                            &program,
+                            peer,
+                            &mut figures,
+                            Duration::from_secs(arguments.storm_seconds),
+                        )
+                        .await
+                    }
                     Err(error) => Err(error),
                 }
             }
-            Group::Smart => smart::measure(&program, arguments.smart_peer.as_deref(), &mut figures).await,
+            Group::Smart => {
+                smart::measure(&program, arguments.smart_peer.as_deref(), &mut figures).await
+            }
             Group::Checks => checks::measure(&program, &mut figures).await,
-            Group::Csi => csi::measure(&program, &mut figures, Duration::from_secs(arguments.load_seconds)).await,
+            Group::Csi => {
+                csi::measure(
+                    &program,
+                    &mut figures,
+                    Duration::from_secs(arguments.load_seconds),
+                )
+                .await
+            }
             Group::Metrics => metrics::measure(&program, &mut figures).await,
-            Group::Footprint => footprint::measure(&program, &mut figures, Duration::from_secs(arguments.seconds)).await,
+            Group::Footprint => {
+                footprint::measure(
+                    &program,
+                    &mut figures,
+                    Duration::from_secs(arguments.seconds),
+                )
+                .await
+            }
         };
         if let Err(error) = done {
             eprintln!("error: {error:#}");
             failed = true;
         }
     }
-    if failed { std::process::ExitCode::FAILURE } else { std::process::ExitCode::SUCCESS }
+    if failed {
+        std::process::ExitCode::FAILURE
+    } else {
+        std::process::ExitCode::SUCCESS
+    }
 }
 
 fn load_average() -> String {
-    std::fs::read_to_string("/proc/loadavg")
-        .map_or_else(|error| error.to_string(), |text| text.split(' ').take(3).collect::<Vec<_>>().join(" "))
+    std::fs::read_to_string("/proc/loadavg").map_or_else(
+        |error| error.to_string(),
+        |text| text.split(' ').take(3).collect::<Vec<_>>().join(" "),
+    )
 }

@@ -1,5 +1,6 @@
-//! Scrapes of a daemon with 64 drives, all of which have told of themselves, and 500 volumes: in both formats, as they are and packed, each over a
-//! connection of its own; one after the other, and each of a picture that is newer than the scrape before.
+//! Scrapes of a daemon with 64 drives, all of which have told of themselves, and 500 volumes: in
+//! both formats, as they are and packed, each over a connection of its own; one after the other,
+//! and each of a picture that is newer than the scrape before.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,22 +22,42 @@ const PICTURES: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan { drives: smart::DRIVES, volumes: 500, hung: 0 })?;
+    let host = Host::recorded(Plan {
+        drives: smart::DRIVES,
+        volumes: 500,
+        hung: 0,
+    })?;
     let tools = tempfile::tempdir().context("making a folder for smartctl")?;
     let smartctl = Smartctl::new(tools.path()).context("writing smartctl")?;
     smart::answers(&smartctl).context("writing the answers")?;
     // The first one with a finding, which can be acknowledged.
-    let sick = Ata { pending: 8, ..Ata::new("ZL200000", 0xa000_0000) };
-    smartctl.answers("/dev/sda", &sick.answer()).context("writing an answer")?;
+    let sick = Ata {
+        pending: 8,
+        ..Ata::new("ZL200000", 0xa000_0000)
+    };
+    smartctl
+        .answers("/dev/sda", &sick.answer())
+        .context("writing an answer")?;
     let dir = tempfile::tempdir_in("/dev/shm").context("making a folder for the daemon")?;
     let socket = dir.path().join("metrics.sock");
-    let config = format!("[smart]\ncommand = \"{}\"\n[metrics]\nlisten = \"unix:{}\"\n", smartctl.program().display(), socket.display());
+    let config = format!(
+        "[smart]\ncommand = \"{}\"\n[metrics]\nlisten = \"unix:{}\"\n",
+        smartctl.program().display(),
+        socket.display()
+    );
     let mut daemon = program.start(host.root(), &config, Some(dir))?;
     let (_took, node) = daemon.settled().await?;
     check_picture(&host, &node)?;
     let deadline = Instant::now() + PATIENCE;
-    while String::from_utf8_lossy(&scrape(&socket, PLAIN).await?.0).matches("outcome=\"told\"} 1\n").count() < smart::DRIVES {
-        ensure!(Instant::now() < deadline, "not every drive has told of itself");
+    while String::from_utf8_lossy(&scrape(&socket, PLAIN).await?.0)
+        .matches("outcome=\"told\"} 1\n")
+        .count()
+        < smart::DRIVES
+    {
+        ensure!(
+            Instant::now() < deadline,
+            "not every drive has told of itself"
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     for (name, headers) in FORMS {
@@ -46,37 +67,87 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
             size = text.len();
             samples.push(took);
         }
-        figures.figure_without_goal(&format!("metrics_scrape_{name}_p50"), milliseconds(samples.quantile(0.5)), "ms");
-        figures.add(&format!("metrics_scrape_{name}_p99"), milliseconds(samples.quantile(0.99)), "ms", Goal::AtMost(10.0));
-        figures.remark(&format!("{size} bytes, {SCRAPES} scrapes one after the other"));
+        figures.figure_without_goal(
+            &format!("metrics_scrape_{name}_p50"),
+            milliseconds(samples.quantile(0.5)),
+            "ms",
+        );
+        figures.add(
+            &format!("metrics_scrape_{name}_p99"),
+            milliseconds(samples.quantile(0.99)),
+            "ms",
+            Goal::AtMost(10.0),
+        );
+        figures.remark(&format!(
+            "{size} bytes, {SCRAPES} scrapes one after the other"
+        ));
     }
     let text = scrape(&socket, PLAIN).await?.0;
-    figures.remark(&format!("{} series", String::from_utf8_lossy(&text).lines().filter(|line| line.starts_with("diskvitals_")).count()));
+    figures.remark(&format!(
+        "{} series",
+        String::from_utf8_lossy(&text)
+            .lines()
+            .filter(|line| line.starts_with("diskvitals_"))
+            .count()
+    ));
     of_new_pictures(&daemon, &socket, figures).await
 }
 
 /// Between any two scrapes a finding is acknowledged, or that is taken back.
-async fn of_new_pictures(daemon: &Daemon, socket: &Path, figures: &mut Figures) -> anyhow::Result<()> {
-    let findings =
-        daemon.connect().await?.list_findings(wire::ListFindingsRequest::default()).await.context("asking ListFindings")?.into_inner();
-    let finding = findings.findings.into_iter().find(|finding| finding.reason == "PendingSectors").context("no finding to acknowledge")?;
+async fn of_new_pictures(
+    daemon: &Daemon,
+    socket: &Path,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let findings = daemon
+        .connect()
+        .await?
+        .list_findings(wire::ListFindingsRequest::default())
+        .await
+        .context("asking ListFindings")?
+        .into_inner();
+    let finding = findings
+        .findings
+        .into_iter()
+        .find(|finding| finding.reason == "PendingSectors")
+        .context("no finding to acknowledge")?;
     let mut admin = daemon.admin().await?;
     for (name, headers) in FORMS {
         let mut samples = Samples::default();
         for at in 0..PICTURES {
             let finding_id = finding.id.clone();
             if at % 2 == 0 {
-                let request = wire::AcknowledgeFindingRequest { finding_id, note: "measured".into() };
-                admin.acknowledge_finding(request).await.context("acknowledging")?;
+                let request = wire::AcknowledgeFindingRequest {
+                    finding_id,
+                    note: "measured".into(),
+                };
+                admin
+                    .acknowledge_finding(request)
+                    .await
+                    .context("acknowledging")?;
             } else {
-                admin.unacknowledge_finding(wire::UnacknowledgeFindingRequest { finding_id }).await.context("taking it back")?;
+                admin
+                    .unacknowledge_finding(wire::UnacknowledgeFindingRequest { finding_id })
+                    .await
+                    .context("taking it back")?;
             }
             samples.push(scrape(socket, headers).await?.1);
         }
-        figures.figure_without_goal(&format!("metrics_scrape_new_picture_{name}_p50"), milliseconds(samples.quantile(0.5)), "ms");
-        figures.add(&format!("metrics_scrape_new_picture_{name}_p99"), milliseconds(samples.quantile(0.99)), "ms", Goal::AtMost(10.0));
+        figures.figure_without_goal(
+            &format!("metrics_scrape_new_picture_{name}_p50"),
+            milliseconds(samples.quantile(0.5)),
+            "ms",
+        );
+        figures.add(
+            &format!("metrics_scrape_new_picture_{name}_p99"),
+            milliseconds(samples.quantile(0.99)),
+            "ms",
+            Goal::AtMost(10.0),
+        );
     }
-    figures.remark(&format!("{PICTURES} scrapes each, between any two of which the picture has changed"));
+    figures.remark(&format!(
+        "{PICTURES} scrapes each, between any two of which the picture has changed"
+    ));
     Ok(())
 }
 
@@ -84,19 +155,40 @@ const PLAIN: &str = "Accept: text/plain\r\n";
 const FORMS: [(&str, &str); 4] = [
     ("openmetrics", "Accept: application/openmetrics-text\r\n"),
     ("text", PLAIN),
-    ("openmetrics_gzip", "Accept: application/openmetrics-text\r\nAccept-Encoding: gzip\r\n"),
-    ("text_gzip", "Accept: text/plain\r\nAccept-Encoding: gzip\r\n"),
+    (
+        "openmetrics_gzip",
+        "Accept: application/openmetrics-text\r\nAccept-Encoding: gzip\r\n",
+    ),
+    (
+        "text_gzip",
+        "Accept: text/plain\r\nAccept-Encoding: gzip\r\n",
+    ),
 ];
 
 async fn scrape(socket: &Path, headers: &str) -> anyhow::Result<(Vec<u8>, Duration)> {
     let began = Instant::now();
-    let mut stream = UnixStream::connect(socket).await.context("connecting to the metrics' socket")?;
+    let mut stream = UnixStream::connect(socket)
+        .await
+        .context("connecting to the metrics' socket")?;
     let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
-    stream.write_all(request.as_bytes()).await.context("asking for the metrics")?;
+    stream
+        .write_all(request.as_bytes())
+        .await
+        .context("asking for the metrics")?;
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.context("reading the metrics")?;
+    stream
+        .read_to_end(&mut answer)
+        .await
+        .context("reading the metrics")?;
     let took = began.elapsed();
-    let head: &[u8] = answer.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    ensure!(head.starts_with(b"HTTP/1.1 200 "), "the daemon answers: {}", String::from_utf8_lossy(head));
+    let head: &[u8] = answer
+        .split(|byte| *byte == b'\r')
+        .next()
+        .unwrap_or_default();
+    ensure!(
+        head.starts_with(b"HTTP/1.1 200 "),
+        "the daemon answers: {}",
+        String::from_utf8_lossy(head)
+    );
     Ok((answer, took))
 }

@@ -1,5 +1,6 @@
-//! What a round of questions for SMART data costs: all of 64 recorded drives, asked with a smartctl that answers from files, and the same with one
-//! drive that never answers. Beside it smartctl_exporter on the same smartctl, where it is built: there a round is a scrape.
+//! What a round of questions for SMART data costs: all of 64 recorded drives, asked with a smartctl
+//! that answers from files, and the same with one drive that never answers. Beside it
+//! smartctl_exporter on the same smartctl, where it is built: there a round is a scrape.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -27,8 +28,16 @@ const PATIENCE_WITH_A_HUNG_DRIVE: Duration = Duration::from_secs(20);
 const BETWEEN: Duration = Duration::from_millis(2500);
 const ROUNDS: u32 = 3;
 
-pub async fn measure(program: &Program, peer: Option<&Path>, figures: &mut Figures) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan { drives: DRIVES, volumes: DRIVES, hung: 0 })?;
+pub async fn measure(
+    program: &Program,
+    peer: Option<&Path>,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let host = Host::recorded(Plan {
+        drives: DRIVES,
+        volumes: DRIVES,
+        hung: 0,
+    })?;
     let dir = tempfile::tempdir().context("making a folder for smartctl")?;
     let smartctl = Smartctl::new(dir.path()).context("writing smartctl")?;
     let devices = answers(&smartctl).context("writing the answers")?;
@@ -47,16 +56,39 @@ pub async fn measure(program: &Program, peer: Option<&Path>, figures: &mut Figur
     let (mut wall, mut cpu, mut own) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
     for _ in 0..ROUNDS {
         tokio::time::sleep(BETWEEN).await;
-        let before = (answered(&mut inventory).await?, cpu_time(daemon.pid())?, own_time(daemon.pid())?);
+        let before = (
+            answered(&mut inventory).await?,
+            cpu_time(daemon.pid())?,
+            own_time(daemon.pid())?,
+        );
         wall += round(&daemon, &mut inventory, &before.0, DRIVES).await?;
         // Every child has ended and was waited for.
         cpu += cpu_time(daemon.pid())?.saturating_sub(before.1);
         own += own_time(daemon.pid())?.saturating_sub(before.2);
     }
-    figures.add("smart_round_wall", (wall / ROUNDS).as_secs_f64(), "s", Goal::AtMost(10.0));
-    figures.figure_without_goal("smart_round_cpu_with_smartctl", (cpu / ROUNDS).as_secs_f64(), "s");
-    figures.add("smart_round_cpu_own", (own / ROUNDS).as_secs_f64(), "s", Goal::AtMost(0.5));
-    figures.add("smart_round_peak_rss", peak(daemon.pid())?, "MiB", Goal::AtMost(40.0));
+    figures.add(
+        "smart_round_wall",
+        (wall / ROUNDS).as_secs_f64(),
+        "s",
+        Goal::AtMost(10.0),
+    );
+    figures.figure_without_goal(
+        "smart_round_cpu_with_smartctl",
+        (cpu / ROUNDS).as_secs_f64(),
+        "s",
+    );
+    figures.add(
+        "smart_round_cpu_own",
+        (own / ROUNDS).as_secs_f64(),
+        "s",
+        Goal::AtMost(0.5),
+    );
+    figures.add(
+        "smart_round_peak_rss",
+        peak(daemon.pid())?,
+        "MiB",
+        Goal::AtMost(40.0),
+    );
     figures.remark(&format!(
         "{DRIVES} drives, {ROUNDS} rounds, two questions at a time; the time of smartctl (a shell script here) is in the second figure"
     ));
@@ -64,10 +96,17 @@ pub async fn measure(program: &Program, peer: Option<&Path>, figures: &mut Figur
     // The first of the drives hangs, and with it one of the two questions at a time.
     tokio::time::sleep(BETWEEN).await;
     let hung = devices.first().context("a drive")?;
-    smartctl.does(hung, "hang").context("letting a drive hang")?;
+    smartctl
+        .does(hung, "hang")
+        .context("letting a drive hang")?;
     let before = answered(&mut inventory).await?;
     let took = round(&daemon, &mut inventory, &before, DRIVES - 1).await?;
-    figures.add("smart_round_wall_one_hung", took.as_secs_f64(), "s", Goal::AtMost(15.0));
+    figures.add(
+        "smart_round_wall_one_hung",
+        took.as_secs_f64(),
+        "s",
+        Goal::AtMost(15.0),
+    );
     figures.remark("of the other 63, all answered, while one does not");
     drop(daemon);
     smartctl.recovers(hung).context("letting it answer")?;
@@ -88,9 +127,18 @@ pub fn answers(smartctl: &Smartctl) -> std::io::Result<Vec<String>> {
         let naa = 0xa000_0000_u64 + at as u64;
         let serial = format!("ZL2{at:05}");
         let (device, answer) = match at % 3 {
-            2 => (format!("/dev/nvme{}", at / 3), Nvme::new(&format!("S6ESNX0R{at:06}")).answer()),
-            1 => (format!("/dev/sd{}", crate::tree::letters(at)), Scsi::new(&serial, 0x5000_c500_0000_0000 | naa).answer()),
-            _ => (format!("/dev/sd{}", crate::tree::letters(at)), Ata::new(&serial, naa).answer()),
+            2 => (
+                format!("/dev/nvme{}", at / 3),
+                Nvme::new(&format!("S6ESNX0R{at:06}")).answer(),
+            ),
+            1 => (
+                format!("/dev/sd{}", crate::tree::letters(at)),
+                Scsi::new(&serial, 0x5000_c500_0000_0000 | naa).answer(),
+            ),
+            _ => (
+                format!("/dev/sd{}", crate::tree::letters(at)),
+                Ata::new(&serial, naa).answer(),
+            ),
         };
         smartctl.answers(&device, &answer)?;
         devices.push(device);
@@ -102,8 +150,15 @@ type Moment = (i64, i32);
 
 /// When each drive that has answered last did.
 async fn answered(inventory: &mut Inventory) -> anyhow::Result<BTreeMap<String, Moment>> {
-    let request = wire::ListDrivesRequest { page_size: 1000, page_token: String::new() };
-    let answer = inventory.list_drives(request).await.context("asking ListDrives")?.into_inner();
+    let request = wire::ListDrivesRequest {
+        page_size: 1000,
+        page_token: String::new(),
+    };
+    let answer = inventory
+        .list_drives(request)
+        .await
+        .context("asking ListDrives")?
+        .into_inner();
     let moment = |drive: wire::Drive| {
         let answered = drive.smart?.answered?;
         Some((drive.id, (answered.seconds, answered.nanos)))
@@ -111,7 +166,11 @@ async fn answered(inventory: &mut Inventory) -> anyhow::Result<BTreeMap<String, 
     Ok(answer.drives.into_iter().filter_map(moment).collect())
 }
 
-async fn wait(inventory: &mut Inventory, what: &str, holds: impl Fn(&BTreeMap<String, Moment>) -> bool) -> anyhow::Result<()> {
+async fn wait(
+    inventory: &mut Inventory,
+    what: &str,
+    holds: impl Fn(&BTreeMap<String, Moment>) -> bool,
+) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let now = answered(inventory).await?;
@@ -119,19 +178,40 @@ async fn wait(inventory: &mut Inventory, what: &str, holds: impl Fn(&BTreeMap<St
             return Ok(());
         }
         if Instant::now() > deadline {
-            bail!("not so within {PATIENCE:?}: {what}; {} drives have answered", now.len());
+            bail!(
+                "not so within {PATIENCE:?}: {what}; {} drives have answered",
+                now.len()
+            );
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 /// All are asked; until `enough` of them have answered anew.
-async fn round(daemon: &Daemon, inventory: &mut Inventory, before: &BTreeMap<String, Moment>, enough: usize) -> anyhow::Result<Duration> {
+async fn round(
+    daemon: &Daemon,
+    inventory: &mut Inventory,
+    before: &BTreeMap<String, Moment>,
+    enough: usize,
+) -> anyhow::Result<Duration> {
     let mut admin = daemon.admin().await?;
     let started = Instant::now();
-    admin.refresh(wire::RefreshRequest::default()).await.context("asking Refresh")?;
-    let anew = |now: &BTreeMap<String, Moment>| now.iter().filter(|(id, moment)| before.get(*id) != Some(*moment)).count() >= enough;
-    wait(inventory, &format!("{enough} drives have answered anew"), anew).await?;
+    admin
+        .refresh(wire::RefreshRequest::default())
+        .await
+        .context("asking Refresh")?;
+    let anew = |now: &BTreeMap<String, Moment>| {
+        now.iter()
+            .filter(|(id, moment)| before.get(*id) != Some(*moment))
+            .count()
+            >= enough
+    };
+    wait(
+        inventory,
+        &format!("{enough} drives have answered anew"),
+        anew,
+    )
+    .await?;
     Ok(started.elapsed())
 }
 
@@ -146,11 +226,15 @@ fn own_time(pid: i32) -> anyhow::Result<Duration> {
             ticks += stat.utime + stat.stime;
         }
     }
-    Ok(Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64))
+    Ok(Duration::from_secs_f64(
+        ticks as f64 / procfs::ticks_per_second() as f64,
+    ))
 }
 
 fn peak(pid: i32) -> anyhow::Result<f64> {
-    let status = Process::new(pid).and_then(|process| process.status()).context("reading a /proc entry")?;
+    let status = Process::new(pid)
+        .and_then(|process| process.status())
+        .context("reading a /proc entry")?;
     Ok(status.vmhwm.unwrap_or_default() as f64 / 1024.0)
 }
 
@@ -164,14 +248,33 @@ impl Drop for Running {
     }
 }
 
-fn beside(peer: &Path, smartctl: &Smartctl, devices: &[String], figures: &mut Figures) -> anyhow::Result<()> {
+fn beside(
+    peer: &Path,
+    smartctl: &Smartctl,
+    devices: &[String],
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
     // A port that is free now.
-    let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).context("finding a port")?;
+    let address = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .context("finding a port")?;
     let mut command = Command::new(peer);
-    command.arg(format!("--smartctl.path={}", smartctl.program().display())).arg("--smartctl.interval=1s");
-    command.arg(format!("--web.listen-address={address}")).args(devices.iter().map(|device| format!("--smartctl.device={device}")));
-    let running =
-        Running(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("starting smartctl_exporter")?);
+    command
+        .arg(format!("--smartctl.path={}", smartctl.program().display()))
+        .arg("--smartctl.interval=1s");
+    command.arg(format!("--web.listen-address={address}")).args(
+        devices
+            .iter()
+            .map(|device| format!("--smartctl.device={device}")),
+    );
+    let running = Running(
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("starting smartctl_exporter")?,
+    );
     let pid = running.0.id().cast_signed();
     let deadline = Instant::now() + PATIENCE;
     while TcpStream::connect(address).is_err() {
@@ -182,12 +285,23 @@ fn beside(peer: &Path, smartctl: &Smartctl, devices: &[String], figures: &mut Fi
     }
     let scrape = |patience: Duration| -> anyhow::Result<Option<String>> {
         let mut stream = TcpStream::connect(address).context("connecting to smartctl_exporter")?;
-        stream.set_read_timeout(Some(patience)).context("setting a time-out")?;
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").context("asking smartctl_exporter")?;
+        stream
+            .set_read_timeout(Some(patience))
+            .context("setting a time-out")?;
+        stream
+            .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
+            .context("asking smartctl_exporter")?;
         let mut text = String::new();
         match stream.read_to_string(&mut text) {
             Ok(_) => Ok(Some(text)),
-            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => Ok(None),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+                ) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error).context("reading from smartctl_exporter"),
         }
     };
@@ -197,12 +311,22 @@ fn beside(peer: &Path, smartctl: &Smartctl, devices: &[String], figures: &mut Fi
         let started = Instant::now();
         let text = scrape(PATIENCE)?.with_context(|| format!("no scrape within {PATIENCE:?}"))?;
         wall += started.elapsed();
-        let temperatures = text.lines().filter(|line| line.starts_with("smartctl_device_smart_status{")).count();
+        let temperatures = text
+            .lines()
+            .filter(|line| line.starts_with("smartctl_device_smart_status{"))
+            .count();
         if temperatures != devices.len() {
-            bail!("smartctl_exporter tells of {temperatures} drives where there are {}", devices.len());
+            bail!(
+                "smartctl_exporter tells of {temperatures} drives where there are {}",
+                devices.len()
+            );
         }
     }
-    figures.figure_without_goal("smartctl_exporter_round_wall", (wall / ROUNDS).as_secs_f64(), "s");
+    figures.figure_without_goal(
+        "smartctl_exporter_round_wall",
+        (wall / ROUNDS).as_secs_f64(),
+        "s",
+    );
     figures.figure_without_goal(
         "smartctl_exporter_round_cpu_with_smartctl",
         (cpu_time(pid)?.saturating_sub(before) / ROUNDS).as_secs_f64(),
@@ -210,14 +334,22 @@ fn beside(peer: &Path, smartctl: &Smartctl, devices: &[String], figures: &mut Fi
     );
     figures.figure_without_goal("smartctl_exporter_peak_rss", peak(pid)?, "MiB");
     let most = at_a_time(smartctl);
-    figures.remark(&format!("smartctl_exporter: up to {most} questions at a time"));
+    figures.remark(&format!(
+        "smartctl_exporter: up to {most} questions at a time"
+    ));
 
     std::thread::sleep(BETWEEN);
     let hung = devices.first().context("a drive")?;
-    smartctl.does(hung, "hang").context("letting a drive hang")?;
+    smartctl
+        .does(hung, "hang")
+        .context("letting a drive hang")?;
     let started = Instant::now();
     match scrape(PATIENCE_WITH_A_HUNG_DRIVE)? {
-        Some(_) => figures.figure_without_goal("smartctl_exporter_round_wall_one_hung", started.elapsed().as_secs_f64(), "s"),
+        Some(_) => figures.figure_without_goal(
+            "smartctl_exporter_round_wall_one_hung",
+            started.elapsed().as_secs_f64(),
+            "s",
+        ),
         None => figures.remark(&format!(
             "smartctl_exporter_round_wall_one_hung: nothing within {} s, of no drive",
             PATIENCE_WITH_A_HUNG_DRIVE.as_secs()
@@ -227,7 +359,10 @@ fn beside(peer: &Path, smartctl: &Smartctl, devices: &[String], figures: &mut Fi
     for process in family(pid)? {
         if process.pid != pid {
             // It may have ended by itself.
-            let _ended = nix::sys::signal::kill(nix::unistd::Pid::from_raw(process.pid), nix::sys::signal::Signal::SIGKILL);
+            let _ended = nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(process.pid),
+                nix::sys::signal::Signal::SIGKILL,
+            );
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Records of /dev/kmsg, one after each NUL byte: none may make the parser or the classifier panic, or grow without bound.
+//! Records of /dev/kmsg, one after each NUL byte: none may make the parser or the classifier panic,
+//! or grow without bound.
 #![no_main]
 
 use diskvitals::model::kernel::classify::{Classifier, Scope};
@@ -10,12 +11,19 @@ fuzz_target!(|bytes: &[u8]| {
     let mut classifier = Classifier::new(Scope::default());
     let mut events = Vec::new();
     for raw in bytes.split(|byte| *byte == 0) {
-        let Ok(record) = record::parse(raw) else { continue };
+        let Ok(record) = record::parse(raw) else {
+            continue;
+        };
         classifier.push(&record, Timestamp::UNIX_EPOCH, &mut events);
         // A record tells of itself and of the incidents that it ends; not of more than may be open.
         assert!(events.len() <= 80, "{} events of one record", events.len());
         for event in events.drain(..) {
-            assert!(event.count <= 1 && event.sectors.len() <= 1 && event.first.text.len() <= 1024 && event.last.text.len() <= 1024);
+            assert!(
+                event.count <= 1
+                    && event.sectors.len() <= 1
+                    && event.first.text.len() <= 1024
+                    && event.last.text.len() <= 1024
+            );
         }
         if let Some(from) = classifier.oldest_open() {
             assert!(from <= record.seq && record.seq - from <= 16_384);

@@ -1,4 +1,5 @@
-//! A kernel log in any text form: none may make the reader panic, and how the bytes arrive may not matter.
+//! A kernel log in any text form: none may make the reader panic, and how the bytes arrive may not
+//! matter.
 #![no_main]
 
 use std::io::BufReader;
@@ -8,6 +9,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let whole = analyze::kernel_log_of(bytes, "fuzz".to_owned()).map(|answer| answer.classes);
-    let pieces = analyze::kernel_log_of(BufReader::with_capacity(7, bytes), "fuzz".to_owned()).map(|answer| answer.classes);
+    let pieces = analyze::kernel_log_of(BufReader::with_capacity(7, bytes), "fuzz".to_owned())
+        .map(|answer| answer.classes);
     assert_eq!(whole.ok(), pieces.ok());
 });

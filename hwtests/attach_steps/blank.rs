@@ -8,7 +8,10 @@ use crate::stage::{MIB, Stage, format, path};
 use crate::support::tools::run;
 
 fn write(device: &Device, at: u64, bytes: &[u8]) {
-    let file = std::fs::File::options().write(true).open(device.node.as_path()).expect("the device");
+    let file = std::fs::File::options()
+        .write(true)
+        .open(device.node.as_path())
+        .expect("the device");
     file.write_all_at(bytes, at).expect("its bytes");
     file.sync_all().expect("its bytes");
 }
@@ -18,7 +21,12 @@ fn digest(device: &Device) -> String {
 }
 
 async fn what(stage: &Stage, device: &Device) -> String {
-    match stage.twice(Step::LookAt { device: device.node.clone() }).await {
+    match stage
+        .twice(Step::LookAt {
+            device: device.node.clone(),
+        })
+        .await
+    {
         Done::Content(Content::Foreign { what }) => what,
         other => panic!("{other:?}"),
     }
@@ -29,12 +37,42 @@ async fn a_foreign_signature_is_named_and_not_a_byte_of_it_changes() {
     let stage = Stage::new();
     type Sign = (&'static str, fn(&Device), &'static str);
     let signs: [Sign; 6] = [
-        ("luks", |device| write(device, 0, b"LUKS\xba\xbe\0\x01"), "crypto_LUKS"),
-        ("swap", |device| drop(run("/usr/sbin/mkswap", &[&device.node.as_path()])), "swap"),
-        ("table", |device| write(device, 510, &[0x55, 0xaa]), "partition table"),
-        ("lvm", |device| write(device, 512, b"LABELONE\x01\0\0\0\0\0\0\0\0\0\0\0\x20\0\0\0LVM2 001"), ""),
-        ("end", |device| write(device, device.size - 4096, b"something"), "without a known signature"),
-        ("copy", |device| write(device, 64 * MIB + 17, b"x"), "without a known signature"),
+        (
+            "luks",
+            |device| write(device, 0, b"LUKS\xba\xbe\0\x01"),
+            "crypto_LUKS",
+        ),
+        (
+            "swap",
+            |device| drop(run("/usr/sbin/mkswap", &[&device.node.as_path()])),
+            "swap",
+        ),
+        (
+            "table",
+            |device| write(device, 510, &[0x55, 0xaa]),
+            "partition table",
+        ),
+        (
+            "lvm",
+            |device| {
+                write(
+                    device,
+                    512,
+                    b"LABELONE\x01\0\0\0\0\0\0\0\0\0\0\0\x20\0\0\0LVM2 001",
+                )
+            },
+            "",
+        ),
+        (
+            "end",
+            |device| write(device, device.size - 4096, b"something"),
+            "without a known signature",
+        ),
+        (
+            "copy",
+            |device| write(device, 64 * MIB + 17, b"x"),
+            "without a known signature",
+        ),
     ];
     for (name, sign, told) in signs {
         let device = stage.attached(&format!("{name}.img"), 96 * MIB).await;
@@ -64,20 +102,54 @@ async fn only_what_a_cut_off_mkfs_can_have_left_is_cleared_for_another_try() {
     let before = digest(&device);
     let other = stage.attached("other.img", 64 * MIB).await;
     assert_ne!(device.identity, other.identity);
-    let smaller = Identity { size: 32 * MIB, ..device.is() };
-    for was in [other.is(), smaller, Identity::default(), Identity { name: None, ..device.is() }] {
-        let step = Step::FormatAgain { device: device.node.clone(), was, fs_type: "ext4".to_owned(), options: Vec::new() };
+    let smaller = Identity {
+        size: 32 * MIB,
+        ..device.is()
+    };
+    for was in [
+        other.is(),
+        smaller,
+        Identity::default(),
+        Identity {
+            name: None,
+            ..device.is()
+        },
+    ] {
+        let step = Step::FormatAgain {
+            device: device.node.clone(),
+            was,
+            fs_type: "ext4".to_owned(),
+            options: Vec::new(),
+        };
         let (kind, why) = stage.refused(step).await;
-        assert!(kind == Trouble::Foreign && why.contains("is not known to be the device"), "{why}");
+        assert!(
+            kind == Trouble::Foreign && why.contains("is not known to be the device"),
+            "{why}"
+        );
     }
     assert_eq!(digest(&device), before);
-    assert_eq!(stage.refused(format(&device, "ext4")).await.0, Trouble::Foreign);
-    stage.take(again(&device, "ext4")).await.expect("what was left is cleared");
-    stage.take(again(&device, "ext4")).await.expect("its own type is what it may have left");
+    assert_eq!(
+        stage.refused(format(&device, "ext4")).await.0,
+        Trouble::Foreign
+    );
+    stage
+        .take(again(&device, "ext4"))
+        .await
+        .expect("what was left is cleared");
+    stage
+        .take(again(&device, "ext4"))
+        .await
+        .expect("its own type is what it may have left");
     let before = digest(&device);
-    assert_eq!(stage.refused(again(&device, "btrfs")).await.0, Trouble::Foreign);
+    assert_eq!(
+        stage.refused(again(&device, "btrfs")).await.0,
+        Trouble::Foreign
+    );
     write(&device, 510, &[0x55, 0xaa]);
-    assert_eq!(stage.refused(again(&device, "btrfs")).await.0, Trouble::Foreign);
+    assert_eq!(
+        stage.refused(again(&device, "btrfs")).await.0,
+        Trouble::Foreign
+    );
     write(&device, 510, &[0, 0]);
     assert_eq!(digest(&device), before);
 }
@@ -88,12 +160,48 @@ async fn what_a_mkfs_left_is_cleared_where_it_lies_unless_somebody_has_it() {
     for fs_type in ["ext4", "btrfs", "xfs"] {
         let device = stage.attached(&format!("{fs_type}.img"), 320 * MIB).await;
         stage.take(format(&device, fs_type)).await.expect("blank");
-        stage.twice(crate::stage::mount(&device, stage.place(fs_type), fs_type, false)).await;
-        assert_eq!(stage.refused(Step::Blank { device: device.node.clone() }).await.0, Trouble::Held, "{fs_type}");
-        stage.twice(Step::Unmount { target: stage.place(fs_type), lazy: false }).await;
-        stage.twice(Step::Blank { device: device.node.clone() }).await;
-        assert_eq!(stage.twice(Step::LookAt { device: device.node.clone() }).await, Done::Content(Content::Blank), "{fs_type}");
-        stage.take(format(&device, "ext4")).await.expect("blank again");
+        stage
+            .twice(crate::stage::mount(
+                &device,
+                stage.place(fs_type),
+                fs_type,
+                false,
+            ))
+            .await;
+        assert_eq!(
+            stage
+                .refused(Step::Blank {
+                    device: device.node.clone()
+                })
+                .await
+                .0,
+            Trouble::Held,
+            "{fs_type}"
+        );
+        stage
+            .twice(Step::Unmount {
+                target: stage.place(fs_type),
+                lazy: false,
+            })
+            .await;
+        stage
+            .twice(Step::Blank {
+                device: device.node.clone(),
+            })
+            .await;
+        assert_eq!(
+            stage
+                .twice(Step::LookAt {
+                    device: device.node.clone()
+                })
+                .await,
+            Done::Content(Content::Blank),
+            "{fs_type}"
+        );
+        stage
+            .take(format(&device, "ext4"))
+            .await
+            .expect("blank again");
     }
 }
 
@@ -103,8 +211,18 @@ async fn an_image_with_a_mkfs_that_fails_says_what_mkfs_said() {
     let device = stage.attached("v.img", 16 * MIB).await;
     let (kind, why) = stage.refused(format(&device, "xfs")).await;
     assert!(kind == Trouble::Failed && why.contains("mkfs.xfs"), "{why}");
-    assert_eq!(stage.refused(format(&device, "vfat")).await.0, Trouble::Unsupported);
-    assert_eq!(stage.twice(Step::LookAt { device: device.node.clone() }).await, Done::Content(Content::Blank));
+    assert_eq!(
+        stage.refused(format(&device, "vfat")).await.0,
+        Trouble::Unsupported
+    );
+    assert_eq!(
+        stage
+            .twice(Step::LookAt {
+                device: device.node.clone()
+            })
+            .await,
+        Done::Content(Content::Blank)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,17 +235,42 @@ async fn what_was_written_to_a_volume_is_not_found_on_the_pools_disk_when_it_is_
     let image = path(&pool.join("v.img"));
     let on_disk = || {
         run("/usr/bin/sync", &[]);
-        std::fs::read(&disk.image).expect("the disk").windows(SECRET.len()).filter(|bytes| *bytes == SECRET).count()
+        std::fs::read(&disk.image)
+            .expect("the disk")
+            .windows(SECRET.len())
+            .filter(|bytes| *bytes == SECRET)
+            .count()
     };
     for (wipe, left) in [(Wipe::None, 1), (Wipe::Zero, 0)] {
         std::fs::write(pool.join("zeros"), vec![0; 20 << 20]).expect("zeros");
         std::fs::remove_file(pool.join("zeros")).expect("zeros");
-        stage.twice(Step::MakeImage { image: image.clone(), size: 16 * MIB }).await;
-        let device = crate::stage::device(stage.twice(Step::AttachImage { image: image.clone(), read_only: false }).await);
+        stage
+            .twice(Step::MakeImage {
+                image: image.clone(),
+                size: 16 * MIB,
+            })
+            .await;
+        let device = crate::stage::device(
+            stage
+                .twice(Step::AttachImage {
+                    image: image.clone(),
+                    read_only: false,
+                })
+                .await,
+        );
         write(&device, 8 * MIB, SECRET);
-        stage.twice(Step::DetachImage { image: image.clone() }).await;
+        stage
+            .twice(Step::DetachImage {
+                image: image.clone(),
+            })
+            .await;
         assert!(on_disk() >= 1, "it was written");
-        stage.twice(Step::RemoveImage { image: image.clone(), wipe }).await;
+        stage
+            .twice(Step::RemoveImage {
+                image: image.clone(),
+                wipe,
+            })
+            .await;
         if wipe == Wipe::Zero {
             assert_eq!(on_disk(), left);
         } else {

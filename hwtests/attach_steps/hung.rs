@@ -16,7 +16,12 @@ fn hanging(stage: &Stage) -> (Served, Step) {
     let backing = stage.scene.image("backing.img", 16 * MIB);
     let served = Served::mount(&stage.scene.path("fuse"), &backing);
     let disk = stage.scene.attach(&served.file());
-    (served, Step::LookAt { device: crate::stage::path(&disk.device) })
+    (
+        served,
+        Step::LookAt {
+            device: crate::stage::path(&disk.device),
+        },
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,16 +30,36 @@ async fn a_step_on_a_hung_disk_is_stuck_and_says_in_what_and_others_go_on() {
     let (served, look) = hanging(&stage);
     served.set(Mode::Hang);
     let (kind, why) = stage.refused(look.clone()).await;
-    assert!(kind == Trouble::Stuck && why.contains("it waits in"), "{why}");
-    assert_eq!(stage.steps.stuck().iter().map(|stuck| *stuck.borrow()).collect::<Vec<_>>(), [0, 0, 1]);
+    assert!(
+        kind == Trouble::Stuck && why.contains("it waits in"),
+        "{why}"
+    );
+    assert_eq!(
+        stage
+            .steps
+            .stuck()
+            .iter()
+            .map(|stuck| *stuck.borrow())
+            .collect::<Vec<_>>(),
+        [0, 0, 1]
+    );
     let (kind, why) = stage.refused(Step::FolderRoom { folder: "/".into() }).await;
-    assert!(kind == Trouble::Stuck && why.contains("was not begun"), "the same target, though at another place: {why}");
+    assert!(
+        kind == Trouble::Stuck && why.contains("was not begun"),
+        "the same target, though at another place: {why}"
+    );
     let other = stage.attached_for("other", 8 * MIB).await;
-    let looked = stage.steps.take("other", Step::LookAt { device: other }).await;
+    let looked = stage
+        .steps
+        .take("other", Step::LookAt { device: other })
+        .await;
     assert_eq!(looked, Ok(Done::Content(Content::Blank)));
 
     served.set(Mode::Pass);
-    let blank = eventually("the target is free again", SOON, async || stage.take(look.clone()).await.ok()).await;
+    let blank = eventually("the target is free again", SOON, async || {
+        stage.take(look.clone()).await.ok()
+    })
+    .await;
     assert_eq!(blank, Done::Content(Content::Blank));
     assert!(stage.steps.stuck().iter().all(|stuck| *stuck.borrow() == 0));
 }
@@ -45,12 +70,28 @@ async fn a_hung_filesystem_is_looked_at_and_unmounted_lazily_without_being_asked
     let backing = stage.scene.image("backing.img", MIB);
     let served = Served::mount(&stage.at("hung"), &backing);
     served.set(Mode::Hang);
-    let Done::Mounted { mounted: Some(mounted) } = stage.twice(Step::WhatIsMounted { target: stage.place("hung") }).await else {
+    let Done::Mounted {
+        mounted: Some(mounted),
+    } = stage
+        .twice(Step::WhatIsMounted {
+            target: stage.place("hung"),
+        })
+        .await
+    else {
         panic!("nothing is mounted")
     };
     assert_eq!(mounted.fs_type, "fuse.dvhw");
-    stage.twice(Step::Unmount { target: stage.place("hung"), lazy: true }).await;
-    stage.twice(Step::RemoveTarget { target: stage.place("hung") }).await;
+    stage
+        .twice(Step::Unmount {
+            target: stage.place("hung"),
+            lazy: true,
+        })
+        .await;
+    stage
+        .twice(Step::RemoveTarget {
+            target: stage.place("hung"),
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,20 +106,40 @@ async fn a_process_that_is_killed_in_the_middle_fails_its_step_and_the_next_is_t
         async move { steps.take("v", look).await }
     });
     let mine = std::process::id();
-    let worker = eventually("blkid is started", SOON, async || children(mine).into_iter().find(|pid| !children(*pid).is_empty())).await;
-    kill(Pid::from_raw(i32::try_from(worker).expect("a number")), Signal::SIGKILL).expect("it is ours");
+    let worker = eventually("blkid is started", SOON, async || {
+        children(mine)
+            .into_iter()
+            .find(|pid| !children(*pid).is_empty())
+    })
+    .await;
+    kill(
+        Pid::from_raw(i32::try_from(worker).expect("a number")),
+        Signal::SIGKILL,
+    )
+    .expect("it is ours");
     let error = asked.await.expect("its task").expect_err("killed");
-    assert!(error.kind == Trouble::Failed && error.message.contains("ended without an answer"), "{error:?}");
+    assert!(
+        error.kind == Trouble::Failed && error.message.contains("ended without an answer"),
+        "{error:?}"
+    );
     served.set(Mode::Pass);
     assert_eq!(stage.take(look).await, Ok(Done::Content(Content::Blank)));
 }
 
 /// Processes that this one has started.
 fn children(of: u32) -> Vec<u32> {
-    let all = std::fs::read_dir("/proc").expect("/proc").flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let all = std::fs::read_dir("/proc")
+        .expect("/proc")
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let parent = |pid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()
+        stat.rsplit_once(") ")?
+            .1
+            .split(' ')
+            .nth(1)?
+            .parse::<u32>()
+            .ok()
     };
     all.filter(|pid| parent(pid) == Some(of)).collect()
 }
@@ -86,8 +147,27 @@ fn children(of: u32) -> Vec<u32> {
 impl Stage {
     async fn attached_for(&self, target: &str, size: u64) -> diskvitals::model::path::HostPath {
         let image = self.image("other.img");
-        self.steps.take(target, Step::MakeImage { image: image.clone(), size }).await.expect("an image");
-        let attached = self.steps.take(target, Step::AttachImage { image, read_only: false }).await.expect("a device");
+        self.steps
+            .take(
+                target,
+                Step::MakeImage {
+                    image: image.clone(),
+                    size,
+                },
+            )
+            .await
+            .expect("an image");
+        let attached = self
+            .steps
+            .take(
+                target,
+                Step::AttachImage {
+                    image,
+                    read_only: false,
+                },
+            )
+            .await
+            .expect("a device");
         crate::stage::device(attached).node
     }
 }

@@ -10,33 +10,75 @@ use crate::stage::{MIB, Stage, mount, path};
 
 fn mounts_below(dir: &std::path::Path) -> usize {
     let text = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
-    text.lines().filter(|line| line.split(' ').nth(4).is_some_and(|at| std::path::Path::new(at).starts_with(dir))).count()
+    text.lines()
+        .filter(|line| {
+            line.split(' ')
+                .nth(4)
+                .is_some_and(|at| std::path::Path::new(at).starts_with(dir))
+        })
+        .count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn links_and_detours_are_refused_by_every_step_that_takes_a_place() {
     let stage = Stage::new();
     let loop_device = stage.attached("v.img", 64 * MIB).await;
-    stage.take(crate::stage::format(&loop_device, "ext4")).await.expect("blank");
-    stage.twice(mount(&loop_device, stage.place("staged"), "ext4", false)).await;
-    let staged = |place: Place| Source::Staged { place, device: loop_device.node.clone() };
+    stage
+        .take(crate::stage::format(&loop_device, "ext4"))
+        .await
+        .expect("blank");
+    stage
+        .twice(mount(&loop_device, stage.place("staged"), "ext4", false))
+        .await;
+    let staged = |place: Place| Source::Staged {
+        place,
+        device: loop_device.node.clone(),
+    };
     let elsewhere = stage.scene.path("elsewhere");
     std::fs::create_dir_all(elsewhere.join("empty")).expect("a folder");
     symlink(&elsewhere, stage.at("folder")).expect("a link");
     symlink(elsewhere.join("empty"), stage.at("target")).expect("a link");
-    let mut places: Vec<Place> =
-        ["folder/empty", "target", "../elsewhere/empty", "a/../../elsewhere/empty"].map(|below| stage.place(below)).into();
-    places.push(Place { path: path(&elsewhere.join("empty")), ..stage.place("x") });
+    let mut places: Vec<Place> = [
+        "folder/empty",
+        "target",
+        "../elsewhere/empty",
+        "a/../../elsewhere/empty",
+    ]
+    .map(|below| stage.place(below))
+    .into();
+    places.push(Place {
+        path: path(&elsewhere.join("empty")),
+        ..stage.place("x")
+    });
     for place in places {
         let source = staged(stage.place("staged"));
         for step in [
             mount(&loop_device, place.clone(), "ext4", false),
-            Step::Bind { source: source.clone(), target: place.clone(), read_only: false },
-            Step::Bind { source: staged(place.clone()), target: stage.place("pod"), read_only: false },
-            Step::BindDevice { device: loop_device.node.clone(), target: place.clone(), read_only: false },
-            Step::Unmount { target: place.clone(), lazy: false },
-            Step::RemoveTarget { target: place.clone() },
-            Step::WhatIsMounted { target: place.clone() },
+            Step::Bind {
+                source: source.clone(),
+                target: place.clone(),
+                read_only: false,
+            },
+            Step::Bind {
+                source: staged(place.clone()),
+                target: stage.place("pod"),
+                read_only: false,
+            },
+            Step::BindDevice {
+                device: loop_device.node.clone(),
+                target: place.clone(),
+                read_only: false,
+            },
+            Step::Unmount {
+                target: place.clone(),
+                lazy: false,
+            },
+            Step::RemoveTarget {
+                target: place.clone(),
+            },
+            Step::WhatIsMounted {
+                target: place.clone(),
+            },
         ] {
             let (kind, why) = stage.refused(step.clone()).await;
             assert_eq!(kind, Trouble::Path, "{step:?}: {why}");
@@ -45,9 +87,17 @@ async fn links_and_detours_are_refused_by_every_step_that_takes_a_place() {
     assert_eq!(mounts_below(&elsewhere), 0);
     assert!(elsewhere.join("empty").is_dir());
     assert!(!stage.at("pod").exists());
-    let bare = Step::Bind { source: staged(stage.place("bare")), target: stage.place("pod"), read_only: false };
+    let bare = Step::Bind {
+        source: staged(stage.place("bare")),
+        target: stage.place("pod"),
+        read_only: false,
+    };
     std::fs::create_dir(stage.at("bare")).expect("a folder");
-    assert_eq!(stage.refused(bare).await.0, Trouble::NotFound, "nothing is mounted there: the host's own disk is not shown");
+    assert_eq!(
+        stage.refused(bare).await.0,
+        Trouble::NotFound,
+        "nothing is mounted there: the host's own disk is not shown"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,7 +108,12 @@ async fn a_folder_that_is_swapped_for_a_link_all_the_time_leads_no_step_elsewher
     std::fs::create_dir_all(elsewhere.join("pod")).expect("a folder");
     let over = Arc::new(AtomicBool::new(false));
     let swapping = std::thread::spawn({
-        let (over, at, aside, elsewhere) = (over.clone(), stage.at("a"), stage.at("aside"), elsewhere.clone());
+        let (over, at, aside, elsewhere) = (
+            over.clone(),
+            stage.at("a"),
+            stage.at("aside"),
+            elsewhere.clone(),
+        );
         move || {
             std::fs::create_dir_all(&at).expect("a folder");
             while !over.load(Ordering::Relaxed) {
@@ -73,13 +128,26 @@ async fn a_folder_that_is_swapped_for_a_link_all_the_time_leads_no_step_elsewher
     let (mut done, mut refused) = (0, 0);
     for _ in 0..150 {
         let source = Source::Folder { path: path(&shown) };
-        match stage.take(Step::Bind { source, target: stage.place("a/pod"), read_only: false }).await {
+        match stage
+            .take(Step::Bind {
+                source,
+                target: stage.place("a/pod"),
+                read_only: false,
+            })
+            .await
+        {
             Ok(_) => done += 1,
             Err(_) => refused += 1,
         }
         assert_eq!(mounts_below(&elsewhere), 0);
         // One of these meets it where it is; the stage takes down the rest.
-        stage.take(Step::Unmount { target: stage.place("a/pod"), lazy: false }).await.ok();
+        stage
+            .take(Step::Unmount {
+                target: stage.place("a/pod"),
+                lazy: false,
+            })
+            .await
+            .ok();
         assert_eq!(std::fs::read_dir(&elsewhere).expect("elsewhere").count(), 1);
     }
     over.store(true, Ordering::Relaxed);

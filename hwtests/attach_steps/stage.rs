@@ -1,4 +1,5 @@
-//! What these tests share: the taker of steps, and a scene whose folder `mnt` is the root of all places.
+//! What these tests share: the taker of steps, and a scene whose folder `mnt` is the root of all
+//! places.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,8 +24,15 @@ impl Stage {
     }
 
     pub fn hurried(longest: Duration) -> Stage {
-        let steps = WorkerSteps::hurried(&HostRoot::new("/"), env!("CARGO_BIN_EXE_diskvitalsd").into(), longest);
-        Stage { scene: Scene::new(), steps }
+        let steps = WorkerSteps::hurried(
+            &HostRoot::new("/"),
+            env!("CARGO_BIN_EXE_diskvitalsd").into(),
+            longest,
+        );
+        Stage {
+            scene: Scene::new(),
+            steps,
+        }
     }
 
     pub async fn take(&self, step: Step) -> Result<Done, StepError> {
@@ -33,8 +41,14 @@ impl Stage {
 
     /// It is done, and done again it is done.
     pub async fn twice(&self, step: Step) -> Done {
-        let first = self.take(step.clone()).await.unwrap_or_else(|error| panic!("{step:?}: {error:?}"));
-        let second = self.take(step.clone()).await.unwrap_or_else(|error| panic!("again {step:?}: {error:?}"));
+        let first = self
+            .take(step.clone())
+            .await
+            .unwrap_or_else(|error| panic!("{step:?}: {error:?}"));
+        let second = self
+            .take(step.clone())
+            .await
+            .unwrap_or_else(|error| panic!("again {step:?}: {error:?}"));
         assert_eq!(first, second, "{step:?}");
         first
     }
@@ -53,13 +67,26 @@ impl Stage {
     /// An image of this size on a loop device.
     pub async fn attached(&self, name: &str, size: u64) -> Device {
         let image = self.image(name);
-        self.twice(Step::MakeImage { image: image.clone(), size }).await;
-        device(self.twice(Step::AttachImage { image, read_only: false }).await)
+        self.twice(Step::MakeImage {
+            image: image.clone(),
+            size,
+        })
+        .await;
+        device(
+            self.twice(Step::AttachImage {
+                image,
+                read_only: false,
+            })
+            .await,
+        )
     }
 
     pub fn place(&self, below: &str) -> Place {
         let root = path(&self.scene.path("mnt"));
-        Place { path: root.join(below), root }
+        Place {
+            path: root.join(below),
+            root,
+        }
     }
 
     pub fn at(&self, below: &str) -> std::path::PathBuf {
@@ -79,10 +106,20 @@ pub fn device(done: Done) -> Device {
 }
 
 pub fn format(device: &Device, fs_type: &str) -> Step {
-    Step::Format { device: device.node.clone(), fs_type: fs_type.to_owned(), options: Vec::new() }
+    Step::Format {
+        device: device.node.clone(),
+        fs_type: fs_type.to_owned(),
+        options: Vec::new(),
+    }
 }
 
 pub fn mount(device: &Device, target: Place, fs_type: &str, read_only: bool) -> Step {
     let options = vec!["noatime".to_owned()];
-    Step::Mount { device: device.node.clone(), target, fs_type: fs_type.to_owned(), options, read_only }
+    Step::Mount {
+        device: device.node.clone(),
+        target,
+        fs_type: fs_type.to_owned(),
+        options,
+        read_only,
+    }
 }

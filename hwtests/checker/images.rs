@@ -14,7 +14,10 @@ use crate::support::Scene;
 use crate::support::tools::{bind, run};
 
 fn jail_of_the_command_line() -> Program {
-    Program { program: env!("CARGO_BIN_EXE_diskvitals").into(), args: diskvitals::checker::JAIL.map(Into::into).to_vec() }
+    Program {
+        program: env!("CARGO_BIN_EXE_diskvitals").into(),
+        args: diskvitals::checker::JAIL.map(Into::into).to_vec(),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -24,17 +27,44 @@ async fn images_are_checked_without_a_daemon_and_never_changed() {
         let disk = make(&scene, filesystem);
         disk.detach();
         // Nobody else may read it.
-        std::fs::set_permissions(&disk.image, std::fs::Permissions::from_mode(0o600)).expect("its mode");
-        let before = (digest(&disk.image), disk.image.metadata().and_then(|data| data.modified()).expect("its time"));
-        let check =
-            |policy: &CheckPolicy| check_image_in(&jail_of_the_command_line(), &disk.image, None, policy, &mut |_| ()).expect("a check");
+        std::fs::set_permissions(&disk.image, std::fs::Permissions::from_mode(0o600))
+            .expect("its mode");
+        let before = (
+            digest(&disk.image),
+            disk.image
+                .metadata()
+                .and_then(|data| data.modified())
+                .expect("its time"),
+        );
+        let check = |policy: &CheckPolicy| {
+            check_image_in(
+                &jail_of_the_command_line(),
+                &disk.image,
+                None,
+                policy,
+                &mut |_| (),
+            )
+            .expect("a check")
+        };
         let usual = check(&CheckPolicy::default());
         // What `steps` makes of runs is not this test's: the run is looked at where there is one.
         for run in &usual.runs {
-            assert_eq!((&run.end, run.mode), (&End::Exited(0), Mode::Unmounted), "{}", text(run));
-            assert!(run.command.ends_with(&disk.image.display().to_string()), "{}", run.command);
+            assert_eq!(
+                (&run.end, run.mode),
+                (&End::Exited(0), Mode::Unmounted),
+                "{}",
+                text(run)
+            );
+            assert!(
+                run.command.ends_with(&disk.image.display().to_string()),
+                "{}",
+                run.command
+            );
         }
-        assert_eq!((usual.target.filesystem, usual.target.name.as_str()), (filesystem, disk.image.to_str().expect("text")));
+        assert_eq!(
+            (usual.target.filesystem, usual.target.name.as_str()),
+            (filesystem, disk.image.to_str().expect("text"))
+        );
         // Whatever it tries.
         let body = r#"
             for last in "$@"; do :; done
@@ -50,11 +80,21 @@ async fn images_are_checked_without_a_daemon_and_never_changed() {
         "#;
         let mut policy = CheckPolicy::default();
         let command = script(&scene, "tries", body);
-        (policy.tools.e2fsck, policy.tools.xfs_repair, policy.tools.btrfs) = (Some(command.clone()), Some(command.clone()), Some(command));
+        (
+            policy.tools.e2fsck,
+            policy.tools.xfs_repair,
+            policy.tools.btrfs,
+        ) = (Some(command.clone()), Some(command.clone()), Some(command));
         for run in &check(&policy).runs {
             assert_eq!(text(run), "read\nCapEff:\t0000000000000000\n");
         }
-        let after = (digest(&disk.image), disk.image.metadata().and_then(|data| data.modified()).expect("its time"));
+        let after = (
+            digest(&disk.image),
+            disk.image
+                .metadata()
+                .and_then(|data| data.modified())
+                .expect("its time"),
+        );
         assert_eq!(before, after);
     }
 }
@@ -62,11 +102,22 @@ async fn images_are_checked_without_a_daemon_and_never_changed() {
 /// `nobody`: neither root nor the image's maker.
 const SOMEBODY: u32 = 65534;
 
-#[expect(clippy::disallowed_methods, reason = "the program under test, as another user")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the program under test, as another user"
+)]
 fn check_as_somebody(program: &Path, image: &Path) -> Output {
-    let user = [format!("--reuid={SOMEBODY}"), format!("--regid={SOMEBODY}"), "--clear-groups".to_owned()];
+    let user = [
+        format!("--reuid={SOMEBODY}"),
+        format!("--regid={SOMEBODY}"),
+        "--clear-groups".to_owned(),
+    ];
     let mut command = std::process::Command::new("/usr/bin/setpriv");
-    command.args(user).arg(program).args(["--output", "json", "check", "--image"]).arg(image);
+    command
+        .args(user)
+        .arg(program)
+        .args(["--output", "json", "check", "--image"])
+        .arg(image);
     command.output().expect("setpriv starts")
 }
 
@@ -74,7 +125,8 @@ fn check_as_somebody(program: &Path, image: &Path) -> Output {
 fn images_are_checked_by_whoever_may_read_them_and_others_are_told() {
     let scene = Scene::new();
     // Neither the scene nor the folder of the program need be open to others.
-    std::fs::set_permissions(scene.path(""), std::fs::Permissions::from_mode(0o711)).expect("the folder's mode");
+    std::fs::set_permissions(scene.path(""), std::fs::Permissions::from_mode(0o711))
+        .expect("the folder's mode");
     let program = scene.path("diskvitals");
     bind(Path::new(env!("CARGO_BIN_EXE_diskvitals")), &program);
     for filesystem in ALL {
@@ -82,27 +134,52 @@ fn images_are_checked_by_whoever_may_read_them_and_others_are_told() {
         disk.detach();
         // To read and nothing else.
         chown(&disk.image, Some(SOMEBODY), None).expect("its owner");
-        std::fs::set_permissions(&disk.image, std::fs::Permissions::from_mode(0o400)).expect("its mode");
+        std::fs::set_permissions(&disk.image, std::fs::Permissions::from_mode(0o400))
+            .expect("its mode");
         let before = digest(&disk.image);
         let verdict = |output: &Output| {
-            let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned();
-            let check: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
-            (output.status.code(), check["verdict"].as_str().unwrap_or(&said).to_owned())
+            let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat())
+                .into_owned();
+            let check: serde_json::Value = serde_json::from_slice(&output.stdout)
+                .unwrap_or_else(|error| panic!("{error}: {said}"));
+            (
+                output.status.code(),
+                check["verdict"].as_str().unwrap_or(&said).to_owned(),
+            )
         };
-        assert_eq!(verdict(&check_as_somebody(&program, &disk.image)), (Some(0), "VERDICT_CLEAN".to_owned()), "{}", filesystem.name());
+        assert_eq!(
+            verdict(&check_as_somebody(&program, &disk.image)),
+            (Some(0), "VERDICT_CLEAN".to_owned()),
+            "{}",
+            filesystem.name()
+        );
         assert_eq!(digest(&disk.image), before);
 
         // What is found in it is told as well: lost+found is gone.
         if filesystem == Filesystem::Ext4 {
-            run("/usr/sbin/debugfs", &[&"-w", &"-R", &"clri <11>", &disk.image]);
+            run(
+                "/usr/sbin/debugfs",
+                &[&"-w", &"-R", &"clri <11>", &disk.image],
+            );
             let (status, verdict) = verdict(&check_as_somebody(&program, &disk.image));
             assert_eq!((status, verdict.as_str()), (Some(1), "VERDICT_CORRUPTED"));
         }
 
-        std::fs::set_permissions(&disk.image, std::fs::Permissions::from_mode(0o000)).expect("its mode");
+        std::fs::set_permissions(&disk.image, std::fs::Permissions::from_mode(0o000))
+            .expect("its mode");
         let refused = check_as_somebody(&program, &disk.image);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!((refused.status.code(), refused.stdout.len()), (Some(3), 0), "{said}");
-        assert!(said.contains(&format!("opening {}: Permission denied", disk.image.display())), "{said}");
+        assert_eq!(
+            (refused.status.code(), refused.stdout.len()),
+            (Some(3), 0),
+            "{said}"
+        );
+        assert!(
+            said.contains(&format!(
+                "opening {}: Permission denied",
+                disk.image.display()
+            )),
+            "{said}"
+        );
     }
 }

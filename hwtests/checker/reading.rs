@@ -1,4 +1,5 @@
-//! What a checker in its jail can and cannot do: read every filesystem in every mode, as fast as it may, and write nothing.
+//! What a checker in its jail can and cannot do: read every filesystem in every mode, as fast as it
+//! may, and write nothing.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -51,14 +52,41 @@ async fn every_filesystem_is_read_in_every_mode_and_nothing_is_written() {
                 ran.run.ballot
             );
             // A log that is in use is told of, and is no finding.
-            let usual = if filesystem == Filesystem::Xfs && matches!(mode, Mode::Live | Mode::Frozen) { 0..=1 } else { 0..=0 };
-            let told = format!("{} {}: {:?}\n{text}", filesystem.name(), mode.name(), ran.run.end);
-            assert!(matches!(ran.run.end, End::Exited(code) if usual.contains(&code)), "{told}");
-            assert!(ran.remains.is_none() && ran.run.output.written > 0 && ran.run.peak_memory > 0, "{:?}", ran.run);
+            let usual =
+                if filesystem == Filesystem::Xfs && matches!(mode, Mode::Live | Mode::Frozen) {
+                    0..=1
+                } else {
+                    0..=0
+                };
+            let told = format!(
+                "{} {}: {:?}\n{text}",
+                filesystem.name(),
+                mode.name(),
+                ran.run.end
+            );
+            assert!(
+                matches!(ran.run.end, End::Exited(code) if usual.contains(&code)),
+                "{told}"
+            );
+            assert!(
+                ran.remains.is_none() && ran.run.output.written > 0 && ran.run.peak_memory > 0,
+                "{:?}",
+                ran.run
+            );
             // A buffered reader may find all of it in the cache.
-            assert!(filesystem == Filesystem::Ext4 || ran.run.bytes_read > 0, "{:?}", ran.run);
+            assert!(
+                filesystem == Filesystem::Ext4 || ran.run.bytes_read > 0,
+                "{:?}",
+                ran.run
+            );
             if still {
-                assert_eq!((before, sectors), (after, sectors_after), "{} {}", filesystem.name(), mode.name());
+                assert_eq!(
+                    (before, sectors),
+                    (after, sectors_after),
+                    "{} {}",
+                    filesystem.name(),
+                    mode.name()
+                );
             }
             no_loops_over(&scene).await;
         }
@@ -66,9 +94,19 @@ async fn every_filesystem_is_read_in_every_mode_and_nothing_is_written() {
 }
 
 /// What a script in the jail says, a line each.
-async fn jailed(scene: &Scene, disk: &Disk, filesystem: Filesystem, body: &str) -> (Vec<String>, Run) {
+async fn jailed(
+    scene: &Scene,
+    disk: &Disk,
+    filesystem: Filesystem,
+    body: &str,
+) -> (Vec<String>, Run) {
     let command = script(scene, "checker", body);
-    let ran = ran(RunOrder { command, timeout: Duration::from_secs(20), ..order(disk, filesystem, Mode::Unmounted) }).await;
+    let ran = ran(RunOrder {
+        command,
+        timeout: Duration::from_secs(20),
+        ..order(disk, filesystem, Mode::Unmounted)
+    })
+    .await;
     (text(&ran.run).lines().map(str::to_owned).collect(), ran.run)
 }
 
@@ -80,7 +118,8 @@ async fn nothing_in_the_jail_can_write_or_regain_a_right() {
         let before = digest(&disk.image);
         let folder = scene.path("open");
         std::fs::create_dir_all(&folder).expect("a folder");
-        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).expect("its mode");
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777))
+            .expect("its mode");
         let body = format!(
             r#"
             for last in "$@"; do :; done
@@ -118,17 +157,49 @@ async fn nothing_in_the_jail_can_write_or_regain_a_right() {
         let (lines, run) = jailed(&scene, &disk, filesystem, &body).await;
         let text = lines.join("\n");
         assert_eq!(run.end, End::Exited(0), "{text} {}", run.why);
-        let possible: Vec<&String> = lines.iter().filter(|line| line.contains("POSSIBLE")).collect();
+        let possible: Vec<&String> = lines
+            .iter()
+            .filter(|line| line.contains("POSSIBLE"))
+            .collect();
         assert_eq!(possible, ["read the node: POSSIBLE"], "{text}");
-        assert_eq!(lines.iter().filter(|line| line.ends_with(": refused")).count(), 19, "{text}");
+        assert_eq!(
+            lines
+                .iter()
+                .filter(|line| line.ends_with(": refused"))
+                .count(),
+            19,
+            "{text}"
+        );
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-            assert!(lines.contains(&format!("{set}:\t0000000000000000")), "{text}");
+            assert!(
+                lines.contains(&format!("{set}:\t0000000000000000")),
+                "{text}"
+            );
         }
-        assert!(lines.contains(&"NoNewPrivs:\t1".to_owned()) && lines.contains(&"Uid:\t65531\t65531\t65531\t65531".to_owned()), "{text}");
-        assert!(lines.iter().any(|line| line.trim_end() == "Groups:"), "{text}");
-        assert!(lines.contains(&"1000".to_owned()) && lines.contains(&"/dev/null".to_owned()), "{text}");
-        assert!(text.contains("\nfull\n") && !text.contains("loop-control") && text.matches("\nloop").count() == 1, "{text}");
-        assert!(lines.contains(&"E2FSCK_CONFIG=/dev/null".to_owned()) && lines.contains(&"1048576".to_owned()), "{text}");
+        assert!(
+            lines.contains(&"NoNewPrivs:\t1".to_owned())
+                && lines.contains(&"Uid:\t65531\t65531\t65531\t65531".to_owned()),
+            "{text}"
+        );
+        assert!(
+            lines.iter().any(|line| line.trim_end() == "Groups:"),
+            "{text}"
+        );
+        assert!(
+            lines.contains(&"1000".to_owned()) && lines.contains(&"/dev/null".to_owned()),
+            "{text}"
+        );
+        assert!(
+            text.contains("\nfull\n")
+                && !text.contains("loop-control")
+                && text.matches("\nloop").count() == 1,
+            "{text}"
+        );
+        assert!(
+            lines.contains(&"E2FSCK_CONFIG=/dev/null".to_owned())
+                && lines.contains(&"1048576".to_owned()),
+            "{text}"
+        );
         assert_eq!(digest(&disk.image), before);
         no_loops_over(&scene).await;
     }
@@ -164,18 +235,28 @@ async fn a_live_run_is_held_back_and_a_frozen_one_is_not() {
     let scene = Scene::new();
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
         let disk = make(&scene, filesystem);
-        // Piece by piece, of one process and half a second at least: the one that watches it has only its share of two processors.
+        // Piece by piece, of one process and half a second at least: the one that watches it has
+        // only its share of two processors.
         let body = r#"
             for last in "$@"; do :; done
             exec perl -e 'open(my $in, "<", $ARGV[0]) or die; for (1..40) { sysread($in, my $piece, 1 << 20) or die; select(undef, undef, undef, 0.01) }' $last
         "#;
         let command = script(&scene, "reads", body);
         // 40 MiB at 20 MiB a second.
-        let order = RunOrder { command, bytes_per_second: Some(20 << 20), ..order(&disk, filesystem, Mode::Live) };
+        let order = RunOrder {
+            command,
+            bytes_per_second: Some(20 << 20),
+            ..order(&disk, filesystem, Mode::Live)
+        };
         run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
         let live = ran(order.clone()).await.run;
         run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
-        let frozen = ran(RunOrder { mode: Mode::Frozen, ..order }).await.run;
+        let frozen = ran(RunOrder {
+            mode: Mode::Frozen,
+            ..order
+        })
+        .await
+        .run;
         println!(
             "{}: live {:?} (active {:?}, {} KiB), frozen {:?} ({} KiB)",
             filesystem.name(),
@@ -186,10 +267,19 @@ async fn a_live_run_is_held_back_and_a_frozen_one_is_not() {
             frozen.bytes_read / 1024
         );
         assert_eq!((&live.end, &frozen.end), (&End::Exited(0), &End::Exited(0)));
-        assert!(live.bytes_read >= 40 << 20 && frozen.bytes_read >= 40 << 20, "{live:?} {frozen:?}");
+        assert!(
+            live.bytes_read >= 40 << 20 && frozen.bytes_read >= 40 << 20,
+            "{live:?} {frozen:?}"
+        );
         assert!(live.duration > Duration::from_millis(1700), "{live:?}");
         // What it was held, or stood behind others, is not its own.
-        assert!(live.active + Duration::from_millis(300) < live.duration, "{live:?}");
-        assert!(frozen.active == frozen.duration && frozen.duration < live.duration, "{frozen:?}");
+        assert!(
+            live.active + Duration::from_millis(300) < live.duration,
+            "{live:?}"
+        );
+        assert!(
+            frozen.active == frozen.duration && frozen.duration < live.duration,
+            "{frozen:?}"
+        );
     }
 }

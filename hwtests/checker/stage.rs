@@ -1,4 +1,5 @@
-//! What the tests of checkers share: filesystems on loop devices, a run of whatever stands in a checker's place, what is left.
+//! What the tests of checkers share: filesystems on loop devices, a run of whatever stands in a
+//! checker's place, what is left.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,18 +14,28 @@ use crate::support::tools::run;
 use crate::support::{Disk, Scene};
 
 pub fn program() -> Program {
-    Program { program: env!("CARGO_BIN_EXE_diskvitalsd").into(), args: ["worker", "check", "/"].map(Into::into).to_vec() }
+    Program {
+        program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
+        args: ["worker", "check", "/"].map(Into::into).to_vec(),
+    }
 }
 
 pub fn device(disk: &Disk) -> Device {
-    let dev = std::fs::read_to_string(format!("/sys/block/{}/dev", disk.name())).expect("its number");
-    Device { name: disk.name().to_owned(), dev: dev.parse().expect("a number") }
+    let dev =
+        std::fs::read_to_string(format!("/sys/block/{}/dev", disk.name())).expect("its number");
+    Device {
+        name: disk.name().to_owned(),
+        dev: dev.parse().expect("a number"),
+    }
 }
 
 pub fn order(disk: &Disk, filesystem: Filesystem, mode: Mode) -> RunOrder {
     let (name, _) = filesystem.checker();
-    let command =
-        ["/usr/sbin", "/usr/bin"].map(|dir| Path::new(dir).join(name)).into_iter().find(|path| path.exists()).expect("the checker");
+    let command = ["/usr/sbin", "/usr/bin"]
+        .map(|dir| Path::new(dir).join(name))
+        .into_iter()
+        .find(|path| path.exists())
+        .expect("the checker");
     RunOrder {
         filesystem,
         mode,
@@ -39,14 +50,24 @@ pub fn order(disk: &Disk, filesystem: Filesystem, mode: Mode) -> RunOrder {
 
 pub async fn ran(order: RunOrder) -> Ran {
     match runner::prepare(&program(), &Strays::default(), order).await {
-        Ok(prepared) => prepared.run(&watch::Sender::new(String::new())).await.settle().await,
+        Ok(prepared) => {
+            prepared
+                .run(&watch::Sender::new(String::new()))
+                .await
+                .settle()
+                .await
+        }
         Err(ran) => *ran,
     }
 }
 
 pub fn text(run: &Run) -> String {
     let mut text = String::new();
-    std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&run.output.gzip[..]), &mut text).expect("gzip of text");
+    std::io::Read::read_to_string(
+        &mut flate2::read::GzDecoder::new(&run.output.gzip[..]),
+        &mut text,
+    )
+    .expect("gzip of text");
     text
 }
 
@@ -56,7 +77,8 @@ pub fn script(scene: &Scene, name: &str, body: &str) -> PathBuf {
     std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("a script");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
     // The folder of the scene is its maker's alone, and the script is read by nobody.
-    std::fs::set_permissions(scene.path(""), std::fs::Permissions::from_mode(0o711)).expect("the folder's mode");
+    std::fs::set_permissions(scene.path(""), std::fs::Permissions::from_mode(0o711))
+        .expect("the folder's mode");
     path
 }
 
@@ -67,7 +89,10 @@ pub fn digest(path: &Path) -> String {
 /// Sectors written, of /sys/block/NAME/stat.
 pub fn written(name: &str) -> u64 {
     let stat = std::fs::read_to_string(format!("/sys/block/{name}/stat")).expect("its counters");
-    stat.split_whitespace().nth(6).and_then(|sectors| sectors.parse().ok()).expect("a number")
+    stat.split_whitespace()
+        .nth(6)
+        .and_then(|sectors| sectors.parse().ok())
+        .expect("a number")
 }
 
 pub fn btrfs(scene: &Scene, name: &str) -> Disk {
@@ -90,7 +115,8 @@ pub fn fill(at: &Path, files: usize) {
     for number in 0..files {
         let folder = at.join(format!("d{}", number / 100));
         std::fs::create_dir_all(&folder).expect("a folder");
-        std::fs::write(folder.join(format!("f{number}")), vec![b'x'; number % 5000]).expect("a file");
+        std::fs::write(folder.join(format!("f{number}")), vec![b'x'; number % 5000])
+            .expect("a file");
     }
 }
 
@@ -98,6 +124,9 @@ pub fn fill(at: &Path, files: usize) {
 pub fn processes(word: &str) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").expect("/proc").flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.split('\0').any(|part| part == word)))
-        .collect()
+    pids.filter(|pid| {
+        std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.split('\0').any(|part| part == word))
+    })
+    .collect()
 }

@@ -1,4 +1,5 @@
-//! Runs whose checker, helper or device hangs, dies or goes, and devices that others use: FAILED, and nothing is left.
+//! Runs whose checker, helper or device hangs, dies or goes, and devices that others use: FAILED,
+//! and nothing is left.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -21,31 +22,90 @@ async fn a_checker_that_hangs_floods_crashes_or_eats_memory_fails_and_nothing_is
     let base = order(&disk, Filesystem::Ext4, Mode::Unmounted);
     // Hangs, with a child that hangs as well.
     let marker = "424242.4242";
-    let command = script(&scene, "hangs", &format!("echo begun; trap '' TERM; sleep {marker} & sleep {marker}"));
-    let ran1 = ran(RunOrder { command, timeout: Duration::from_secs(3), ..base.clone() }).await;
-    assert_eq!((&ran1.run.end, text(&ran1.run).as_str()), (&End::TimedOut, "begun\n"), "{:?}", ran1.run);
-    eventually("its children are gone", SOON, async || processes(marker).is_empty().then_some(())).await;
+    let command = script(
+        &scene,
+        "hangs",
+        &format!("echo begun; trap '' TERM; sleep {marker} & sleep {marker}"),
+    );
+    let ran1 = ran(RunOrder {
+        command,
+        timeout: Duration::from_secs(3),
+        ..base.clone()
+    })
+    .await;
+    assert_eq!(
+        (&ran1.run.end, text(&ran1.run).as_str()),
+        (&End::TimedOut, "begun\n"),
+        "{:?}",
+        ran1.run
+    );
+    eventually("its children are gone", SOON, async || {
+        processes(marker).is_empty().then_some(())
+    })
+    .await;
     // Floods: what is kept is bounded, all is counted, and memory is not eaten.
-    let command = script(&scene, "floods", "head -c 10000000 /dev/zero | tr '\\0' 'x'; echo; yes | head -n 200000; exit 4");
-    let ran2 = ran(RunOrder { command, ..base.clone() }).await;
-    assert_eq!((&ran2.run.end, ran2.run.output.written, ran2.run.output.kept), (&End::Exited(4), 10_400_001, 65536));
+    let command = script(
+        &scene,
+        "floods",
+        "head -c 10000000 /dev/zero | tr '\\0' 'x'; echo; yes | head -n 200000; exit 4",
+    );
+    let ran2 = ran(RunOrder {
+        command,
+        ..base.clone()
+    })
+    .await;
+    assert_eq!(
+        (&ran2.run.end, ran2.run.output.written, ran2.run.output.kept),
+        (&End::Exited(4), 10_400_001, 65536)
+    );
     // Crashes.
     let command = script(&scene, "crashes", "kill -SEGV $$");
-    let ran3 = ran(RunOrder { command, ..base.clone() }).await;
-    assert_eq!((&ran3.run.end, ran3.run.ballot), (&End::Signal(11), Ballot::Failed));
+    let ran3 = ran(RunOrder {
+        command,
+        ..base.clone()
+    })
+    .await;
+    assert_eq!(
+        (&ran3.run.end, ran3.run.ballot),
+        (&End::Signal(11), Ballot::Failed)
+    );
     // Eats memory: refused by its limit.
-    let command = script(&scene, "eats", "exec dd if=/dev/zero of=/dev/null bs=600M count=1");
-    let ran4 = ran(RunOrder { command, memory: 256 << 20, ..base.clone() }).await;
+    let command = script(
+        &scene,
+        "eats",
+        "exec dd if=/dev/zero of=/dev/null bs=600M count=1",
+    );
+    let ran4 = ran(RunOrder {
+        command,
+        memory: 256 << 20,
+        ..base.clone()
+    })
+    .await;
     assert_eq!(ran4.run.end, End::Exited(1), "{}", text(&ran4.run));
     assert!(text(&ran4.run).contains("memory"), "{}", text(&ran4.run));
     // Is not there; is no program.
-    let ran5 = ran(RunOrder { command: "/nonexistent/e2fsck".into(), ..base.clone() }).await;
-    assert!(matches!(&ran5.run.end, End::NotStarted(why) if why.contains("install the package e2fsprogs")), "{:?}", ran5.run.end);
+    let ran5 = ran(RunOrder {
+        command: "/nonexistent/e2fsck".into(),
+        ..base.clone()
+    })
+    .await;
+    assert!(
+        matches!(&ran5.run.end, End::NotStarted(why) if why.contains("install the package e2fsprogs")),
+        "{:?}",
+        ran5.run.end
+    );
     let command = script(&scene, "no-program", "");
     std::fs::set_permissions(&command, std::fs::Permissions::from_mode(0o644)).expect("its mode");
     let ran6 = ran(RunOrder { command, ..base }).await;
-    assert!(matches!(&ran6.run.end, End::NotStarted(why) if why.contains("Permission denied")), "{:?}", ran6.run.end);
-    assert_eq!((ran5.run.ballot, ran6.run.ballot), (Ballot::Failed, Ballot::Failed));
+    assert!(
+        matches!(&ran6.run.end, End::NotStarted(why) if why.contains("Permission denied")),
+        "{:?}",
+        ran6.run.end
+    );
+    assert_eq!(
+        (ran5.run.ballot, ran6.run.ballot),
+        (Ballot::Failed, Ballot::Failed)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,30 +115,63 @@ async fn a_run_that_is_dropped_or_whose_helper_is_killed_leaves_no_process_and_n
     for kill_helper in [false, true] {
         let marker = if kill_helper { "434343.1" } else { "434343.2" };
         let command = script(&scene, marker, &format!("exec sleep {marker}"));
-        let prepared =
-            runner::prepare(&program(), &Strays::default(), RunOrder { command, ..order(&disk, Filesystem::Xfs, Mode::Unmounted) })
-                .await
-                .expect("prepared");
+        let prepared = runner::prepare(
+            &program(),
+            &Strays::default(),
+            RunOrder {
+                command,
+                ..order(&disk, Filesystem::Xfs, Mode::Unmounted)
+            },
+        )
+        .await
+        .expect("prepared");
         assert_eq!(loops_over(&scene).len(), 1);
         let phase = watch::Sender::new(String::new());
         let run = tokio::spawn(async move { prepared.run(&phase).await });
-        let checker = eventually("the checker runs", SOON, async || processes(marker).first().copied()).await;
+        let checker = eventually("the checker runs", SOON, async || {
+            processes(marker).first().copied()
+        })
+        .await;
         if kill_helper {
-            let stat = std::fs::read_to_string(format!("/proc/{checker}/stat")).expect("its parent");
-            let parent =
-                stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)).and_then(|pid| pid.parse().ok()).expect("a number");
-            nix::sys::signal::kill(nix::unistd::Pid::from_raw(parent), nix::sys::signal::Signal::SIGKILL).expect("SIGKILL");
+            let stat =
+                std::fs::read_to_string(format!("/proc/{checker}/stat")).expect("its parent");
+            let parent = stat
+                .rsplit_once(") ")
+                .and_then(|(_, rest)| rest.split(' ').nth(1))
+                .and_then(|pid| pid.parse().ok())
+                .expect("a number");
+            nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(parent),
+                nix::sys::signal::Signal::SIGKILL,
+            )
+            .expect("SIGKILL");
             let ran = run.await.expect("it ends");
-            assert_eq!((&ran.run.end, ran.run.ballot), (&End::Signal(9), Ballot::Failed), "{:?}", ran.run);
+            assert_eq!(
+                (&ran.run.end, ran.run.ballot),
+                (&End::Signal(9), Ballot::Failed),
+                "{:?}",
+                ran.run
+            );
             assert!(ran.run.why.contains("lost"), "{}", ran.run.why);
         } else {
             run.abort();
         }
-        eventually("the checker is gone", SOON, async || processes(marker).is_empty().then_some(())).await;
+        eventually("the checker is gone", SOON, async || {
+            processes(marker).is_empty().then_some(())
+        })
+        .await;
         no_loops_over(&scene).await;
     }
     // Prepared and not run.
-    drop(runner::prepare(&program(), &Strays::default(), order(&disk, Filesystem::Xfs, Mode::Unmounted)).await.expect("prepared"));
+    drop(
+        runner::prepare(
+            &program(),
+            &Strays::default(),
+            order(&disk, Filesystem::Xfs, Mode::Unmounted),
+        )
+        .await
+        .expect("prepared"),
+    );
     no_loops_over(&scene).await;
 }
 
@@ -91,20 +184,45 @@ async fn what_is_in_use_by_others_is_not_checked_as_if_it_were_unmounted() {
         mount_device(&disk.device, filesystem.name(), &mount, "");
         let ran1 = ran(order(&disk, filesystem, Mode::Unmounted)).await;
         umount(&mount);
-        assert!(matches!(&ran1.run.end, End::NotStarted(why) if why.contains("in use outside")), "{:?}", ran1.run.end);
+        assert!(
+            matches!(&ran1.run.end, End::NotStarted(why) if why.contains("in use outside")),
+            "{:?}",
+            ran1.run.end
+        );
         // Taken into use meanwhile.
         let go = scene.path("go");
-        let command = script(&scene, "waits", &format!("echo Pass 1; while [ ! -e {} ]; do sleep 0.02; done; echo done", go.display()));
-        let prepared = runner::prepare(&program(), &Strays::default(), RunOrder { command, ..order(&disk, filesystem, Mode::Unmounted) })
-            .await
-            .expect("prepared");
+        let command = script(
+            &scene,
+            "waits",
+            &format!(
+                "echo Pass 1; while [ ! -e {} ]; do sleep 0.02; done; echo done",
+                go.display()
+            ),
+        );
+        let prepared = runner::prepare(
+            &program(),
+            &Strays::default(),
+            RunOrder {
+                command,
+                ..order(&disk, filesystem, Mode::Unmounted)
+            },
+        )
+        .await
+        .expect("prepared");
         mount_device(&disk.device, filesystem.name(), &mount, "");
         std::fs::write(&go, b"").expect("go");
         let ran2 = prepared.run(&watch::Sender::new(String::new())).await;
         umount(&mount);
         std::fs::remove_file(&go).expect("go");
-        assert_eq!((&ran2.run.end, ran2.run.ballot, text(&ran2.run).as_str()), (&End::Exited(0), Ballot::Failed, "Pass 1\ndone\n"));
-        assert!(ran2.run.why.contains("taken into use meanwhile"), "{}", ran2.run.why);
+        assert_eq!(
+            (&ran2.run.end, ran2.run.ballot, text(&ran2.run).as_str()),
+            (&End::Exited(0), Ballot::Failed, "Pass 1\ndone\n")
+        );
+        assert!(
+            ran2.run.why.contains("taken into use meanwhile"),
+            "{}",
+            ran2.run.why
+        );
     }
 }
 
@@ -115,28 +233,50 @@ async fn another_device_with_the_same_number_is_not_checked() {
     let mut order = order(&disk, Filesystem::Ext4, Mode::Unmounted);
     order.device.name = "sdq7".to_owned();
     let ran = ran(order).await;
-    assert!(matches!(&ran.run.end, End::NotStarted(why) if why.contains("is gone, or is another device")), "{:?}", ran.run.end);
+    assert!(
+        matches!(&ran.run.end, End::NotStarted(why) if why.contains("is gone, or is another device")),
+        "{:?}",
+        ran.run.end
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loops_that_were_left_over_are_detached() {
     let scene = Scene::new();
     let disk = scene.xfs("x.img");
-    // As after a SIGKILL of everything, with somebody (udev) holding the loop open, so that autoclear waits.
+    // As after a SIGKILL of everything, with somebody (udev) holding the loop open, so that
+    // autoclear waits.
     let node = scene.path("diskvitals-check");
-    let number = std::fs::read_to_string(format!("/sys/block/{}/dev", disk.name())).expect("its number");
+    let number =
+        std::fs::read_to_string(format!("/sys/block/{}/dev", disk.name())).expect("its number");
     let (major, minor) = number.trim().split_once(':').expect("two numbers");
     run("/usr/bin/mknod", &[&node, &"b", &major, &minor]);
     let ours = run("/usr/sbin/losetup", &[&"-r", &"--find", &"--show", &node]);
     let name = ours.trim_start_matches("/dev/");
     assert_eq!(loops_over(&scene), [name]);
     // Others may have checks of their own.
-    let of_ours = |lines: Vec<String>| lines.into_iter().filter(|line| line.starts_with(&format!("{name},"))).collect::<Vec<_>>();
+    let of_ours = |lines: Vec<String>| {
+        lines
+            .into_iter()
+            .filter(|line| line.starts_with(&format!("{name},")))
+            .collect::<Vec<_>>()
+    };
     let said = of_ours(runner::clean_up(&program()).await);
-    assert_eq!(said, [format!("{name}, left over from a filesystem check, was detached")]);
+    assert_eq!(
+        said,
+        [format!(
+            "{name}, left over from a filesystem check, was detached"
+        )]
+    );
     no_loops_over(&scene).await;
-    assert!(Path::new(&format!("/sys/block/{}/loop/backing_file", disk.name())).exists(), "others' loops stay");
-    assert_eq!(of_ours(runner::clean_up(&program()).await), Vec::<String>::new());
+    assert!(
+        Path::new(&format!("/sys/block/{}/loop/backing_file", disk.name())).exists(),
+        "others' loops stay"
+    );
+    assert_eq!(
+        of_ours(runner::clean_up(&program()).await),
+        Vec::<String>::new()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -147,17 +287,30 @@ async fn an_unmount_during_a_run_is_complete_at_once() {
     mount_device(&disk.device, "ext4", &mount, "");
     let marker = "454545.1";
     let command = script(&scene, "waits", &format!("exec sleep {marker}"));
-    let prepared = runner::prepare(&program(), &Strays::default(), RunOrder { command, ..order(&disk, Filesystem::Ext4, Mode::Live) })
-        .await
-        .expect("prepared");
+    let prepared = runner::prepare(
+        &program(),
+        &Strays::default(),
+        RunOrder {
+            command,
+            ..order(&disk, Filesystem::Ext4, Mode::Live)
+        },
+    )
+    .await
+    .expect("prepared");
     let phase = watch::Sender::new(String::new());
     let run = tokio::spawn(async move { prepared.run(&phase).await });
-    eventually("the checker runs", SOON, async || processes(marker).first().copied()).await;
+    eventually("the checker runs", SOON, async || {
+        processes(marker).first().copied()
+    })
+    .await;
     umount(&mount);
     // Nobody has it mounted any more: it can be claimed (open(2), O_EXCL).
-    std::os::unix::fs::OpenOptionsExt::custom_flags(std::fs::File::options().read(true), nix::libc::O_EXCL)
-        .open(&disk.device)
-        .expect("it is free");
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        std::fs::File::options().read(true),
+        nix::libc::O_EXCL,
+    )
+    .open(&disk.device)
+    .expect("it is free");
     run.abort();
 }
 
@@ -172,36 +325,88 @@ async fn a_device_that_fails_or_goes_or_hangs_under_a_run_makes_it_fail() {
         // Reads fail.
         served.fault(vec![Fault::reads(0..1 << 40)]);
         let failed = ran(order(&disk, filesystem, Mode::Unmounted)).await.run;
-        println!("{} on EIO: {:?} {}", filesystem.name(), failed.end, text(&failed));
-        assert!(failed.ballot == Ballot::Failed && failed.end != End::Exited(0), "{failed:?}");
+        println!(
+            "{} on EIO: {:?} {}",
+            filesystem.name(),
+            failed.end,
+            text(&failed)
+        );
+        assert!(
+            failed.ballot == Ballot::Failed && failed.end != End::Exited(0),
+            "{failed:?}"
+        );
         served.fault(Vec::new());
         // Reads are not answered: it cannot be killed, is handed back, and is gone when they are.
         run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
         let prepared = runner::prepare(
             &program(),
             &Strays::default(),
-            RunOrder { timeout: Duration::from_secs(2), ..order(&disk, filesystem, Mode::Unmounted) },
+            RunOrder {
+                timeout: Duration::from_secs(2),
+                ..order(&disk, filesystem, Mode::Unmounted)
+            },
         )
         .await;
         let prepared = prepared.expect("prepared");
-        served.fault(vec![Fault { effect: Effect::Hang, ..Fault::reads(0..1 << 40) }]);
+        served.fault(vec![Fault {
+            effect: Effect::Hang,
+            ..Fault::reads(0..1 << 40)
+        }]);
         let asked = Instant::now();
-        let hung = prepared.run(&watch::Sender::new(String::new())).await.settle().await;
-        println!("{} on a hung device after {:?}: {:?} {}", filesystem.name(), asked.elapsed(), hung.run.end, hung.run.why);
-        assert!(matches!(hung.run.end, End::Stuck(_) | End::TimedOut) && hung.run.ballot == Ballot::Failed, "{:?}", hung.run);
-        assert!(asked.elapsed() < Duration::from_secs(10), "nobody waits for it");
+        let hung = prepared
+            .run(&watch::Sender::new(String::new()))
+            .await
+            .settle()
+            .await;
+        println!(
+            "{} on a hung device after {:?}: {:?} {}",
+            filesystem.name(),
+            asked.elapsed(),
+            hung.run.end,
+            hung.run.why
+        );
+        assert!(
+            matches!(hung.run.end, End::Stuck(_) | End::TimedOut)
+                && hung.run.ballot == Ballot::Failed,
+            "{:?}",
+            hung.run
+        );
+        assert!(
+            asked.elapsed() < Duration::from_secs(10),
+            "nobody waits for it"
+        );
         // What was waiting in a way that a signal ends (a page of the cache) is gone with it.
-        assert!(hung.remains.is_some() || hung.run.end == End::TimedOut, "{:?}", hung.run);
+        assert!(
+            hung.remains.is_some() || hung.run.end == End::TimedOut,
+            "{:?}",
+            hung.run
+        );
         served.fault(Vec::new());
         if let Some(remains) = hung.remains {
-            tokio::time::timeout(SOON, remains.gone()).await.expect("it goes with the device's answer");
+            tokio::time::timeout(SOON, remains.gone())
+                .await
+                .expect("it goes with the device's answer");
         }
         no_loops_over(&scene).await;
         // It is gone.
-        let command = script(&scene, "waits", &format!("echo begun; while [ ! -e {} ]; do sleep 0.02; done", scene.path("go").display()));
-        let prepared = runner::prepare(&program(), &Strays::default(), RunOrder { command, ..order(&disk, filesystem, Mode::ReadOnly) })
-            .await
-            .expect("prepared");
+        let command = script(
+            &scene,
+            "waits",
+            &format!(
+                "echo begun; while [ ! -e {} ]; do sleep 0.02; done",
+                scene.path("go").display()
+            ),
+        );
+        let prepared = runner::prepare(
+            &program(),
+            &Strays::default(),
+            RunOrder {
+                command,
+                ..order(&disk, filesystem, Mode::ReadOnly)
+            },
+        )
+        .await
+        .expect("prepared");
         served.set(Server::Fail);
         std::fs::write(scene.path("go"), b"").expect("go");
         let gone = prepared.run(&watch::Sender::new(String::new())).await.run;

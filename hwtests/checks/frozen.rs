@@ -1,4 +1,5 @@
-//! While writers are held: whoever dies or is called back then, they go on soon, and nothing is left.
+//! While writers are held: whoever dies or is called back then, they go on soon, and nothing is
+//! left.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use nix::unistd::Pid;
 use tokio::time::Instant;
 
 use crate::stage::{
-    ENDS, MADE_GOOD, ON_DEMAND, Script, Volume, begin, cancel, ended, freezer, frozen, get, nothing_is_left, of, phase, start,
+    ENDS, MADE_GOOD, ON_DEMAND, Script, Volume, begin, cancel, ended, freezer, frozen, get,
+    nothing_is_left, of, phase, start,
 };
 use crate::support::daemon::Arguments;
 use crate::support::{Daemon, SOON, Scene, eventually, pause};
@@ -27,7 +29,8 @@ struct Held {
     scene: Scene,
 }
 
-/// A check whose live run found something, and that holds the writers of a frozen run until the script has its next turn.
+/// A check whose live run found something, and that holds the writers of a frozen run until the
+/// script has its next turn.
 async fn held() -> Held {
     let scene = Scene::new();
     let script = Script::by_turns(&scene);
@@ -35,8 +38,14 @@ async fn held() -> Held {
     let volume = Volume::filled(&scene, Filesystem::Ext4);
     let id = begin(&daemon.client, frozen(of(&volume.at))).await.id;
     phase(&daemon.client, &id, "live run").await;
-    eventually("the checker runs", SOON, async || crate::stage::processes(&script.path.display().to_string()).first().copied()).await;
-    // Its first look at the turn is behind it when it sleeps; until then nothing is lost but a round.
+    eventually("the checker runs", SOON, async || {
+        crate::stage::processes(&script.path.display().to_string())
+            .first()
+            .copied()
+    })
+    .await;
+    // Its first look at the turn is behind it when it sleeps; until then nothing is lost but a
+    // round.
     let mut turn = 0;
     let pid = loop {
         turn += 1;
@@ -44,19 +53,40 @@ async fn held() -> Held {
         if let Ok(pid) = tokio::time::timeout(Duration::from_secs(5), freezer(&scene)).await {
             break pid;
         }
-        assert!(turn < 6, "never frozen: {:#?}", get(&daemon.client, &id).await);
+        assert!(
+            turn < 6,
+            "never frozen: {:#?}",
+            get(&daemon.client, &id).await
+        );
     };
-    Held { daemon, volume, script, id, pid, scene }
+    Held {
+        daemon,
+        volume,
+        script,
+        id,
+        pid,
+        scene,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_that_is_killed_holds_nobody_and_the_next_one_remembers() {
-    let Held { daemon, volume, id, scene, .. } = held().await;
+    let Held {
+        daemon,
+        volume,
+        id,
+        scene,
+        ..
+    } = held().await;
     daemon.kill().await;
     volume.is_writable(MADE_GOOD).await;
     let daemon = Daemon::start_with(&Arguments::of(&scene)).await;
     let check = get(&daemon.client, &id).await;
-    assert_eq!((check.state(), check.verdict()), (State::Ended, Verdict::Failed), "{check:#?}");
+    assert_eq!(
+        (check.state(), check.verdict()),
+        (State::Ended, Verdict::Failed),
+        "{check:#?}"
+    );
     assert!(!check.reason.is_empty(), "{check:#?}");
     nothing_is_left(&scene, Some(&volume)).await;
     daemon.stop().await;
@@ -64,7 +94,14 @@ async fn a_daemon_that_is_killed_holds_nobody_and_the_next_one_remembers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_and_a_freezer_that_are_killed_together_are_made_good_by_the_next_start() {
-    let Held { daemon, volume, id, pid, scene, .. } = held().await;
+    let Held {
+        daemon,
+        volume,
+        id,
+        pid,
+        scene,
+        ..
+    } = held().await;
     // The freezer first: what is left of the daemon must not make it good.
     kill(daemon.pid(), Signal::SIGSTOP).expect("SIGSTOP");
     kill(Pid::from_raw(pid), Signal::SIGKILL).expect("SIGKILL");
@@ -73,7 +110,10 @@ async fn a_daemon_and_a_freezer_that_are_killed_together_are_made_good_by_the_ne
     let daemon = Daemon::start_with(&Arguments::of(&scene)).await;
     volume.is_writable(MADE_GOOD).await;
     println!("thawed by the next start within {:?}", started.elapsed());
-    eventually("it says what it found", SOON, async || daemon.log().contains("was left frozen").then_some(())).await;
+    eventually("it says what it found", SOON, async || {
+        daemon.log().contains("was left frozen").then_some(())
+    })
+    .await;
     let check = get(&daemon.client, &id).await;
     assert_eq!(check.verdict(), Verdict::Failed, "{check:#?}");
     nothing_is_left(&scene, Some(&volume)).await;
@@ -82,29 +122,55 @@ async fn a_daemon_and_a_freezer_that_are_killed_together_are_made_good_by_the_ne
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_freezer_that_is_killed_is_made_good_at_once_and_its_run_counts_for_nothing() {
-    let Held { daemon, volume, id, pid, script, scene } = held().await;
+    let Held {
+        daemon,
+        volume,
+        id,
+        pid,
+        script,
+        scene,
+    } = held().await;
     kill(Pid::from_raw(pid), Signal::SIGKILL).expect("SIGKILL");
     volume.is_writable(MADE_GOOD).await;
     // It may try again.
     cancel(&daemon.client, &id).await;
     script.turn_to(99);
     let check = ended(&daemon.client, &id, ENDS).await;
-    assert!(!matches!(check.verdict(), Verdict::Clean | Verdict::Corrupted), "{check:#?}");
+    assert!(
+        !matches!(check.verdict(), Verdict::Clean | Verdict::Corrupted),
+        "{check:#?}"
+    );
     nothing_is_left(&scene, Some(&volume)).await;
     daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_that_is_cancelled_while_frozen_or_between_frozen_runs_holds_nobody() {
-    let Held { daemon, volume, id, scene, .. } = held().await;
+    let Held {
+        daemon,
+        volume,
+        id,
+        scene,
+        ..
+    } = held().await;
     cancel(&daemon.client, &id).await;
     volume.is_writable(MADE_GOOD).await;
     let check = ended(&daemon.client, &id, SOON).await;
-    assert!(check.cancelled && check.verdict() == Verdict::Inconclusive, "{check:#?}");
+    assert!(
+        check.cancelled && check.verdict() == Verdict::Inconclusive,
+        "{check:#?}"
+    );
     nothing_is_left(&scene, Some(&volume)).await;
     daemon.stop().await;
 
-    let Held { daemon, volume, id, script, scene, .. } = held().await;
+    let Held {
+        daemon,
+        volume,
+        id,
+        script,
+        scene,
+        ..
+    } = held().await;
     let mut turn = 50;
     eventually("it waits between frozen runs", SOON, async || {
         // The script may not have looked yet.
@@ -117,14 +183,22 @@ async fn a_check_that_is_cancelled_while_frozen_or_between_frozen_runs_holds_nob
     volume.is_writable(MADE_GOOD).await;
     cancel(&daemon.client, &id).await;
     let check = ended(&daemon.client, &id, SOON).await;
-    assert!(check.cancelled && check.verdict() == Verdict::Inconclusive, "{check:#?}");
+    assert!(
+        check.cancelled && check.verdict() == Verdict::Inconclusive,
+        "{check:#?}"
+    );
     nothing_is_left(&scene, Some(&volume)).await;
     daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_that_is_ended_while_it_holds_writers_lets_them_go() {
-    let Held { daemon, volume, scene, .. } = held().await;
+    let Held {
+        daemon,
+        volume,
+        scene,
+        ..
+    } = held().await;
     assert!(daemon.stop().await < Duration::from_secs(10));
     volume.is_writable(MADE_GOOD).await;
     nothing_is_left(&scene, Some(&volume)).await;

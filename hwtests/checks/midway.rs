@@ -1,4 +1,5 @@
-//! Devices that hang, or are taken away, in the middle of a run: the check ends without a verdict and says why, nothing else waits for it, and nothing is left.
+//! Devices that hang, or are taken away, in the middle of a run: the check ends without a verdict
+//! and says why, nothing else waits for it, and nothing is left.
 
 use std::time::Duration;
 
@@ -8,7 +9,10 @@ use diskvitals::api::wire::{Check, StartCheckRequest};
 use diskvitals::model::check::Filesystem;
 use tokio::time::Instant;
 
-use crate::stage::{ALL, ENDS, ON_DEMAND, Volume, begin, check, ended, expect, get, nothing_is_left, of, of_device, on_a_server, start};
+use crate::stage::{
+    ALL, ENDS, ON_DEMAND, Volume, begin, check, ended, expect, get, nothing_is_left, of, of_device,
+    on_a_server, start,
+};
 use crate::support::fuse::{Effect, Fault};
 use crate::support::tools::{mount_device, run};
 use crate::support::{Disk, SOON, Scene, Served, eventually, pause};
@@ -21,60 +25,129 @@ const BEFORE_MOUNTED: usize = 3;
 
 /// Reads are answered so often, then not any more.
 fn hang_after(served: &Served, reads: usize) {
-    served.fault(vec![Fault { effect: Effect::Hang, after: reads, ..Fault::reads(0..1 << 40) }]);
+    served.fault(vec![Fault {
+        effect: Effect::Hang,
+        after: reads,
+        ..Fault::reads(0..1 << 40)
+    }]);
 }
 
 async fn hangs(served: &Served) {
-    eventually("a read waits in the middle of the run", ENDS, async || (served.held() > 0).then_some(())).await;
+    eventually("a read waits in the middle of the run", ENDS, async || {
+        (served.held() > 0).then_some(())
+    })
+    .await;
 }
 
 #[track_caller]
 fn tells_nothing(check: &Check) {
-    println!("{}: {:?}: {}", check.filesystem, check.verdict(), check.reason);
-    assert!(matches!(check.verdict(), Verdict::Failed | Verdict::Inconclusive), "{check:#?}");
+    println!(
+        "{}: {:?}: {}",
+        check.filesystem,
+        check.verdict(),
+        check.reason
+    );
+    assert!(
+        matches!(check.verdict(), Verdict::Failed | Verdict::Inconclusive),
+        "{check:#?}"
+    );
     assert!(!check.reason.is_empty(), "{check:#?}");
     // Also where the kernel's log cannot be read, which would have the last word.
-    assert!(check.runs.iter().all(|run| run.ballot() != Ballot::Findings), "{check:#?}");
+    assert!(
+        check
+            .runs
+            .iter()
+            .all(|run| run.ballot() != Ballot::Findings),
+        "{check:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_hangs_in_the_middle_of_a_run_fails_it_by_its_time_out_and_holds_up_nothing_else() {
+async fn a_device_that_hangs_in_the_middle_of_a_run_fails_it_by_its_time_out_and_holds_up_nothing_else()
+ {
     for filesystem in ALL {
         let scene = Scene::new();
         let (served, disk) = on_a_server(&scene, filesystem);
         let other = Volume::mount(&scene, scene.ext4("other.img", 64, &[]), "ext4", "");
-        let daemon = start(&scene, &format!("{ON_DEMAND}at_once = 2\ntimeout = \"10s\"\n")).await;
+        let daemon = start(
+            &scene,
+            &format!("{ON_DEMAND}at_once = 2\ntimeout = \"10s\"\n"),
+        )
+        .await;
         hang_after(&served, BEFORE);
         // Not forced, it would be stopped as soon as the device counts as stalled.
-        let begun = begin(&daemon.client, StartCheckRequest { force: true, ..of_device(&disk, filesystem) }).await;
+        let begun = begin(
+            &daemon.client,
+            StartCheckRequest {
+                force: true,
+                ..of_device(&disk, filesystem)
+            },
+        )
+        .await;
         hangs(&served).await;
         let since = Instant::now();
-        expect(&check(&daemon.client, of(&other.at)).await, Verdict::Clean, Mode::Live);
+        expect(
+            &check(&daemon.client, of(&other.at)).await,
+            Verdict::Clean,
+            Mode::Live,
+        );
         let failed = loop {
             let asked = Instant::now();
             daemon.client.node().await;
             let now = get(&daemon.client, &begun.id).await;
-            assert!(asked.elapsed() < Duration::from_secs(3), "an answer took {:?}", asked.elapsed());
-            assert!(matches!(now.verdict(), Verdict::Unspecified | Verdict::Failed), "{now:#?}");
+            assert!(
+                asked.elapsed() < Duration::from_secs(3),
+                "an answer took {:?}",
+                asked.elapsed()
+            );
+            assert!(
+                matches!(now.verdict(), Verdict::Unspecified | Verdict::Failed),
+                "{now:#?}"
+            );
             if now.state() == State::Ended {
                 break now;
             }
             assert!(since.elapsed() < ENDS, "it does not end: {now:#?}");
             pause(Duration::from_millis(100)).await;
         };
-        println!("{}: after {:?}: {}", filesystem.name(), since.elapsed(), failed.reason);
+        println!(
+            "{}: after {:?}: {}",
+            filesystem.name(),
+            since.elapsed(),
+            failed.reason
+        );
         expect(&failed, Verdict::Failed, Mode::Unmounted);
         assert!(!failed.cancelled && !failed.runs.is_empty(), "{failed:#?}");
-        assert!(failed.runs.iter().all(|run| run.ballot() == Ballot::Failed && run.exit_status.is_none()), "{failed:#?}");
+        assert!(
+            failed
+                .runs
+                .iter()
+                .all(|run| run.ballot() == Ballot::Failed && run.exit_status.is_none()),
+            "{failed:#?}"
+        );
         // Not the verdict alone: it was its own time-out, and it began.
-        assert!(failed.runs.iter().any(|run| run.output_bytes > 0), "{failed:#?}");
+        assert!(
+            failed.runs.iter().any(|run| run.output_bytes > 0),
+            "{failed:#?}"
+        );
         // Others go on also now that it hangs without a check that waits for it.
-        expect(&check(&daemon.client, of(&other.at)).await, Verdict::Clean, Mode::Live);
+        expect(
+            &check(&daemon.client, of(&other.at)).await,
+            Verdict::Clean,
+            Mode::Live,
+        );
 
         served.fault(Vec::new());
         nothing_is_left(&scene, Some(&other)).await;
         eventually("it can be checked again", ENDS, async || {
-            let again = check(&daemon.client, StartCheckRequest { force: true, ..of_device(&disk, filesystem) }).await;
+            let again = check(
+                &daemon.client,
+                StartCheckRequest {
+                    force: true,
+                    ..of_device(&disk, filesystem)
+                },
+            )
+            .await;
             if again.verdict() == Verdict::Failed {
                 // What hung may need a moment to go.
                 assert!(again.reason.contains("hung"), "{again:#?}");
@@ -101,7 +174,11 @@ enum Removal {
 fn remove(served: &Served, disk: &Disk, how: Removal) {
     match how {
         Removal::Emptied => {
-            std::fs::File::options().write(true).open(&disk.image).and_then(|file| file.set_len(0)).expect("the image is cut off");
+            std::fs::File::options()
+                .write(true)
+                .open(&disk.image)
+                .and_then(|file| file.set_len(0))
+                .expect("the image is cut off");
             served.fault(Vec::new());
             run("/usr/sbin/losetup", &[&"--set-capacity", &disk.device]);
         }
@@ -143,9 +220,15 @@ async fn a_device_that_is_removed_beneath_a_mount_in_the_middle_of_a_run_condemn
             remove(&served, &disk, how);
             let file = at.join("written-after");
             // Whatever it answers: it brings the mount to notice.
-            let written = tokio::task::spawn_blocking(move || std::fs::File::create(file).and_then(|file| file.sync_all()));
+            let written = tokio::task::spawn_blocking(move || {
+                std::fs::File::create(file).and_then(|file| file.sync_all())
+            });
             tells_nothing(&ended(&daemon.client, &begun.id, ENDS).await);
-            tokio::time::timeout(SOON, written).await.expect("nothing holds the writer").expect("no panic").ok();
+            tokio::time::timeout(SOON, written)
+                .await
+                .expect("nothing holds the writer")
+                .expect("no panic")
+                .ok();
             nothing_is_left(&scene, None).await;
             daemon.stop().await;
         }

@@ -1,12 +1,15 @@
-//! What the tests of checks share: a filesystem on a loop device that is thawed whatever happens, a daemon that may freeze it, checkers that are scripts
-//! and do what the test wants when it wants it, and the question itself.
+//! What the tests of checks share: a filesystem on a loop device that is thawed whatever happens, a
+//! daemon that may freeze it, checkers that are scripts and do what the test wants when it wants
+//! it, and the question itself.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use diskvitals::api::wire::check::{Mode, State, Verdict};
-use diskvitals::api::wire::{CancelCheckRequest, Check, GetCheckRequest, ListChecksRequest, StartCheckRequest};
+use diskvitals::api::wire::{
+    CancelCheckRequest, Check, GetCheckRequest, ListChecksRequest, StartCheckRequest,
+};
 use diskvitals::host::freeze::Mounted;
 use diskvitals::model::check::Filesystem;
 use diskvitals::model::path::HostPath;
@@ -18,7 +21,8 @@ use crate::support::daemon::{Arguments, CONFIG};
 use crate::support::tools::{mount_device, run, umount};
 use crate::support::{Client, Daemon, Disk, SOON, Scene, Served, eventually};
 
-/// A check of a small filesystem, on a busy machine, with all its runs but the minute between two frozen ones.
+/// A check of a small filesystem, on a busy machine, with all its runs but the minute between two
+/// frozen ones.
 pub const ENDS: Duration = Duration::from_secs(60);
 /// After SIGKILL of whoever held the writers they go on within this.
 pub const MADE_GOOD: Duration = Duration::from_secs(5);
@@ -29,7 +33,8 @@ pub const ALL: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem:
 pub const ON_DEMAND: &str = "[checks]\nfreeze = \"on-demand\"\n";
 
 pub fn configure(scene: &Scene, checks: &str) {
-    std::fs::write(scene.path("diskvitals.toml"), format!("{CONFIG}{checks}")).expect("the configuration");
+    std::fs::write(scene.path("diskvitals.toml"), format!("{CONFIG}{checks}"))
+        .expect("the configuration");
 }
 
 pub async fn start(scene: &Scene, checks: &str) -> Daemon {
@@ -49,7 +54,11 @@ impl Volume {
         let at = scene.path(format!("mnt/{}", disk.name()));
         mount_device(&disk.device, fs_type, &at, options);
         let kept = Mounted::open(&HostPath::from(at.as_path())).expect("opens");
-        Volume { disk, at, kept: Some(kept) }
+        Volume {
+            disk,
+            at,
+            kept: Some(kept),
+        }
     }
 
     /// With some files in it.
@@ -64,7 +73,11 @@ impl Volume {
     pub async fn is_writable(&self, within: Duration) {
         let at = self.at.join("written");
         let written = tokio::task::spawn_blocking(move || std::fs::write(at, b"x"));
-        tokio::time::timeout(within, written).await.expect("nothing holds the writers").expect("no panic").expect("written");
+        tokio::time::timeout(within, written)
+            .await
+            .expect("nothing holds the writers")
+            .expect("no panic")
+            .expect("written");
     }
 
     /// Nobody else may have it frozen.
@@ -77,7 +90,10 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         match self.kept.as_ref().map(Mounted::thaw) {
-            Some(Ok(())) => eprintln!("{} was left frozen, and is thawed by the test", self.at.display()),
+            Some(Ok(())) => eprintln!(
+                "{} was left frozen, and is thawed by the test",
+                self.at.display()
+            ),
             None | Some(Err(Errno::EINVAL)) => {}
             Some(Err(errno)) => eprintln!("thawing {}: {errno}", self.at.display()),
         }
@@ -111,7 +127,10 @@ pub fn on_a_server(scene: &Scene, filesystem: Filesystem) -> (Served, Disk) {
     let disk = filled(scene, filesystem, 1000);
     disk.detach();
     let served = Served::mount(&scene.path("fuse"), &disk.image);
-    let disk = Disk { image: disk.image, ..scene.attach(&served.file()) };
+    let disk = Disk {
+        image: disk.image,
+        ..scene.attach(&served.file())
+    };
     run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
     (served, disk)
 }
@@ -120,54 +139,100 @@ pub fn fill(at: &Path, files: usize) {
     for number in 0..files {
         let folder = at.join(format!("d{}", number / 100));
         std::fs::create_dir_all(&folder).expect("a folder");
-        std::fs::write(folder.join(format!("f{number}")), vec![b'x'; number % 5000]).expect("a file");
+        std::fs::write(folder.join(format!("f{number}")), vec![b'x'; number % 5000])
+            .expect("a file");
     }
 }
 
 // --- the question
 
 pub fn of(target: &Path) -> StartCheckRequest {
-    StartCheckRequest { target: target.display().to_string(), ..Default::default() }
+    StartCheckRequest {
+        target: target.display().to_string(),
+        ..Default::default()
+    }
 }
 
 /// Without udev the node does not know what is on a device that is not mounted.
 pub fn of_device(disk: &Disk, filesystem: Filesystem) -> StartCheckRequest {
-    StartCheckRequest { filesystem: filesystem.name().to_owned(), ..of(&disk.device) }
+    StartCheckRequest {
+        filesystem: filesystem.name().to_owned(),
+        ..of(&disk.device)
+    }
 }
 
 pub fn frozen(request: StartCheckRequest) -> StartCheckRequest {
-    StartCheckRequest { freeze: true, ..request }
+    StartCheckRequest {
+        freeze: true,
+        ..request
+    }
 }
 
 pub async fn try_begin(client: &Client, request: &StartCheckRequest) -> Result<Check, Status> {
-    client.checks().start_check(request.clone()).await.map(tonic::Response::into_inner)
+    client
+        .checks()
+        .start_check(request.clone())
+        .await
+        .map(tonic::Response::into_inner)
 }
 
 /// As soon as the target is known: it was made a moment ago.
 pub async fn begin(client: &Client, request: StartCheckRequest) -> Check {
-    eventually(&format!("{} can be checked", request.target), SOON, async || match try_begin(client, &request).await {
-        Ok(check) => Some(check),
-        Err(status) => {
-            let unknown = status.message().contains("no block device of this node is beneath it");
-            assert!(unknown || matches!(status.code(), tonic::Code::NotFound | tonic::Code::InvalidArgument), "{status}");
-            None
-        }
-    })
+    eventually(
+        &format!("{} can be checked", request.target),
+        SOON,
+        async || match try_begin(client, &request).await {
+            Ok(check) => Some(check),
+            Err(status) => {
+                let unknown = status
+                    .message()
+                    .contains("no block device of this node is beneath it");
+                assert!(
+                    unknown
+                        || matches!(
+                            status.code(),
+                            tonic::Code::NotFound | tonic::Code::InvalidArgument
+                        ),
+                    "{status}"
+                );
+                None
+            }
+        },
+    )
     .await
 }
 
 pub async fn get(client: &Client, id: &str) -> Check {
-    let request = GetCheckRequest { id: id.to_owned(), without_output: false };
-    client.checks().get_check(request).await.unwrap_or_else(|status| panic!("GetCheck {id}: {status}")).into_inner()
+    let request = GetCheckRequest {
+        id: id.to_owned(),
+        without_output: false,
+    };
+    client
+        .checks()
+        .get_check(request)
+        .await
+        .unwrap_or_else(|status| panic!("GetCheck {id}: {status}"))
+        .into_inner()
 }
 
 pub async fn cancel(client: &Client, id: &str) -> Check {
     let request = CancelCheckRequest { id: id.to_owned() };
-    client.checks().cancel_check(request).await.unwrap_or_else(|status| panic!("CancelCheck {id}: {status}")).into_inner()
+    client
+        .checks()
+        .cancel_check(request)
+        .await
+        .unwrap_or_else(|status| panic!("CancelCheck {id}: {status}"))
+        .into_inner()
 }
 
 pub async fn history(client: &Client) -> Vec<Check> {
-    client.checks().list_checks(ListChecksRequest::default()).await.expect("ListChecks").into_inner().checks
+    client
+        .checks()
+        .list_checks(ListChecksRequest::default())
+        .await
+        .expect("ListChecks")
+        .into_inner()
+        .checks
 }
 
 /// Waits until it is being done: a part of the phase's words.
@@ -179,7 +244,10 @@ pub async fn phase(client: &Client, id: &str, words: &str) -> Check {
             if check.phase.contains(words) {
                 return check;
             }
-            assert!(check.state() != State::Ended, "it has ended before `{words}`: {check:#?}");
+            assert!(
+                check.state() != State::Ended,
+                "it has ended before `{words}`: {check:#?}"
+            );
             last = Some(check);
             crate::support::pause(Duration::from_millis(20)).await;
         }
@@ -189,8 +257,10 @@ pub async fn phase(client: &Client, id: &str, words: &str) -> Check {
 }
 
 pub async fn ended(client: &Client, id: &str, within: Duration) -> Check {
-    eventually(&format!("check {id} ends"), within, async || Some(get(client, id).await).filter(|check| check.state() == State::Ended))
-        .await
+    eventually(&format!("check {id} ends"), within, async || {
+        Some(get(client, id).await).filter(|check| check.state() == State::Ended)
+    })
+    .await
 }
 
 pub async fn check(client: &Client, request: StartCheckRequest) -> Check {
@@ -198,12 +268,14 @@ pub async fn check(client: &Client, request: StartCheckRequest) -> Check {
     ended(client, &begun.id, ENDS + Duration::from_secs(90)).await
 }
 
-/// Once the daemon knows that it is mounted so: a check that began before tells nothing, and says so.
+/// Once the daemon knows that it is mounted so: a check that began before tells nothing, and says
+/// so.
 pub async fn check_as(client: &Client, request: StartCheckRequest, mode: Mode) -> Check {
     eventually("it is known to be mounted so", SOON + ENDS, async || {
         let check = check(client, request.clone()).await;
         if check.mode() != mode || check.reason.contains("while it was checked") {
-            // What was taken for live and is read-only by now has told less than it might have, and nothing wrong.
+            // What was taken for live and is read-only by now has told less than it might have, and
+            // nothing wrong.
             let weaker = check.mode() == Mode::Live && check.verdict() == Verdict::Clean;
             let nothing = matches!(check.verdict(), Verdict::Inconclusive | Verdict::Failed);
             assert!(weaker || nothing, "of another mode than it was: {check:#?}");
@@ -216,7 +288,11 @@ pub async fn check_as(client: &Client, request: StartCheckRequest, mode: Mode) -
 
 #[track_caller]
 pub fn expect(check: &Check, verdict: Verdict, mode: Mode) {
-    assert_eq!((check.verdict(), check.mode()), (verdict, mode), "{check:#?}");
+    assert_eq!(
+        (check.verdict(), check.mode()),
+        (verdict, mode),
+        "{check:#?}"
+    );
     assert!(!check.reason.is_empty(), "{check:#?}");
 }
 
@@ -226,12 +302,21 @@ pub fn expect(check: &Check, verdict: Verdict, mode: Mode) {
 pub fn processes(word: &str) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").expect("/proc").flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(word))).collect()
+    pids.filter(|pid| {
+        std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.contains(word))
+    })
+    .collect()
 }
 
 /// The freezer's notes.
 pub fn notes(scene: &Scene) -> Vec<PathBuf> {
-    std::fs::read_dir(scene.path("run/freeze")).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    std::fs::read_dir(scene.path("run/freeze"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect()
 }
 
 /// The process that holds the writers, from behind FIFREEZE.
@@ -240,7 +325,8 @@ pub async fn freezer(scene: &Scene) -> i32 {
         let found = diskvitals::host::intents::find(&scene.path("run/freeze")).ok()?;
         let intent = found.first()?.intent.clone()?;
         let text = std::fs::read_to_string(notes(scene).first()?).ok()?;
-        text.contains("frozen").then_some(i32::try_from(intent.pid).expect("a process"))
+        text.contains("frozen")
+            .then_some(i32::try_from(intent.pid).expect("a process"))
     })
     .await
 }
@@ -251,10 +337,16 @@ pub async fn nothing_is_left(scene: &Scene, volume: Option<&Volume>) {
         volume.is_writable(SOON).await;
     }
     let script = scene.path("checker").display().to_string();
-    eventually("neither note nor checker nor loop is left", SOON, async || {
-        let nothing = notes(scene).is_empty() && processes(&script).is_empty() && loops_over(scene).is_empty();
-        nothing.then_some(())
-    })
+    eventually(
+        "neither note nor checker nor loop is left",
+        SOON,
+        async || {
+            let nothing = notes(scene).is_empty()
+                && processes(&script).is_empty()
+                && loops_over(scene).is_empty();
+            nothing.then_some(())
+        },
+    )
     .await;
 }
 
@@ -282,7 +374,8 @@ exit 4
 "#;
 
 impl Script {
-    /// Waits for the next turn, then finds an inode with a wrong checksum: each run takes as long as the test wants.
+    /// Waits for the next turn, then finds an inode with a wrong checksum: each run takes as long
+    /// as the test wants.
     pub fn by_turns(scene: &Scene) -> Script {
         Script::new(
             scene,
@@ -294,13 +387,19 @@ impl Script {
     }
 
     pub fn new(scene: &Scene, body: &str) -> Script {
-        let script = Script { turn: scene.path("turn"), path: scene.path("checker") };
+        let script = Script {
+            turn: scene.path("turn"),
+            path: scene.path("checker"),
+        };
         script.turn_to(0);
-        let version = "case \"$*\" in -V|--version) echo 'e2fsck 1.47.0 (5-Feb-2023)' >&2; exit 0;; esac";
+        let version =
+            "case \"$*\" in -V|--version) echo 'e2fsck 1.47.0 (5-Feb-2023)' >&2; exit 0;; esac";
         std::fs::write(&script.path, format!("#!/bin/sh\n{version}\n{body}\n")).expect("a script");
-        std::fs::set_permissions(&script.path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+        std::fs::set_permissions(&script.path, std::fs::Permissions::from_mode(0o755))
+            .expect("its mode");
         // The folder of the scene is its maker's alone, and the script is read by nobody.
-        std::fs::set_permissions(scene.path(""), std::fs::Permissions::from_mode(0o711)).expect("the folder's mode");
+        std::fs::set_permissions(scene.path(""), std::fs::Permissions::from_mode(0o711))
+            .expect("the folder's mode");
         script
     }
 

@@ -1,4 +1,5 @@
-//! Devices and checkers that fail, hang, go or are killed in the middle: never CLEAN, never CORRUPTED, and the daemon answers on.
+//! Devices and checkers that fail, hang, go or are killed in the middle: never CLEAN, never
+//! CORRUPTED, and the daemon answers on.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use nix::unistd::Pid;
 use tokio::time::Instant;
 
 use crate::stage::{
-    ENDS, MADE_GOOD, ON_DEMAND, Script, Volume, begin, cancel, check, ended, get, make, nothing_is_left, of, of_device, on_a_server, phase,
-    processes, start, try_begin,
+    ENDS, MADE_GOOD, ON_DEMAND, Script, Volume, begin, cancel, check, ended, get, make,
+    nothing_is_left, of, of_device, on_a_server, phase, processes, start, try_begin,
 };
 use crate::support::fuse::{Effect, Fault};
 use crate::support::tools::run;
@@ -18,7 +19,10 @@ use crate::support::{Mode as Server, SOON, Scene, Served, eventually};
 
 #[track_caller]
 fn tells_nothing(check: &diskvitals::api::wire::Check) {
-    assert!(matches!(check.verdict(), Verdict::Failed | Verdict::Inconclusive), "{check:#?}");
+    assert!(
+        matches!(check.verdict(), Verdict::Failed | Verdict::Inconclusive),
+        "{check:#?}"
+    );
     assert!(!check.reason.is_empty(), "{check:#?}");
 }
 
@@ -37,12 +41,26 @@ async fn a_device_that_fails_or_hangs_under_a_check_tells_nothing_of_the_filesys
 
         // Not answered: the daemon does, and ends in time.
         run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
-        served.fault(vec![Fault { effect: Effect::Hang, ..Fault::reads(0..1 << 40) }]);
-        let begun = begin(&daemon.client, diskvitals::api::wire::StartCheckRequest { force: true, ..of_device(&disk, filesystem) }).await;
+        served.fault(vec![Fault {
+            effect: Effect::Hang,
+            ..Fault::reads(0..1 << 40)
+        }]);
+        let begun = begin(
+            &daemon.client,
+            diskvitals::api::wire::StartCheckRequest {
+                force: true,
+                ..of_device(&disk, filesystem)
+            },
+        )
+        .await;
         for _ in 0..20 {
             let asked = Instant::now();
             daemon.client.node().await;
-            assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+            assert!(
+                asked.elapsed() < Duration::from_secs(3),
+                "{:?}",
+                asked.elapsed()
+            );
             crate::support::pause(Duration::from_millis(50)).await;
         }
         cancel(&daemon.client, &begun.id).await;
@@ -62,7 +80,10 @@ async fn a_daemon_with_a_check_that_hangs_ends_in_time() {
     let disk = scene.attach(&served.file());
     let daemon = start(&scene, ON_DEMAND).await;
     run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
-    served.fault(vec![Fault { effect: Effect::Hang, ..Fault::reads(0..1 << 40) }]);
+    served.fault(vec![Fault {
+        effect: Effect::Hang,
+        ..Fault::reads(0..1 << 40)
+    }]);
     let begun = begin(&daemon.client, of_device(&disk, Filesystem::Ext4)).await;
     phase(&daemon.client, &begun.id, "run").await;
     assert!(daemon.stop().await < Duration::from_secs(10));
@@ -76,11 +97,18 @@ async fn a_device_that_fails_in_the_middle_of_a_run_makes_the_check_tell_nothing
         let scene = Scene::new();
         let (served, disk) = on_a_server(&scene, filesystem);
         let daemon = start(&scene, ON_DEMAND).await;
-        served.fault(vec![Fault { after: 12, ..Fault::reads(0..1 << 40) }]);
+        served.fault(vec![Fault {
+            after: 12,
+            ..Fault::reads(0..1 << 40)
+        }]);
         let check = check(&daemon.client, of_device(&disk, filesystem)).await;
         tells_nothing(&check);
-        // What the kernel says of the drive may stop the check before its checker has come to an end.
-        assert!(!check.runs.is_empty() || check.reason.contains("IoErrors"), "{check:#?}");
+        // What the kernel says of the drive may stop the check before its checker has come to an
+        // end.
+        assert!(
+            !check.runs.is_empty() || check.reason.contains("IoErrors"),
+            "{check:#?}"
+        );
         served.set(Server::Fail);
         nothing_is_left(&scene, None).await;
         daemon.stop().await;
@@ -89,11 +117,19 @@ async fn a_device_that_fails_in_the_middle_of_a_run_makes_the_check_tell_nothing
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_checker_that_is_killed_or_has_too_little_memory_or_crashes_tells_nothing() {
-    for body in ["kill -KILL $$", "kill -SEGV $$", "exec dd if=/dev/zero of=/dev/null bs=600M count=1"] {
+    for body in [
+        "kill -KILL $$",
+        "kill -SEGV $$",
+        "exec dd if=/dev/zero of=/dev/null bs=600M count=1",
+    ] {
         let scene = Scene::new();
         let script = Script::new(&scene, body);
         let disk = make(&scene, Filesystem::Ext4);
-        let daemon = start(&scene, &format!("{ON_DEMAND}memory_bytes = 268435456\n{}", script.tools())).await;
+        let daemon = start(
+            &scene,
+            &format!("{ON_DEMAND}memory_bytes = 268435456\n{}", script.tools()),
+        )
+        .await;
         let unmounted = check(&daemon.client, of_device(&disk, Filesystem::Ext4)).await;
         assert_eq!(unmounted.verdict(), Verdict::Failed, "{unmounted:#?}");
         let volume = Volume::mount(&scene, disk, "ext4", "");
@@ -113,7 +149,8 @@ async fn a_checker_that_is_killed_or_has_too_little_memory_or_crashes_tells_noth
         loop {
             // The shell has the script as its argument; helpers name it too, and are not meant.
             for pid in processes(&path) {
-                let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                let line =
+                    std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
                 if line.starts_with("/bin/sh") {
                     // Gone already is gone.
                     kill(Pid::from_raw(pid), Signal::SIGKILL).ok();
@@ -143,8 +180,16 @@ async fn one_check_of_a_filesystem_at_a_time_and_others_wait_for_their_turn() {
     let other = Volume::mount(&scene, scene.ext4("f.img", 64, &[]), "ext4", "");
     let first = begin(&daemon.client, of(&one.at)).await;
     phase(&daemon.client, &first.id, "live run").await;
-    let again = try_begin(&daemon.client, &of(&one.at)).await.expect_err("one at a time");
-    assert!(matches!(again.code(), tonic::Code::FailedPrecondition | tonic::Code::AlreadyExists), "{again}");
+    let again = try_begin(&daemon.client, &of(&one.at))
+        .await
+        .expect_err("one at a time");
+    assert!(
+        matches!(
+            again.code(),
+            tonic::Code::FailedPrecondition | tonic::Code::AlreadyExists
+        ),
+        "{again}"
+    );
     let second = begin(&daemon.client, of(&other.at)).await;
     let queued = get(&daemon.client, &second.id).await;
     assert_eq!(queued.state(), State::Queued, "{queued:#?}");
@@ -165,11 +210,19 @@ async fn one_check_of_a_filesystem_at_a_time_and_others_wait_for_their_turn() {
 async fn checks_that_are_queued_run_one_after_the_other_to_their_ends() {
     let scene = Scene::new();
     let script = Script::by_turns(&scene);
-    let daemon = start(&scene, &format!("{ON_DEMAND}at_once = 1\n{}", script.tools())).await;
+    let daemon = start(
+        &scene,
+        &format!("{ON_DEMAND}at_once = 1\n{}", script.tools()),
+    )
+    .await;
     let disks = [1, 2, 3].map(|number| scene.ext4(&format!("{number}.img"), 64, &[]));
     let mut ids = Vec::new();
     for disk in &disks {
-        ids.push(begin(&daemon.client, of_device(disk, Filesystem::Ext4)).await.id);
+        ids.push(
+            begin(&daemon.client, of_device(disk, Filesystem::Ext4))
+                .await
+                .id,
+        );
     }
     let path = script.path.display().to_string();
     for (at, id) in ids.iter().enumerate() {
@@ -177,10 +230,15 @@ async fn checks_that_are_queued_run_one_after_the_other_to_their_ends() {
         assert_eq!(runs.state(), State::Running, "{runs:#?}");
         for later in &ids[at + 1..] {
             let queued = get(&daemon.client, later).await;
-            assert_eq!((queued.state(), queued.runs.len(), queued.started.is_none()), (State::Queued, 0, true), "{queued:#?}");
+            assert_eq!(
+                (queued.state(), queued.runs.len(), queued.started.is_none()),
+                (State::Queued, 0, true),
+                "{queued:#?}"
+            );
             assert!(queued.phase.contains("other checks go on"), "{queued:#?}");
         }
-        // It has looked at the turn before when it sleeps; a turn that it did not see is followed by another.
+        // It has looked at the turn before when it sleeps; a turn that it did not see is followed
+        // by another.
         let mut turn = 100 * u32::try_from(at).expect("few");
         let over = eventually("it comes to its end", ENDS, async || {
             if !processes(&path).is_empty() {
@@ -192,7 +250,11 @@ async fn checks_that_are_queued_run_one_after_the_other_to_their_ends() {
         })
         .await;
         // As strong as what was found, which is the script's.
-        assert_eq!((over.verdict(), over.runs.len()), (Verdict::Corrupted, 1), "{over:#?}");
+        assert_eq!(
+            (over.verdict(), over.runs.len()),
+            (Verdict::Corrupted, 1),
+            "{over:#?}"
+        );
     }
     let ends: Vec<_> = begin_and_end(&daemon.client, &ids).await;
     let in_order = |pair: &[(Moment, Moment)]| pair[0].1 <= pair[1].0;
@@ -209,7 +271,9 @@ async fn begin_and_end(client: &crate::support::Client, ids: &[String]) -> Vec<(
     let mut all = Vec::new();
     for id in ids {
         let check = get(client, id).await;
-        let moment = |time: Option<prost_types::Timestamp>| time.map(|time| (time.seconds, time.nanos)).expect("a time");
+        let moment = |time: Option<prost_types::Timestamp>| {
+            time.map(|time| (time.seconds, time.nanos)).expect("a time")
+        };
         all.push((moment(check.started), moment(check.ended)));
     }
     all

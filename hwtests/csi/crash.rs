@@ -1,4 +1,5 @@
-//! The daemon or the shim is killed between any two calls and inside each: what was begun is finished or undone, saying it again succeeds, nothing is left.
+//! The daemon or the shim is killed between any two calls and inside each: what was begun is
+//! finished or undone, saying it again succeeds, nothing is left.
 
 use std::time::Duration;
 
@@ -24,7 +25,14 @@ enum Call {
     Delete,
 }
 
-const LIFE: [Call; 6] = [Call::Create, Call::Stage, Call::Publish, Call::Unpublish, Call::Unstage, Call::Delete];
+const LIFE: [Call; 6] = [
+    Call::Create,
+    Call::Stage,
+    Call::Publish,
+    Call::Unpublish,
+    Call::Unstage,
+    Call::Delete,
+];
 
 /// A volume in the middle of its life.
 struct Story<'a> {
@@ -58,10 +66,19 @@ impl Story<'_> {
             match self.say(csi, call).await {
                 Ok(()) => return,
                 Err(status) => {
-                    let passing = matches!(status.code(), Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled)
-                        || status.code() == Code::Unknown && status.message().contains("transport");
+                    let passing = matches!(
+                        status.code(),
+                        Code::Unavailable
+                            | Code::Aborted
+                            | Code::DeadlineExceeded
+                            | Code::Cancelled
+                    ) || status.code() == Code::Unknown
+                        && status.message().contains("transport");
                     assert!(passing, "{call:?} after a kill: {status:?}");
-                    assert!(tokio::time::Instant::now() < deadline, "{call:?} is not done within {SOON:?}: {status:?}");
+                    assert!(
+                        tokio::time::Instant::now() < deadline,
+                        "{call:?} is not done within {SOON:?}: {status:?}"
+                    );
                 }
             }
             pause(Duration::from_millis(20)).await;
@@ -79,11 +96,22 @@ impl Story<'_> {
     }
 }
 
-async fn whole_life(capability: VolumeCapability, mut kill: impl AsyncFnMut(&mut Story<'_>, Call, Players) -> Players) {
+async fn whole_life(
+    capability: VolumeCapability,
+    mut kill: impl AsyncFnMut(&mut Story<'_>, Call, Players) -> Players,
+) {
     let scene = Scene::new();
     let arguments = configure(&scene, "");
-    let mut players = Players { daemon: Daemon::start_with(&arguments).await, shim: Shim::start(&scene, &[]).await, arguments };
-    let mut story = Story { scene: &scene, capability, volume: None };
+    let mut players = Players {
+        daemon: Daemon::start_with(&arguments).await,
+        shim: Shim::start(&scene, &[]).await,
+        arguments,
+    };
+    let mut story = Story {
+        scene: &scene,
+        capability,
+        volume: None,
+    };
     for call in LIFE {
         players = kill(&mut story, call, players).await;
         story.insist(&players.shim.csi, call).await;
@@ -104,19 +132,28 @@ struct Players {
 impl Players {
     async fn daemon_killed(self) -> Players {
         self.daemon.kill().await;
-        Players { daemon: Daemon::start_with(&self.arguments).await, ..self }
+        Players {
+            daemon: Daemon::start_with(&self.arguments).await,
+            ..self
+        }
     }
 
     async fn shim_killed(self, scene: &Scene) -> Players {
         self.shim.kill().await;
-        Players { shim: Shim::start(scene, &[]).await, ..self }
+        Players {
+            shim: Shim::start(scene, &[]).await,
+            ..self
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_killed_between_any_two_calls_goes_on_where_it_was() {
     for capability in [ext4(), raw()] {
-        whole_life(capability, async |_, _, players| players.daemon_killed().await).await;
+        whole_life(capability, async |_, _, players| {
+            players.daemon_killed().await
+        })
+        .await;
     }
 }
 
@@ -162,7 +199,10 @@ async fn a_daemon_killed_while_volumes_come_up_leaves_each_whole_or_not_at_all()
     let csi = shim.csi.clone();
     let mut volumes = Vec::new();
     for number in 0..8 {
-        let handle = csi.create(&format!("pvc-{number}"), SIZE, ext4()).await.expect("made");
+        let handle = csi
+            .create(&format!("pvc-{number}"), SIZE, ext4())
+            .await
+            .expect("made");
         volumes.push(claim(&scene, &handle, &format!("pvc-{number}"), ext4()));
     }
     let mut coming = tokio::task::JoinSet::new();
@@ -178,7 +218,10 @@ async fn a_daemon_killed_while_volumes_come_up_leaves_each_whole_or_not_at_all()
     let daemon = Daemon::start_with(&arguments).await;
     for volume in &volumes {
         eventually("it comes up", SOON, async || volume.stage(&csi).await.ok()).await;
-        eventually("it is published", SOON, async || volume.publish(&csi).await.ok()).await;
+        eventually("it is published", SOON, async || {
+            volume.publish(&csi).await.ok()
+        })
+        .await;
         std::fs::write(volume.target.join("file"), b"x").expect("written");
         volume.down(&csi).await;
     }

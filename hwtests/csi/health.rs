@@ -1,10 +1,12 @@
-//! Health as the kubelet asks for it: one volume after another, while one hangs, a device fails, or the daemon is away.
+//! Health as the kubelet asks for it: one volume after another, while one hangs, a device fails, or
+//! the daemon is away.
 
 use std::time::{Duration, Instant};
 
 use diskvitals::csi::wire::volume_health::VolumeHealthEntry;
 use diskvitals::csi::wire::{
-    NodeGetCapabilitiesRequest, NodeGetStorageHealthRequest, NodeGetVolumeHealthRequest, ProbeRequest, VolumeHealthErrorType,
+    NodeGetCapabilitiesRequest, NodeGetStorageHealthRequest, NodeGetVolumeHealthRequest,
+    ProbeRequest, VolumeHealthErrorType,
 };
 use tonic::Code;
 
@@ -23,9 +25,18 @@ fn reasons(entries: &[VolumeHealthEntry]) -> Vec<&str> {
 async fn round(csi: &Csi, handles: &[String]) -> Duration {
     let begun = Instant::now();
     for handle in handles {
-        csi.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await.expect("capabilities");
-        let request = NodeGetVolumeHealthRequest { volume_id: handle.clone(), ..Default::default() };
-        csi.node().node_get_volume_health(request).await.unwrap_or_else(|status| panic!("health of {handle}: {status}"));
+        csi.node()
+            .node_get_capabilities(NodeGetCapabilitiesRequest {})
+            .await
+            .expect("capabilities");
+        let request = NodeGetVolumeHealthRequest {
+            volume_id: handle.clone(),
+            ..Default::default()
+        };
+        csi.node()
+            .node_get_volume_health(request)
+            .await
+            .unwrap_or_else(|status| panic!("health of {handle}: {status}"));
     }
     begun.elapsed()
 }
@@ -37,37 +48,68 @@ async fn a_volume_that_hangs_delays_nobody_and_is_told_of() {
     let csi = &shim.csi;
     let mut handles = Vec::new();
     for number in 0..10 {
-        let handle = csi.create(&format!("pvc-{number}"), 4 * MIB, ext4()).await.expect("made");
-        claim(&scene, &handle, &format!("pvc-{number}"), ext4()).up(csi).await;
+        let handle = csi
+            .create(&format!("pvc-{number}"), 4 * MIB, ext4())
+            .await
+            .expect("made");
+        claim(&scene, &handle, &format!("pvc-{number}"), ext4())
+            .up(csi)
+            .await;
         handles.push(handle);
     }
-    // A mount of this driver's that does not answer: its record and its mount are all that the daemon goes by.
+    // A mount of this driver's that does not answer: its record and its mount are all that the
+    // daemon goes by.
     let backing = scene.image("hung.img", 1 << 20);
     let served = Served::mount(&scene.path("fuse"), &backing);
-    let volume = Claim { driver: DRIVER, handle: "hung", pv: "pvc-hung", pod: "7c000000-0000-4000-8000-000000000001" };
+    let volume = Claim {
+        driver: DRIVER,
+        handle: "hung",
+        pv: "pvc-hung",
+        pod: "7c000000-0000-4000-8000-000000000001",
+    };
     let staging = scene.kubelet.stage(volume.driver, volume.handle);
     bind(&scene.path("fuse"), &staging);
-    let target = scene.kubelet.publish(volume.driver, volume.handle, volume.pv, volume.pod);
+    let target = scene
+        .kubelet
+        .publish(volume.driver, volume.handle, volume.pv, volume.pod);
     bind(&staging, &target);
     eventually("it is known", SOON, async || csi.health("hung").await.ok()).await;
     served.set(Mode::Hang);
     let entries = eventually("it is told that it hangs", SOON, async || {
         let entries = csi.health("hung").await.ok()?;
-        entries.iter().any(|entry| entry.reason == "ProbeTimeout").then_some(entries)
+        entries
+            .iter()
+            .any(|entry| entry.reason == "ProbeTimeout")
+            .then_some(entries)
     })
     .await;
-    assert!(entries.iter().any(|entry| entry.status() == VolumeHealthErrorType::Inaccessible), "{entries:?}");
+    assert!(
+        entries
+            .iter()
+            .any(|entry| entry.status() == VolumeHealthErrorType::Inaccessible),
+        "{entries:?}"
+    );
     handles.push("hung".into());
     for _ in 0..20 {
         let took = round(csi, &handles).await;
-        assert!(took < Duration::from_secs(5), "a round of eleven volumes took {took:?}");
+        assert!(
+            took < Duration::from_secs(5),
+            "a round of eleven volumes took {took:?}"
+        );
     }
     // Its statistics are the last known ones or an error, at once.
     let asked = Instant::now();
     let _ = csi.stats("hung", &target).await;
-    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    assert!(
+        asked.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        asked.elapsed()
+    );
     served.set(Mode::Pass);
-    eventually("it is over", SOON, async || csi.health("hung").await.ok().filter(Vec::is_empty)).await;
+    eventually("it is over", SOON, async || {
+        csi.health("hung").await.ok().filter(Vec::is_empty)
+    })
+    .await;
     daemon.stop().await;
 }
 
@@ -78,30 +120,54 @@ async fn errors_beneath_a_volume_are_told_and_end_with_it() {
     crate::support::tools::run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
     let served = Served::mount(&scene.path("fuse"), &image);
     let disk = scene.attach(&served.file());
-    let entries = format!("[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n", disk.device.display());
+    let entries = format!(
+        "[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
+        disk.device.display()
+    );
     let (daemon, shim) = both(&scene, &entries).await;
     let csi = &shim.csi;
     let volume = claim(&scene, "disk-1", "disk-1", ext4());
     volume.up(csi).await;
-    eventually("it is well", SOON, async || csi.health("disk-1").await.ok().filter(Vec::is_empty)).await;
+    eventually("it is well", SOON, async || {
+        csi.health("disk-1").await.ok().filter(Vec::is_empty)
+    })
+    .await;
     let file = volume.target.join("file");
     std::fs::write(&file, vec![7; 1 << 20]).expect("written");
     nix::unistd::sync();
     served.fault(vec![Fault::reads(0..1 << 40)]);
     std::fs::write("/proc/sys/vm/drop_caches", "3").expect("nothing is cached");
-    let read = tokio::task::spawn_blocking(move || std::fs::read(&file)).await.expect("no panic");
+    let read = tokio::task::spawn_blocking(move || std::fs::read(&file))
+        .await
+        .expect("no panic");
     assert!(read.is_err(), "the read should have failed");
-    let told =
-        eventually("the volume's health tells of it", SOON, async || csi.health("disk-1").await.ok().filter(|entries| !entries.is_empty()))
-            .await;
-    assert!(told.iter().any(|entry| ["IoErrors", "DriveFailing"].contains(&entry.reason.as_str())), "{told:?}");
-    let condition = csi.stats("disk-1", &volume.target).await.expect("statistics").volume_condition.expect("a condition");
+    let told = eventually("the volume's health tells of it", SOON, async || {
+        csi.health("disk-1")
+            .await
+            .ok()
+            .filter(|entries| !entries.is_empty())
+    })
+    .await;
+    assert!(
+        told.iter()
+            .any(|entry| ["IoErrors", "DriveFailing"].contains(&entry.reason.as_str())),
+        "{told:?}"
+    );
+    let condition = csi
+        .stats("disk-1", &volume.target)
+        .await
+        .expect("statistics")
+        .volume_condition
+        .expect("a condition");
     assert!(condition.abnormal, "{condition:?}");
     for entry in reasons(&told) {
         assert!(condition.message.len() <= 1024 && !entry.is_empty());
     }
     served.fault(Vec::new());
-    eventually("it is over", SOON, async || csi.health("disk-1").await.ok().filter(Vec::is_empty)).await;
+    eventually("it is over", SOON, async || {
+        csi.health("disk-1").await.ok().filter(Vec::is_empty)
+    })
+    .await;
     daemon.stop().await;
 }
 
@@ -120,14 +186,33 @@ async fn while_the_daemon_is_away_health_is_an_error_at_once_and_comes_back_by_i
         let asked = Instant::now();
         let away = csi.health(&handle).await.expect_err("nobody knows");
         assert_eq!(away.code(), Code::Unavailable, "{away}");
-        assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
-        let storage = csi.node().node_get_storage_health(NodeGetStorageHealthRequest::default()).await.expect_err("nobody knows");
+        assert!(
+            asked.elapsed() < Duration::from_secs(3),
+            "{:?}",
+            asked.elapsed()
+        );
+        let storage = csi
+            .node()
+            .node_get_storage_health(NodeGetStorageHealthRequest::default())
+            .await
+            .expect_err("nobody knows");
         assert_eq!(storage.code(), Code::Unavailable, "{storage}");
     }
     // A liveness probe must not end a shim for it.
-    assert_eq!(csi.identity().probe(ProbeRequest {}).await.expect("an answer").into_inner().ready, Some(true));
+    assert_eq!(
+        csi.identity()
+            .probe(ProbeRequest {})
+            .await
+            .expect("an answer")
+            .into_inner()
+            .ready,
+        Some(true)
+    );
     let daemon = Daemon::start_with(&arguments).await;
-    eventually("it is told again", SOON, async || csi.health(&handle).await.ok().filter(Vec::is_empty)).await;
+    eventually("it is told again", SOON, async || {
+        csi.health(&handle).await.ok().filter(Vec::is_empty)
+    })
+    .await;
     volume.down(csi).await;
     daemon.stop().await;
 }
@@ -136,7 +221,12 @@ async fn while_the_daemon_is_away_health_is_an_error_at_once_and_comes_back_by_i
 async fn what_is_not_known_is_not_found_and_other_drivers_volumes_are_not_ours() {
     let scene = Scene::new();
     let disk = scene.ext4("theirs.img", 32, &[]);
-    let theirs = Claim { driver: "other.csi.example.com", handle: "v", pv: "pvc-v", pod: "7d000000-0000-4000-8000-000000000001" };
+    let theirs = Claim {
+        driver: "other.csi.example.com",
+        handle: "v",
+        pv: "pvc-v",
+        pod: "7d000000-0000-4000-8000-000000000001",
+    };
     let staging = scene.kubelet.stage(theirs.driver, theirs.handle);
     mount_device(&disk.device, "ext4", &staging, "");
     let (daemon, shim) = both(&scene, "").await;
@@ -145,7 +235,14 @@ async fn what_is_not_known_is_not_found_and_other_drivers_volumes_are_not_ours()
         let status = shim.csi.health(handle).await.expect_err(handle);
         assert_eq!(status.code(), Code::NotFound, "{handle}: {status}");
     }
-    assert_eq!(shim.csi.health("").await.expect_err("nothing is named").code(), Code::InvalidArgument);
+    assert_eq!(
+        shim.csi
+            .health("")
+            .await
+            .expect_err("nothing is named")
+            .code(),
+        Code::InvalidArgument
+    );
     assert_eq!(shim.csi.list().await, Vec::<String>::new());
     daemon.stop().await;
 }

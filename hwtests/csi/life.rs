@@ -7,7 +7,9 @@ use diskvitals::csi::wire::volume_capability::access_mode::Mode;
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use crate::stage::{Claimed, MIB, both, claim, done, ext4, loops_below, mounts_below, nothing_is_left, raw};
+use crate::stage::{
+    Claimed, MIB, both, claim, done, ext4, loops_below, mounts_below, nothing_is_left, raw,
+};
 use crate::support::Scene;
 use crate::support::shim::mount;
 use crate::support::tools::{bind, run};
@@ -19,8 +21,16 @@ async fn a_volume_lives_and_everything_can_be_said_twice() {
         let (daemon, shim) = both(&scene, "").await;
         let csi = &shim.csi;
         let capability = mount(Mode::SingleNodeWriter, fs_type);
-        let handle = csi.create("pvc-a", size, capability.clone()).await.expect("made");
-        assert_eq!(csi.create("pvc-a", size, capability.clone()).await.expect("the same"), handle);
+        let handle = csi
+            .create("pvc-a", size, capability.clone())
+            .await
+            .expect("made");
+        assert_eq!(
+            csi.create("pvc-a", size, capability.clone())
+                .await
+                .expect("the same"),
+            handle
+        );
         let volume = claim(&scene, &handle, "pvc-a", capability);
         volume.stage(csi).await.expect("staged");
         volume.stage(csi).await.expect("staged already");
@@ -28,9 +38,19 @@ async fn a_volume_lives_and_everything_can_be_said_twice() {
         volume.publish(csi).await.expect("published already");
         std::fs::write(volume.target.join("file"), b"what a pod wrote").expect("written");
 
-        let stats = csi.stats(&handle, &volume.target).await.expect("statistics");
+        let stats = csi
+            .stats(&handle, &volume.target)
+            .await
+            .expect("statistics");
         assert!(stats.usage.iter().any(|usage| usage.total > 0), "{stats:?}");
-        assert!(!stats.volume_condition.clone().expect("a condition").abnormal, "{stats:?}");
+        assert!(
+            !stats
+                .volume_condition
+                .clone()
+                .expect("a condition")
+                .abnormal,
+            "{stats:?}"
+        );
         assert_eq!(csi.health(&handle).await.expect("its health"), []);
 
         let staged_too = csi.delete(&handle).await.expect_err("it is in use");
@@ -42,7 +62,10 @@ async fn a_volume_lives_and_everything_can_be_said_twice() {
         // What was written is there when it comes back.
         let volume = claim(&scene, &handle, "pvc-b", volume.capability);
         volume.up(csi).await;
-        assert_eq!(std::fs::read(volume.target.join("file")).expect("read"), b"what a pod wrote");
+        assert_eq!(
+            std::fs::read(volume.target.join("file")).expect("read"),
+            b"what a pod wrote"
+        );
         volume.down(csi).await;
         csi.delete(&handle).await.expect("deleted already");
         nothing_is_left(&scene, csi).await;
@@ -59,14 +82,34 @@ async fn a_raw_block_volume_is_a_device_of_its_size_and_grows() {
     let handle = csi.create("pvc-raw", 8 * MIB, raw()).await.expect("made");
     let volume = claim(&scene, &handle, "pvc-raw", raw());
     volume.up(csi).await;
-    let mut device = std::fs::File::options().read(true).write(true).open(&volume.target).expect("a device");
+    let mut device = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&volume.target)
+        .expect("a device");
     assert_eq!(device.seek(SeekFrom::End(0)).expect("its size"), 8 << 20);
     device.seek(SeekFrom::Start(4096)).expect("there");
     device.write_all(b"a record").expect("written");
     device.sync_all().expect("on the medium");
-    let stats = csi.stats(&handle, &volume.target).await.expect("statistics");
-    assert_eq!(stats.usage.iter().map(|usage| usage.total).collect::<Vec<_>>(), [8 * MIB], "{stats:?}");
-    assert_eq!(csi.expand(&handle, &volume.target, 16 * MIB).await.expect("grown"), 16 * MIB);
+    let stats = csi
+        .stats(&handle, &volume.target)
+        .await
+        .expect("statistics");
+    assert_eq!(
+        stats
+            .usage
+            .iter()
+            .map(|usage| usage.total)
+            .collect::<Vec<_>>(),
+        [8 * MIB],
+        "{stats:?}"
+    );
+    assert_eq!(
+        csi.expand(&handle, &volume.target, 16 * MIB)
+            .await
+            .expect("grown"),
+        16 * MIB
+    );
     assert_eq!(device.seek(SeekFrom::End(0)).expect("its size"), 16 << 20);
     let mut record = [0; 8];
     device.seek(SeekFrom::Start(4096)).expect("there");
@@ -84,12 +127,24 @@ async fn an_xfs_grows_while_it_is_used() {
     let (daemon, shim) = both(&scene, "").await;
     let csi = &shim.csi;
     let xfs = mount(Mode::SingleNodeWriter, "xfs");
-    let handle = csi.create("pvc-x", 320 * MIB, xfs.clone()).await.expect("made");
+    let handle = csi
+        .create("pvc-x", 320 * MIB, xfs.clone())
+        .await
+        .expect("made");
     let volume = claim(&scene, &handle, "pvc-x", xfs);
     volume.up(csi).await;
-    let before = nix::sys::statvfs::statvfs(&volume.target).expect("its size").blocks();
-    assert_eq!(csi.expand(&handle, &volume.target, 400 * MIB).await.expect("grown"), 400 * MIB);
-    let after = nix::sys::statvfs::statvfs(&volume.target).expect("its size").blocks();
+    let before = nix::sys::statvfs::statvfs(&volume.target)
+        .expect("its size")
+        .blocks();
+    assert_eq!(
+        csi.expand(&handle, &volume.target, 400 * MIB)
+            .await
+            .expect("grown"),
+        400 * MIB
+    );
+    let after = nix::sys::statvfs::statvfs(&volume.target)
+        .expect("its size")
+        .blocks();
     assert!(after > before, "{before} blocks, then {after}");
     volume.down(csi).await;
     nothing_is_left(&scene, csi).await;
@@ -110,27 +165,38 @@ async fn a_hundred_volumes_are_staged_and_published_at_once() {
         });
     }
     let handles = making.join_all().await;
-    let volumes: Vec<Claimed> =
-        handles.iter().enumerate().map(|(number, handle)| claim(&scene, handle, &format!("pvc-{number}"), ext4())).collect();
+    let volumes: Vec<Claimed> = handles
+        .iter()
+        .enumerate()
+        .map(|(number, handle)| claim(&scene, handle, &format!("pvc-{number}"), ext4()))
+        .collect();
     let mut bringing = JoinSet::new();
     for volume in volumes.clone() {
         let csi = csi.clone();
         bringing.spawn(async move { volume.up(&csi).await });
     }
-    tokio::time::timeout(Duration::from_secs(600), bringing.join_all()).await.expect("all are up");
+    tokio::time::timeout(Duration::from_secs(600), bringing.join_all())
+        .await
+        .expect("all are up");
     assert_eq!(mounts_below(scene.kubelet.root()).len(), 200);
     for volume in &volumes {
         std::fs::write(volume.target.join("mine"), &volume.handle).expect("written");
     }
     for volume in &volumes {
-        assert_eq!(std::fs::read_to_string(volume.target.join("mine")).expect("read"), volume.handle, "each its own");
+        assert_eq!(
+            std::fs::read_to_string(volume.target.join("mine")).expect("read"),
+            volume.handle,
+            "each its own"
+        );
     }
     let mut taking = JoinSet::new();
     for volume in volumes {
         let csi = csi.clone();
         taking.spawn(async move { volume.down(&csi).await });
     }
-    tokio::time::timeout(Duration::from_secs(600), taking.join_all()).await.expect("all are down");
+    tokio::time::timeout(Duration::from_secs(600), taking.join_all())
+        .await
+        .expect("all are down");
     nothing_is_left(&scene, &csi).await;
     daemon.stop().await;
 }
@@ -158,13 +224,19 @@ async fn static_volumes_are_what_the_configuration_names_and_keep_what_they_hold
         volume.up(csi).await;
         std::fs::write(volume.target.join("new"), handle).expect("written");
         assert_eq!(csi.health(handle).await.expect("its health"), []);
-        let refused = csi.delete(handle).await.expect_err("it is not ours to delete");
+        let refused = csi
+            .delete(handle)
+            .await
+            .expect_err("it is not ours to delete");
         assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
         volume.unpublish(csi).await.expect("unpublished");
         volume.unstage(csi).await.expect("unstaged");
     }
     assert_eq!(std::fs::read(folder.join("old")).expect("read"), b"kept");
-    assert_eq!(std::fs::read(folder.join("new")).expect("read"), b"folder-1");
+    assert_eq!(
+        std::fs::read(folder.join("new")).expect("read"),
+        b"folder-1"
+    );
     assert_eq!(mounts_below(scene.kubelet.root()), Vec::<String>::new());
     assert_eq!(loops_below(&scene.path("pool")), Vec::<String>::new());
     daemon.stop().await;
@@ -185,7 +257,10 @@ async fn what_carries_a_signature_is_never_formatted() {
     );
     let (daemon, shim) = both(&scene, &entries).await;
     let volume = claim(&scene, "swap", "swap", ext4());
-    let refused = volume.stage(&shim.csi).await.expect_err("there is something on it");
+    let refused = volume
+        .stage(&shim.csi)
+        .await
+        .expect_err("there is something on it");
     assert!(refused.message().contains("swap"), "{refused}");
     // Another filesystem than the one that is asked for.
     let volume = claim(&scene, "xfs", "xfs", ext4());
@@ -203,22 +278,42 @@ async fn a_second_writer_is_refused_by_the_first_ones_name() {
     let csi = &shim.csi;
     for mode in [Mode::SingleNodeWriter, Mode::SingleNodeSingleWriter] {
         let capability = mount(mode, "ext4");
-        let handle = csi.create(&format!("pvc-{mode:?}"), 8 * MIB, capability.clone()).await.expect("made");
+        let handle = csi
+            .create(&format!("pvc-{mode:?}"), 8 * MIB, capability.clone())
+            .await
+            .expect("made");
         let volume = claim(&scene, &handle, "first", capability.clone());
         volume.up(csi).await;
-        let other = Claimed { target: volume.target.with_file_name("second"), ..volume.clone() };
+        let other = Claimed {
+            target: volume.target.with_file_name("second"),
+            ..volume.clone()
+        };
         let refused = other.publish(csi).await.expect_err("one path only");
         assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-        assert!(refused.message().contains(&volume.target.display().to_string()), "{refused}");
-        let read_only = csi.publish(&handle, &volume.staging, &volume.target, capability, true).await.expect_err("other arguments");
+        assert!(
+            refused
+                .message()
+                .contains(&volume.target.display().to_string()),
+            "{refused}"
+        );
+        let read_only = csi
+            .publish(&handle, &volume.staging, &volume.target, capability, true)
+            .await
+            .expect_err("other arguments");
         assert_eq!(read_only.code(), Code::AlreadyExists, "{read_only}");
         volume.down(csi).await;
     }
     let many = mount(Mode::SingleNodeMultiWriter, "ext4");
-    let handle = csi.create("pvc-many", 8 * MIB, many.clone()).await.expect("made");
+    let handle = csi
+        .create("pvc-many", 8 * MIB, many.clone())
+        .await
+        .expect("made");
     let volume = claim(&scene, &handle, "first", many);
     volume.up(csi).await;
-    let other = Claimed { target: volume.target.with_file_name("second"), ..volume.clone() };
+    let other = Claimed {
+        target: volume.target.with_file_name("second"),
+        ..volume.clone()
+    };
     other.publish(csi).await.expect("as many as there are pods");
     std::fs::write(other.target.join("from-the-second"), b"x").expect("written");
     assert!(volume.target.join("from-the-second").exists());
@@ -236,7 +331,9 @@ async fn a_read_only_publish_cannot_be_written() {
     let handle = csi.create("pvc-ro", 8 * MIB, ext4()).await.expect("made");
     let volume = claim(&scene, &handle, "pvc-ro", ext4());
     volume.stage(csi).await.expect("staged");
-    csi.publish(&handle, &volume.staging, &volume.target, ext4(), true).await.expect("published");
+    csi.publish(&handle, &volume.staging, &volume.target, ext4(), true)
+        .await
+        .expect("published");
     let error = std::fs::write(volume.target.join("file"), b"x").expect_err("it is read-only");
     assert_eq!(error.raw_os_error(), Some(nix::libc::EROFS));
     volume.down(csi).await;
@@ -251,15 +348,27 @@ async fn unpublish_leaves_alone_what_is_not_ours() {
     let (daemon, shim) = both(&scene, "").await;
     let csi = &shim.csi;
     let handle = csi.create("pvc-a", 8 * MIB, ext4()).await.expect("made");
-    let theirs = scene.kubelet.publish("other.csi.example.com", "theirs", "pvc-theirs", "7b000000-0000-4000-8000-000000000001");
+    let theirs = scene.kubelet.publish(
+        "other.csi.example.com",
+        "theirs",
+        "pvc-theirs",
+        "7b000000-0000-4000-8000-000000000001",
+    );
     let folder = scene.path("local");
     std::fs::create_dir_all(&folder).expect("a folder");
     bind(&folder, &theirs);
-    // The caller says that it is ours, the mount table that it is not: nobody is told that it is gone.
-    let refused = csi.unpublish(&handle, &theirs).await.expect_err("another's is there");
+    // The caller says that it is ours, the mount table that it is not: nobody is told that it is
+    // gone.
+    let refused = csi
+        .unpublish(&handle, &theirs)
+        .await
+        .expect_err("another's is there");
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     assert_eq!(mounts_below(&theirs).len(), 1, "it was another's");
-    let status = csi.stats(&handle, &theirs).await.expect_err("it is not there");
+    let status = csi
+        .stats(&handle, &theirs)
+        .await
+        .expect_err("it is not there");
     assert_eq!(status.code(), Code::NotFound, "{status}");
     csi.delete(&handle).await.expect("deleted");
     daemon.stop().await;

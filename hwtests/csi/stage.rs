@@ -1,4 +1,5 @@
-//! What these tests share: a daemon with a pool, the shim before it, one volume with its paths, and the question what is left.
+//! What these tests share: a daemon with a pool, the shim before it, one volume with its paths, and
+//! the question what is left.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +17,11 @@ pub const POD: &str = "7a000000-0000-4000-8000-00000000000";
 
 /// With a pool; more of the configuration can be added behind.
 pub fn configure(scene: &Scene, more: &str) -> Arguments {
-    std::fs::write(scene.path("diskvitals.toml"), format!("{CONFIG}{}{more}", pool(scene))).expect("the configuration");
+    std::fs::write(
+        scene.path("diskvitals.toml"),
+        format!("{CONFIG}{}{more}", pool(scene)),
+    )
+    .expect("the configuration");
     Arguments::of(scene)
 }
 
@@ -44,7 +49,12 @@ pub fn raw() -> VolumeCapability {
 }
 
 fn is_block(capability: &VolumeCapability) -> bool {
-    matches!(capability.access_type, Some(diskvitals::csi::wire::volume_capability::AccessType::Block(_)))
+    matches!(
+        capability.access_type,
+        Some(diskvitals::csi::wire::volume_capability::AccessType::Block(
+            _
+        ))
+    )
 }
 
 /// With the kubelet's records of it, which are there before the driver is called.
@@ -52,23 +62,45 @@ pub fn claim(scene: &Scene, handle: &str, pv: &str, capability: VolumeCapability
     let pod = format!("{POD}{}", pv.len() % 10);
     if is_block(&capability) {
         let target = scene.kubelet.publish_block(DRIVER, handle, pv, &pod);
-        let staging = scene.kubelet.root().join("plugins/kubernetes.io/csi/volumeDevices/staging").join(pv);
-        return Claimed { handle: handle.to_owned(), staging, target, capability };
+        let staging = scene
+            .kubelet
+            .root()
+            .join("plugins/kubernetes.io/csi/volumeDevices/staging")
+            .join(pv);
+        return Claimed {
+            handle: handle.to_owned(),
+            staging,
+            target,
+            capability,
+        };
     }
     let staging = scene.kubelet.stage(DRIVER, handle);
     let target = scene.kubelet.publish(DRIVER, handle, pv, &pod);
     // The kubelet makes the folder above it only.
     std::fs::remove_dir(&target).expect("the target");
-    Claimed { handle: handle.to_owned(), staging, target, capability }
+    Claimed {
+        handle: handle.to_owned(),
+        staging,
+        target,
+        capability,
+    }
 }
 
 impl Claimed {
     pub async fn stage(&self, csi: &Csi) -> Result<(), Status> {
-        csi.stage(&self.handle, &self.staging, self.capability.clone()).await
+        csi.stage(&self.handle, &self.staging, self.capability.clone())
+            .await
     }
 
     pub async fn publish(&self, csi: &Csi) -> Result<(), Status> {
-        csi.publish(&self.handle, &self.staging, &self.target, self.capability.clone(), false).await
+        csi.publish(
+            &self.handle,
+            &self.staging,
+            &self.target,
+            self.capability.clone(),
+            false,
+        )
+        .await
     }
 
     pub async fn unpublish(&self, csi: &Csi) -> Result<(), Status> {
@@ -86,14 +118,21 @@ impl Claimed {
 
     /// And gone.
     pub async fn down(&self, csi: &Csi) {
-        done(&format!("unpublish {}", self.handle), || self.unpublish(csi)).await;
+        done(&format!("unpublish {}", self.handle), || {
+            self.unpublish(csi)
+        })
+        .await;
         done(&format!("unstage {}", self.handle), || self.unstage(csi)).await;
-        done(&format!("delete {}", self.handle), || csi.delete(&self.handle)).await;
+        done(&format!("delete {}", self.handle), || {
+            csi.delete(&self.handle)
+        })
+        .await;
         assert!(!self.target.exists(), "{} is left", self.target.display());
     }
 }
 
-/// As the kubelet has it: what is not done in its time, on a disk that is busy with others' writes, is asked for again, and goes on meanwhile.
+/// As the kubelet has it: what is not done in its time, on a disk that is busy with others' writes,
+/// is asked for again, and goes on meanwhile.
 pub async fn done<T, F: Future<Output = Result<T, Status>>>(what: &str, call: impl Fn() -> F) -> T {
     for _ in 0..5 {
         match call().await {
@@ -111,14 +150,21 @@ pub async fn done<T, F: Future<Output = Result<T, Status>>>(what: &str, call: im
 /// Mount points at or below `at`, as the kernel has them.
 pub fn mounts_below(at: &Path) -> Vec<String> {
     let text = std::fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
-    let points = text.lines().filter_map(|line| line.split(' ').nth(4)).filter(|point| Path::new(point).starts_with(at));
+    let points = text
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .filter(|point| Path::new(point).starts_with(at));
     points.map(str::to_owned).collect()
 }
 
 /// Loop devices over files below `at`.
 pub fn loops_below(at: &Path) -> Vec<String> {
-    let devices = std::fs::read_dir("/sys/block").expect("/sys/block").flatten();
-    let backing = |name: &str| std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default();
+    let devices = std::fs::read_dir("/sys/block")
+        .expect("/sys/block")
+        .flatten();
+    let backing = |name: &str| {
+        std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default()
+    };
     devices
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .filter(|name| Path::new(backing(name).trim_end()).starts_with(at))
@@ -126,18 +172,31 @@ pub fn loops_below(at: &Path) -> Vec<String> {
 }
 
 pub fn images(scene: &Scene) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(scene.path("pool/images")).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(scene.path("pool/images"))
+        .into_iter()
+        .flatten()
+        .flatten();
     entries.map(|entry| entry.path()).collect()
 }
 
 /// No mount, no loop device, no image, no volume, no note.
 pub async fn nothing_is_left(scene: &Scene, csi: &Csi) {
-    eventually("all volumes are gone", SOON, async || csi.list().await.is_empty().then_some(())).await;
+    eventually("all volumes are gone", SOON, async || {
+        csi.list().await.is_empty().then_some(())
+    })
+    .await;
     assert_eq!(mounts_below(scene.kubelet.root()), Vec::<String>::new());
     assert_eq!(loops_below(&scene.path("pool")), Vec::<String>::new());
     assert_eq!(images(scene), Vec::<PathBuf>::new());
     for folder in ["volumes", "intents", "attachments"] {
-        let entries = std::fs::read_dir(scene.path("pool").join(folder)).into_iter().flatten().flatten();
-        assert_eq!(entries.map(|entry| entry.path()).collect::<Vec<_>>(), Vec::<PathBuf>::new(), "in {folder}");
+        let entries = std::fs::read_dir(scene.path("pool").join(folder))
+            .into_iter()
+            .flatten()
+            .flatten();
+        assert_eq!(
+            entries.map(|entry| entry.path()).collect::<Vec<_>>(),
+            Vec::<PathBuf>::new(),
+            "in {folder}"
+        );
     }
 }

@@ -10,7 +10,9 @@ use diskvitals::source::checks::freezer::{FreezeError, FreezeOrder, Freezer};
 use nix::sys::signal::{Signal, kill};
 use tokio::time::timeout;
 
-use crate::stage::{LONG, MADE_GOOD, OnServer, Stage, Volume, Writer, freeze, order, refused, waits_in_the_kernel};
+use crate::stage::{
+    LONG, MADE_GOOD, OnServer, Stage, Volume, Writer, freeze, order, refused, waits_in_the_kernel,
+};
 use crate::support::{Mode, SOON, eventually, pause};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -22,10 +24,16 @@ async fn a_freezer_that_is_killed_is_made_good_at_once() {
         let frozen = freeze(&stage, &volume, LONG).await;
         writer.is_held().await;
         kill(stage.freezer_process(), Signal::SIGKILL).expect("sent");
-        println!("writable {:?} after the freezer was killed", writer.goes_on(MADE_GOOD).await);
+        println!(
+            "writable {:?} after the freezer was killed",
+            writer.goes_on(MADE_GOOD).await
+        );
         let thawed = timeout(SOON, frozen.thaw()).await.expect("an answer");
         let why = thawed.early.expect("it was not asked for");
-        assert!(why.contains("was left frozen by a freezer that was killed, and is thawed"), "{why}");
+        assert!(
+            why.contains("was left frozen by a freezer that was killed, and is thawed"),
+            "{why}"
+        );
         stage.is_clean();
     }
 }
@@ -48,7 +56,11 @@ async fn at_whatever_moment_a_freezer_is_killed_writers_go_on() {
         let pid = stage.freezer_process();
         pause(after).await;
         kill(pid, Signal::SIGKILL).expect("sent");
-        match timeout(SOON, freezing).await.expect("an answer").expect("no panic") {
+        match timeout(SOON, freezing)
+            .await
+            .expect("an answer")
+            .expect("no panic")
+        {
             Ok(frozen) => {
                 while_frozen += 1;
                 assert!(frozen.thaw().await.early.is_some());
@@ -77,7 +89,8 @@ async fn a_freezer_that_is_stopped_is_killed_and_made_good_after_the_limit() {
     stage.is_clean();
 }
 
-/// A freezer whose pipe is held by this test alone: what the daemon would do about its end is not done.
+/// A freezer whose pipe is held by this test alone: what the daemon would do about its end is not
+/// done.
 struct Lone {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -86,10 +99,24 @@ struct Lone {
 #[expect(clippy::disallowed_methods, reason = "a freezer without a daemon")]
 fn alone(stage: &Stage, volume: &Volume) -> Lone {
     let Freezer { program, intents } = stage.freezer();
-    let mut child = Command::new(program.program).args(program.args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
-    let mut told = serde_json::to_vec(&Told::Freeze { order: order(volume, LONG), intents }).expect("encodes");
+    let mut child = Command::new(program.program)
+        .args(program.args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut told = serde_json::to_vec(&Told::Freeze {
+        order: order(volume, LONG),
+        intents,
+    })
+    .expect("encodes");
     told.push(b'\n');
-    child.stdin.as_mut().expect("a pipe").write_all(&told).expect("told");
+    child
+        .stdin
+        .as_mut()
+        .expect("a pipe")
+        .write_all(&told)
+        .expect("told");
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
     let mut lone = Lone { child, output };
     assert_eq!(lone.hear(), Said::Asking);
@@ -121,7 +148,9 @@ async fn the_end_of_the_pipe_thaws() {
     writer.is_held().await;
     drop(lone.child.stdin.take());
     writer.goes_on(MADE_GOOD).await;
-    assert!(matches!(lone.hear(), Said::Thawed { early: Some(why), .. } if why.contains("the daemon has gone")));
+    assert!(
+        matches!(lone.hear(), Said::Thawed { early: Some(why), .. } if why.contains("the daemon has gone"))
+    );
     assert!(lone.child.wait().expect("ends").success());
     stage.is_clean();
 }
@@ -132,9 +161,16 @@ async fn the_death_of_the_daemon_thaws_also_while_somebody_holds_the_pipe_open()
     let volume = stage.ext4();
     let writer = Writer::start(&volume);
     let Freezer { program, intents } = stage.freezer();
-    let mut told = serde_json::to_vec(&Told::Freeze { order: order(&volume, LONG), intents }).expect("encodes");
+    let mut told = serde_json::to_vec(&Told::Freeze {
+        order: order(&volume, LONG),
+        intents,
+    })
+    .expect("encodes");
     told.push(b'\n');
-    #[expect(clippy::disallowed_methods, reason = "a daemon that only starts a freezer, which is given this test's pipe")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a daemon that only starts a freezer, which is given this test's pipe"
+    )]
     let mut child = Command::new("/bin/sh")
         .args(["-c", r#"exec 3<&0; "$0" "$@" <&3 3<&- & wait"#])
         .arg(program.program)
@@ -143,7 +179,12 @@ async fn the_death_of_the_daemon_thaws_also_while_somebody_holds_the_pipe_open()
         .stdout(Stdio::piped())
         .spawn()
         .expect("starts");
-    child.stdin.as_mut().expect("a pipe").write_all(&told).expect("told");
+    child
+        .stdin
+        .as_mut()
+        .expect("a pipe")
+        .write_all(&told)
+        .expect("told");
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
     let pipe = child.stdin.take();
     let mut daemon = Lone { child, output };
@@ -151,13 +192,17 @@ async fn the_death_of_the_daemon_thaws_also_while_somebody_holds_the_pipe_open()
     assert!(matches!(daemon.hear(), Said::Frozen { .. }));
     writer.is_held().await;
     daemon.child.kill().expect("sent");
-    println!("writable {:?} after the daemon was killed", writer.goes_on(MADE_GOOD).await);
+    println!(
+        "writable {:?} after the daemon was killed",
+        writer.goes_on(MADE_GOOD).await
+    );
     drop(pipe);
     stage.is_clean();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_freezer_that_is_killed_in_the_middle_of_the_call_is_made_good_when_the_kernel_is_through() {
+async fn a_freezer_that_is_killed_in_the_middle_of_the_call_is_made_good_when_the_kernel_is_through()
+ {
     let stage = Stage::new();
     let slow = OnServer::new(&stage);
     slow.hang_with_something_to_write();
@@ -169,8 +214,15 @@ async fn a_freezer_that_is_killed_in_the_middle_of_the_call_is_made_good_when_th
     pause(Duration::from_millis(300)).await;
     assert!(!freezing.is_finished(), "SIGKILL does not end FIFREEZE");
     slow.served.set(Mode::Pass);
-    let error = timeout(SOON, freezing).await.expect("an answer").expect("no panic").expect_err("not frozen");
-    assert!(matches!(&error, FreezeError::Failed(why) if why.contains("is thawed") || why.contains("nothing was left frozen")), "{error}");
+    let error = timeout(SOON, freezing)
+        .await
+        .expect("an answer")
+        .expect("no panic")
+        .expect_err("not frozen");
+    assert!(
+        matches!(&error, FreezeError::Failed(why) if why.contains("is thawed") || why.contains("nothing was left frozen")),
+        "{error}"
+    );
     println!("{error}");
     assert!(!slow.volume.is_frozen());
     stage.is_clean();
@@ -182,17 +234,38 @@ async fn a_freeze_that_takes_longer_than_the_limit_is_given_up_and_thawed_when_i
     let slow = OnServer::new(&stage);
     slow.hang_with_something_to_write();
     let error = refused(stage.freezer(), order(&slow.volume, Duration::from_secs(1))).await;
-    assert!(matches!(&error, FreezeError::Late(why) if why.contains("was not frozen within")), "{error}");
+    assert!(
+        matches!(&error, FreezeError::Late(why) if why.contains("was not frozen within")),
+        "{error}"
+    );
     // Nor is it tried again meanwhile.
-    let error = refused(stage.freezer(), FreezeOrder { check: CheckId::known("another"), ..order(&slow.volume, LONG) }).await;
-    assert!(matches!(&error, FreezeError::Failed(why) if why.contains("an earlier freeze of it is not over")), "{error}");
+    let error = refused(
+        stage.freezer(),
+        FreezeOrder {
+            check: CheckId::known("another"),
+            ..order(&slow.volume, LONG)
+        },
+    )
+    .await;
+    assert!(
+        matches!(&error, FreezeError::Failed(why) if why.contains("an earlier freeze of it is not over")),
+        "{error}"
+    );
     slow.served.set(Mode::Pass);
-    eventually("it is thawed", SOON, async || std::fs::read_dir(&stage.intents).expect("there").next().is_none().then_some(())).await;
+    eventually("it is thawed", SOON, async || {
+        std::fs::read_dir(&stage.intents)
+            .expect("there")
+            .next()
+            .is_none()
+            .then_some(())
+    })
+    .await;
     assert!(!slow.volume.is_frozen());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_hangs_while_its_filesystem_is_frozen_holds_up_nobody_else_and_is_thawed_when_it_answers() {
+async fn a_device_that_hangs_while_its_filesystem_is_frozen_holds_up_nobody_else_and_is_thawed_when_it_answers()
+ {
     let stage = Stage::new();
     let slow = OnServer::new(&stage);
     let frozen = freeze(&stage, &slow.volume, LONG).await;
@@ -200,9 +273,21 @@ async fn a_device_that_hangs_while_its_filesystem_is_frozen_holds_up_nobody_else
     let thawed = timeout(SOON, frozen.thaw()).await.expect("an answer");
     println!("{thawed:?}");
     let answered = thawed.early.is_none();
-    assert!(answered || thawed.early.is_some_and(|why| why.contains("waits in the kernel")));
+    assert!(
+        answered
+            || thawed
+                .early
+                .is_some_and(|why| why.contains("waits in the kernel"))
+    );
     slow.served.set(Mode::Pass);
-    eventually("it is thawed", SOON, async || std::fs::read_dir(&stage.intents).expect("there").next().is_none().then_some(())).await;
+    eventually("it is thawed", SOON, async || {
+        std::fs::read_dir(&stage.intents)
+            .expect("there")
+            .next()
+            .is_none()
+            .then_some(())
+    })
+    .await;
     assert!(!slow.volume.is_frozen());
 }
 
@@ -216,7 +301,10 @@ async fn a_test_that_fails_while_its_device_hangs_takes_it_down_all_the_same() {
     waits_in_the_kernel(&stage).await;
     // As the end of a test does, in whatever way it ends.
     let dropped = tokio::task::spawn_blocking(move || drop(slow));
-    timeout(SOON, dropped).await.expect("nothing waits for the device").expect("no panic");
+    timeout(SOON, dropped)
+        .await
+        .expect("nothing waits for the device")
+        .expect("no panic");
     // What the device did not take may keep it from being frozen.
     drop(timeout(SOON, freezing).await.expect("an answer"));
 }
@@ -224,7 +312,11 @@ async fn a_test_that_fails_while_its_device_hangs_takes_it_down_all_the_same() {
 /// As the unit's ExecStopPost runs it.
 fn thaw_as_the_unit_does(stage: &Stage) -> String {
     #[expect(clippy::disallowed_methods, reason = "as the unit runs it")]
-    let output = Command::new(env!("CARGO_BIN_EXE_diskvitalsd")).args(["worker", "thaw", "/"]).arg(&stage.intents).output().expect("runs");
+    let output = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
+        .args(["worker", "thaw", "/"])
+        .arg(&stage.intents)
+        .output()
+        .expect("runs");
     assert!(output.status.success());
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -232,20 +324,37 @@ fn thaw_as_the_unit_does(stage: &Stage) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_nobody_is_left_to_thaw_is_thawed_by_the_unit_and_by_the_next_start() {
     let stage = Stage::new();
-    for (volume, by_unit) in [(stage.ext4(), true), (stage.xfs(), false), (stage.btrfs(), true)] {
+    for (volume, by_unit) in [
+        (stage.ext4(), true),
+        (stage.xfs(), false),
+        (stage.btrfs(), true),
+    ] {
         let writer = Writer::start(&volume);
         let mut lone = alone(&stage, &volume);
         writer.is_held().await;
         lone.child.kill().expect("sent");
         // Not reaped yet: a zombie counts as gone.
         let mut rest = Vec::new();
-        lone.output.read_to_end(&mut rest).expect("the end of the pipe");
+        lone.output
+            .read_to_end(&mut rest)
+            .expect("the end of the pipe");
         writer.is_held().await;
         let since = Instant::now();
-        let said = if by_unit { thaw_as_the_unit_does(&stage) } else { stage.freezer().recover().await.join("\n") };
-        assert!(said.contains("was left frozen by a freezer that was killed, and is thawed"), "{said}");
+        let said = if by_unit {
+            thaw_as_the_unit_does(&stage)
+        } else {
+            stage.freezer().recover().await.join("\n")
+        };
+        assert!(
+            said.contains("was left frozen by a freezer that was killed, and is thawed"),
+            "{said}"
+        );
         writer.goes_on(MADE_GOOD).await;
-        println!("{}: writable {:?} after it was looked for", volume.path.display(), since.elapsed());
+        println!(
+            "{}: writable {:?} after it was looked for",
+            volume.path.display(),
+            since.elapsed()
+        );
         assert!(since.elapsed() < MADE_GOOD);
         stage.is_clean();
     }

@@ -17,18 +17,37 @@ use crate::support::{Mode, SOON};
 
 /// Runs the freezer by another program, which starts it in some place of its own.
 fn through(freezer: Freezer, program: &str, arguments: &[&str]) -> Freezer {
-    let before = arguments.iter().map(std::ffi::OsString::from).chain([freezer.program.program.into_os_string()]);
+    let before = arguments
+        .iter()
+        .map(std::ffi::OsString::from)
+        .chain([freezer.program.program.into_os_string()]);
     let args = before.chain(freezer.program.args).collect();
-    Freezer { program: Program { program: program.into(), args }, ..freezer }
+    Freezer {
+        program: Program {
+            program: program.into(),
+            args,
+        },
+        ..freezer
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_freezer_in_a_pid_namespace_of_its_own_refuses() {
     let stage = Stage::new();
     let volume = stage.ext4();
-    for arguments in [&["--pid", "--fork"][..], &["--pid", "--fork", "--mount-proc"]] {
-        let error = refused(through(stage.freezer(), "/usr/bin/unshare", arguments), order(&volume, LONG)).await;
-        assert!(matches!(&error, FreezeError::Refused(why) if why.contains("hostPID")), "{error}");
+    for arguments in [
+        &["--pid", "--fork"][..],
+        &["--pid", "--fork", "--mount-proc"],
+    ] {
+        let error = refused(
+            through(stage.freezer(), "/usr/bin/unshare", arguments),
+            order(&volume, LONG),
+        )
+        .await;
+        assert!(
+            matches!(&error, FreezeError::Refused(why) if why.contains("hostPID")),
+            "{error}"
+        );
     }
     assert!(!volume.is_frozen());
 }
@@ -39,15 +58,22 @@ struct Group(PathBuf);
 impl Group {
     fn new() -> Group {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("readable");
-        let line = mounts.lines().find(|line| line.contains(" - cgroup2 ")).expect("a unified hierarchy");
-        let path = Path::new(line.split(' ').nth(4).expect("a path")).join(format!("dvhw-{}", std::process::id()));
+        let line = mounts
+            .lines()
+            .find(|line| line.contains(" - cgroup2 "))
+            .expect("a unified hierarchy");
+        let path = Path::new(line.split(' ').nth(4).expect("a path"))
+            .join(format!("dvhw-{}", std::process::id()));
         std::fs::create_dir(&path).expect("a group");
         Group(path)
     }
 
     /// A shell that enters it, then does `what` with the program it is given.
     fn shell(&self, what: &str) -> [String; 2] {
-        ["-c".into(), format!("echo 0 >{}/cgroup.procs && {what}", self.0.display())]
+        [
+            "-c".into(),
+            format!("echo 0 >{}/cgroup.procs && {what}", self.0.display()),
+        ]
     }
 }
 
@@ -72,7 +98,10 @@ async fn a_freezer_in_a_cgroup_namespace_that_it_cannot_leave_refuses() {
     let group = Group::new();
     let [flag, command] = group.shell(r#"exec unshare --cgroup "$0" "$@""#);
     let freezer = through(stage.freezer(), "/bin/sh", &[&flag, &command]);
-    match timeout(SOON, freezer.freeze(order(&volume, LONG))).await.expect("an answer") {
+    match timeout(SOON, freezer.freeze(order(&volume, LONG)))
+        .await
+        .expect("an answer")
+    {
         Err(FreezeError::Refused(why)) => assert!(why.contains("cgroup namespace"), "{why}"),
         Err(error) => panic!("{error}"),
         // Where PID 1's may be entered, it leaves.
@@ -91,7 +120,10 @@ async fn the_end_of_the_daemons_whole_control_group_leaves_the_freezer_which_tha
     let freezer = through(stage.freezer(), "/bin/sh", &[&flag, &command]);
     let mut frozen = freezer.freeze(order(&volume, LONG)).await.expect("frozen");
     let members = std::fs::read_to_string(group.0.join("cgroup.procs")).expect("readable");
-    assert!(members.lines().count() == 1 && !members.contains(&stage.freezer_process().to_string()), "{members}");
+    assert!(
+        members.lines().count() == 1 && !members.contains(&stage.freezer_process().to_string()),
+        "{members}"
+    );
     writer.is_held().await;
     // As an OOM kill with memory.oom.group does.
     std::fs::write(group.0.join("cgroup.kill"), "1").expect("killed");
@@ -106,16 +138,32 @@ async fn writing_out_is_a_workers_job_that_waits_as_long_as_the_device_does() {
     let stage = Stage::new();
     let slow = OnServer::new(&stage);
     let args = arguments(Place::HostMounts, &HostRoot::new("/"));
-    let spawn = Spawn { program: env!("CARGO_BIN_EXE_diskvitalsd").into(), args, active: 1, max_stuck: 4 };
+    let spawn = Spawn {
+        program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
+        args,
+        active: 1,
+        max_stuck: 4,
+    };
     let workers: Workers<Job, Answer> = Workers::start(spawn);
-    let sync = |dev| Job::SyncFs { path: slow.volume.path.as_path().into(), dev };
+    let sync = |dev| Job::SyncFs {
+        path: slow.volume.path.as_path().into(),
+        dev,
+    };
     let (dev, limit) = (slow.volume.dev, Duration::from_secs(5));
     let answer = workers.ask("a", sync(dev), limit).await;
-    assert!(matches!(answer, Outcome::Answer(Answer::SyncFs { took }) if took < limit), "{answer:?}");
+    assert!(
+        matches!(answer, Outcome::Answer(Answer::SyncFs { took }) if took < limit),
+        "{answer:?}"
+    );
     let answer = workers.ask("b", sync(DevNo::new(259, 77)), limit).await;
-    assert!(matches!(&answer, Outcome::Answer(Answer::Failed { error }) if error.contains("another filesystem")), "{answer:?}");
+    assert!(
+        matches!(&answer, Outcome::Answer(Answer::Failed { error }) if error.contains("another filesystem")),
+        "{answer:?}"
+    );
     slow.hang_with_something_to_write();
-    let answer = workers.ask("c", sync(dev), Duration::from_millis(500)).await;
+    let answer = workers
+        .ask("c", sync(dev), Duration::from_millis(500))
+        .await;
     assert!(matches!(answer, Outcome::Stuck { .. }), "{answer:?}");
     slow.served.set(Mode::Pass);
 }
@@ -127,13 +175,30 @@ async fn it_stands_apart_from_whoever_started_it() {
     let frozen = freeze(&stage, &volume, LONG).await;
     let pid = stage.freezer_process();
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("readable");
-    for line in groups.lines().filter(|line| line.starts_with("0::") || line.contains(":memory:")) {
-        assert!(line.ends_with(":/") || line.ends_with(":/diskvitals-freeze"), "{groups}");
+    for line in groups
+        .lines()
+        .filter(|line| line.starts_with("0::") || line.contains(":memory:"))
+    {
+        assert!(
+            line.ends_with(":/") || line.ends_with(":/diskvitals-freeze"),
+            "{groups}"
+        );
     }
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("readable");
     // CAP_SYS_ADMIN is bit 21 (linux/capability.h).
-    assert!(status.lines().any(|line| line.split_whitespace().eq(["CapPrm:", "0000000000200000"])), "{status}");
-    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")?.split_whitespace().next()?.parse::<u64>().ok());
+    assert!(
+        status
+            .lines()
+            .any(|line| line.split_whitespace().eq(["CapPrm:", "0000000000200000"])),
+        "{status}"
+    );
+    let locked = status.lines().find_map(|line| {
+        line.strip_prefix("VmLck:")?
+            .split_whitespace()
+            .next()?
+            .parse::<u64>()
+            .ok()
+    });
     assert!(locked.expect("a figure") > 1000, "{status}");
     let own: Vec<PathBuf> = std::fs::read_dir(format!("/proc/{pid}/fd"))
         .expect("readable")

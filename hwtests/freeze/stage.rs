@@ -1,4 +1,5 @@
-//! What the tests of freezing share: a filesystem that is thawed whatever happens, somebody who writes, a freezer with its notes in memory.
+//! What the tests of freezing share: a filesystem that is thawed whatever happens, somebody who
+//! writes, a freezer with its notes in memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -26,7 +27,8 @@ use crate::support::{Disk, Mode, SOON, Scene, Served, eventually, pause};
 pub const MADE_GOOD: Duration = Duration::from_secs(5);
 pub const LONG: Duration = Duration::from_secs(30);
 
-/// A mounted filesystem that is thawed whatever happens, also when the test fails. Dropped before its scene.
+/// A mounted filesystem that is thawed whatever happens, also when the test fails. Dropped before
+/// its scene.
 pub struct Volume {
     pub path: PathBuf,
     pub dev: DevNo,
@@ -37,7 +39,11 @@ impl Volume {
     pub fn at(path: PathBuf) -> Volume {
         let kept = Mounted::open(&HostPath::from(path.as_path())).expect("opens");
         // The last is mountinfo's, which is the filesystem's own also on btrfs.
-        Volume { dev: *kept.devs.last().expect("a number"), path, kept }
+        Volume {
+            dev: *kept.devs.last().expect("a number"),
+            path,
+            kept,
+        }
     }
 
     pub fn is_frozen(&self) -> bool {
@@ -58,7 +64,10 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         match self.kept.thaw() {
-            Ok(()) => eprintln!("{} was left frozen, and is thawed by the test", self.path.display()),
+            Ok(()) => eprintln!(
+                "{} was left frozen, and is thawed by the test",
+                self.path.display()
+            ),
             Err(Errno::EINVAL) => {}
             Err(errno) => eprintln!("thawing {}: {errno}", self.path.display()),
         }
@@ -73,13 +82,21 @@ pub struct Writer {
 
 impl Writer {
     pub fn start(volume: &Volume) -> Writer {
-        let writer = Writer { writes: Arc::default(), stop: Arc::default() };
-        let (writes, stop, path) = (writer.writes.clone(), writer.stop.clone(), volume.path.join("written"));
+        let writer = Writer {
+            writes: Arc::default(),
+            stop: Arc::default(),
+        };
+        let (writes, stop, path) = (
+            writer.writes.clone(),
+            writer.stop.clone(),
+            volume.path.join("written"),
+        );
         std::thread::spawn(move || {
             let file = File::create(path).expect("a file");
             while !stop.load(Ordering::Relaxed) {
                 let count = writes.load(Ordering::Relaxed);
-                file.write_all_at(&count.to_le_bytes(), (count % 512) * 8).expect("written");
+                file.write_all_at(&count.to_le_bytes(), (count % 512) * 8)
+                    .expect("written");
                 writes.fetch_add(1, Ordering::Relaxed);
                 std::thread::yield_now();
             }
@@ -96,12 +113,19 @@ impl Writer {
         pause(Duration::from_millis(20)).await;
         let before = self.count();
         pause(Duration::from_millis(200)).await;
-        assert_eq!(self.count(), before, "something was written while writers were held");
+        assert_eq!(
+            self.count(),
+            before,
+            "something was written while writers were held"
+        );
     }
 
     pub async fn goes_on(&self, within: Duration) -> Duration {
         let (before, since) = (self.count(), Instant::now());
-        eventually("the writer goes on", within, async || (self.count() > before + 3).then_some(())).await;
+        eventually("the writer goes on", within, async || {
+            (self.count() > before + 3).then_some(())
+        })
+        .await;
         since.elapsed()
     }
 }
@@ -122,8 +146,17 @@ impl Stage {
     pub fn new() -> Stage {
         let scene = Scene::new();
         let memory = scene.path("memory");
-        mount_with(Path::new("none"), "tmpfs", &memory, nix::mount::MsFlags::empty(), "size=1m");
-        Stage { intents: memory.join("freeze"), scene }
+        mount_with(
+            Path::new("none"),
+            "tmpfs",
+            &memory,
+            nix::mount::MsFlags::empty(),
+            "size=1m",
+        );
+        Stage {
+            intents: memory.join("freeze"),
+            scene,
+        }
     }
 
     pub fn freezer(&self) -> Freezer {
@@ -132,7 +165,13 @@ impl Stage {
 
     pub fn freezer_that_needs(&self, needed: &[&Path]) -> Freezer {
         let args = freezer_arguments(&HostRoot::new("/"), needed.iter().copied());
-        Freezer { program: Program { program: env!("CARGO_BIN_EXE_diskvitalsd").into(), args }, intents: self.intents.clone() }
+        Freezer {
+            program: Program {
+                program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
+                args,
+            },
+            intents: self.intents.clone(),
+        }
     }
 
     pub fn mount(&self, disk: &Disk, fs_type: &str) -> Volume {
@@ -157,34 +196,55 @@ impl Stage {
 
     /// No note of a freeze is left.
     pub fn is_clean(&self) {
-        let left: Vec<_> = std::fs::read_dir(&self.intents).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        let left: Vec<_> = std::fs::read_dir(&self.intents)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
         assert!(left.is_empty(), "{left:?}");
     }
 
     /// The process that the only note is of.
     pub fn freezer_process(&self) -> Pid {
         let found = diskvitals::host::intents::find(&self.intents).expect("readable");
-        let pid = found.first().and_then(|found| found.intent.as_ref()).expect("a note").pid;
+        let pid = found
+            .first()
+            .and_then(|found| found.intent.as_ref())
+            .expect("a note")
+            .pid;
         Pid::from_raw(i32::try_from(pid).expect("a process"))
     }
 }
 
 pub fn order(volume: &Volume, limit: Duration) -> FreezeOrder {
-    FreezeOrder { check: CheckId::known("c0ffee"), mount: volume.path.as_path().into(), dev: volume.dev, limit }
+    FreezeOrder {
+        check: CheckId::known("c0ffee"),
+        mount: volume.path.as_path().into(),
+        dev: volume.dev,
+        limit,
+    }
 }
 
 pub async fn freeze(stage: &Stage, volume: &Volume, limit: Duration) -> Frozen {
-    timeout(SOON, stage.freezer().freeze(order(volume, limit))).await.expect("an answer").expect("frozen")
+    timeout(SOON, stage.freezer().freeze(order(volume, limit)))
+        .await
+        .expect("an answer")
+        .expect("frozen")
 }
 
 pub async fn refused(freezer: Freezer, order: FreezeOrder) -> FreezeError {
-    timeout(SOON, freezer.freeze(order)).await.expect("an answer").expect_err("not frozen")
+    timeout(SOON, freezer.freeze(order))
+        .await
+        .expect("an answer")
+        .expect_err("not frozen")
 }
 
 /// An ext4 on a device whose writes are not answered until it is told so.
 ///
-/// Not to be taken apart: the server goes first, by which it lets go of what waits for it. The volume thaws what is left frozen, and that waits as long as the
-/// device does: a test that fails while the device hangs would hang as well, and nothing behind it would be taken down.
+/// Not to be taken apart: the server goes first, by which it lets go of what waits for it. The
+/// volume thaws what is left frozen, and that waits as long as the device does: a test that fails
+/// while the device hangs would hang as well, and nothing behind it would be taken down.
 pub struct OnServer {
     pub served: Served,
     pub volume: Volume,
@@ -212,7 +272,10 @@ pub async fn waits_in_the_kernel(stage: &Stage) {
         let found = diskvitals::host::intents::find(&stage.intents).expect("readable");
         let pid = found.first()?.intent.as_ref()?.pid;
         let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D')).then_some(())
+        state
+            .rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('D'))
+            .then_some(())
     })
     .await;
 }

@@ -26,8 +26,14 @@ pub enum Verdict {
     Nothing,
 }
 
-pub const VERDICTS: [Verdict; 6] =
-    [Verdict::Clean, Verdict::Suspected, Verdict::Corrupted, Verdict::Inconclusive, Verdict::Failed, Verdict::Nothing];
+pub const VERDICTS: [Verdict; 6] = [
+    Verdict::Clean,
+    Verdict::Suspected,
+    Verdict::Corrupted,
+    Verdict::Inconclusive,
+    Verdict::Failed,
+    Verdict::Nothing,
+];
 
 #[derive(Clone, Debug)]
 pub struct Answer {
@@ -41,7 +47,13 @@ pub struct Answer {
 
 impl Answer {
     fn none(why: String, took: Duration) -> Answer {
-        Answer { verdict: Verdict::Nothing, mode: String::new(), runs: 0, reason: why, took }
+        Answer {
+            verdict: Verdict::Nothing,
+            mode: String::new(),
+            runs: 0,
+            reason: why,
+            took,
+        }
     }
 }
 
@@ -51,7 +63,9 @@ pub async fn ask(socket: &Path, filesystem: Filesystem, target: &Path, freeze: b
     loop {
         let (json, said) = match timeout(PATIENCE, run(socket, filesystem, target, freeze)).await {
             Ok(answer) => answer,
-            Err(_) => return Answer::none(format!("no answer within {PATIENCE:?}"), started.elapsed()),
+            Err(_) => {
+                return Answer::none(format!("no answer within {PATIENCE:?}"), started.elapsed());
+            }
         };
         if let Some(check) = json {
             return read(&check, started.elapsed());
@@ -65,10 +79,20 @@ pub async fn ask(socket: &Path, filesystem: Filesystem, target: &Path, freeze: b
 }
 
 #[expect(clippy::disallowed_methods, reason = "the program under test")]
-async fn run(socket: &Path, filesystem: Filesystem, target: &Path, freeze: bool) -> (Option<serde_json::Value>, String) {
+async fn run(
+    socket: &Path,
+    filesystem: Filesystem,
+    target: &Path,
+    freeze: bool,
+) -> (Option<serde_json::Value>, String) {
     let mut command = Command::new(PathBuf::from(env!("CARGO_BIN_EXE_diskvitals")));
-    // On a machine under such a load a daemon may take longer for an answer than a person would wait.
-    command.arg("--socket").arg(socket).args(["--timeout", "60", "--output", "json", "check"]).arg(target);
+    // On a machine under such a load a daemon may take longer for an answer than a person would
+    // wait.
+    command
+        .arg("--socket")
+        .arg(socket)
+        .args(["--timeout", "60", "--output", "json", "check"])
+        .arg(target);
     if target.starts_with("/dev") {
         // Without udev the node does not know what is on a device that is not mounted.
         command.args(["--filesystem", filesystem.name()]);
@@ -76,8 +100,15 @@ async fn run(socket: &Path, filesystem: Filesystem, target: &Path, freeze: bool)
     if freeze {
         command.arg("--freeze");
     }
-    let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.expect("diskvitals starts");
-    let json = serde_json::from_slice::<serde_json::Value>(&output.stdout).ok().filter(|value| value.is_object());
+    let output = command
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .expect("diskvitals starts");
+    let json = serde_json::from_slice::<serde_json::Value>(&output.stdout)
+        .ok()
+        .filter(|value| value.is_object());
     let said = [output.stdout, output.stderr].concat();
     (json, String::from_utf8_lossy(&said).trim().to_owned())
 }
@@ -93,6 +124,16 @@ fn read(answer: &serde_json::Value, took: Duration) -> Answer {
         "FAILED" => Verdict::Failed,
         _ => Verdict::Nothing,
     };
-    let mode = text("mode").rsplit("MODE_").next().unwrap_or_default().to_owned();
-    Answer { verdict, mode, runs: check["runs"].as_array().map_or(0, Vec::len), reason: text("reason"), took }
+    let mode = text("mode")
+        .rsplit("MODE_")
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    Answer {
+        verdict,
+        mode,
+        runs: check["runs"].as_array().map_or(0, Vec::len),
+        reason: text("reason"),
+        took,
+    }
 }

@@ -25,21 +25,38 @@ const TAIL: Duration = Duration::from_secs(110);
 
 impl Plan {
     pub fn full(filesystems: &[Filesystem], seed: u64) -> Plan {
-        Plan::of(filesystems, seed, Duration::from_secs(24 * 3600), |filesystem| match filesystem {
-            Filesystem::Ext4 | Filesystem::Xfs => (30, usize::MAX),
-            Filesystem::Btrfs => (10, usize::MAX),
-        })
+        Plan::of(
+            filesystems,
+            seed,
+            Duration::from_secs(24 * 3600),
+            |filesystem| match filesystem {
+                Filesystem::Ext4 | Filesystem::Xfs => (30, usize::MAX),
+                Filesystem::Btrfs => (10, usize::MAX),
+            },
+        )
     }
 
     pub fn sample(filesystems: &[Filesystem], seed: u64, minutes: u64) -> Plan {
         let share = minutes * 3 / filesystems.len() as u64;
-        Plan::of(filesystems, seed, Duration::from_secs(minutes * 60).saturating_sub(TAIL), |filesystem| match filesystem {
-            Filesystem::Ext4 | Filesystem::Xfs => ((share / 2).max(2), (share as usize * 6 / 5).max(3)),
-            Filesystem::Btrfs => (1, (share as usize / 2).max(2)),
-        })
+        Plan::of(
+            filesystems,
+            seed,
+            Duration::from_secs(minutes * 60).saturating_sub(TAIL),
+            |filesystem| match filesystem {
+                Filesystem::Ext4 | Filesystem::Xfs => {
+                    ((share / 2).max(2), (share as usize * 6 / 5).max(3))
+                }
+                Filesystem::Btrfs => (1, (share as usize / 2).max(2)),
+            },
+        )
     }
 
-    fn of(filesystems: &[Filesystem], seed: u64, last_begin: Duration, counts: impl Fn(Filesystem) -> (u64, usize)) -> Plan {
+    fn of(
+        filesystems: &[Filesystem],
+        seed: u64,
+        last_begin: Duration,
+        counts: impl Fn(Filesystem) -> (u64, usize),
+    ) -> Plan {
         let mut random = Random::of(seed, "plan");
         let (mut healthy, mut damaged) = (Vec::new(), Vec::new());
         for filesystem in filesystems {
@@ -48,7 +65,13 @@ impl Plan {
             let mut kinds = corrupt::kinds(*filesystem);
             random.shuffle(&mut kinds);
             // By turns idle and loaded.
-            damaged.extend(kinds.into_iter().take(most).enumerate().map(|(at, kind)| Trial::Damaged(*filesystem, kind, at % 2 == 1)));
+            damaged.extend(
+                kinds
+                    .into_iter()
+                    .take(most)
+                    .enumerate()
+                    .map(|(at, kind)| Trial::Damaged(*filesystem, kind, at % 2 == 1)),
+            );
         }
         // Of every filesystem some early: what is left out for lack of time must not be all of one.
         random.shuffle(&mut healthy);

@@ -15,7 +15,8 @@ const HELD_BY_OTHERS: Duration = Duration::from_secs(10);
 /// Another seed is tried when a damage does not show.
 const ATTEMPTS: u64 = 6;
 
-/// A filled filesystem in a file; with a UUID of its own, so that any number of them can be mounted.
+/// A filled filesystem in a file; with a UUID of its own, so that any number of them can be
+/// mounted.
 pub fn pristine(scene: &Scene, filesystem: Filesystem, name: &str, seed: u64) -> PathBuf {
     let mib = match filesystem {
         Filesystem::Ext4 => 160,
@@ -26,13 +27,28 @@ pub fn pristine(scene: &Scene, filesystem: Filesystem, name: &str, seed: u64) ->
     match filesystem {
         Filesystem::Ext4 => run(
             "/usr/sbin/mkfs.ext4",
-            &[&"-q", &"-F", &"-b", &"4096", &"-O", &"metadata_csum_seed", &"-E", &"lazy_itable_init=0,lazy_journal_init=0", &image],
+            &[
+                &"-q",
+                &"-F",
+                &"-b",
+                &"4096",
+                &"-O",
+                &"metadata_csum_seed",
+                &"-E",
+                &"lazy_itable_init=0,lazy_journal_init=0",
+                &image,
+            ],
         ),
         Filesystem::Xfs => run("/usr/sbin/mkfs.xfs", &[&"-q", &image]),
-        Filesystem::Btrfs => run("/usr/sbin/mkfs.btrfs", &[&"-q", &"-m", &"dup", &"-d", &"single", &image]),
+        Filesystem::Btrfs => run(
+            "/usr/sbin/mkfs.btrfs",
+            &[&"-q", &"-m", &"dup", &"-d", &"single", &image],
+        ),
     };
-    let mounted = Mounted::new(scene, filesystem, &image, name).unwrap_or_else(|error| panic!("mounting {name}: {error}"));
-    populate::populate(&mounted.at, populate::USUAL, seed).unwrap_or_else(|error| panic!("filling {name}: {error}"));
+    let mounted = Mounted::new(scene, filesystem, &image, name)
+        .unwrap_or_else(|error| panic!("mounting {name}: {error}"));
+    populate::populate(&mounted.at, populate::USUAL, seed)
+        .unwrap_or_else(|error| panic!("filling {name}: {error}"));
     mounted.end();
     image
 }
@@ -49,34 +65,60 @@ pub fn copy(scene: &Scene, filesystem: Filesystem, image: &Path, name: &str) -> 
     other
 }
 
-/// A filesystem on a loop device, mounted below the scene. Unmounted and detached by `end`; else when the scene is taken down.
+/// A filesystem on a loop device, mounted below the scene. Unmounted and detached by `end`; else
+/// when the scene is taken down.
 pub struct Mounted {
     pub disk: Disk,
     pub at: PathBuf,
 }
 
 impl Mounted {
-    pub fn new(scene: &Scene, filesystem: Filesystem, image: &Path, name: &str) -> nix::Result<Mounted> {
+    pub fn new(
+        scene: &Scene,
+        filesystem: Filesystem,
+        image: &Path,
+        name: &str,
+    ) -> nix::Result<Mounted> {
         Mounted::with(scene, filesystem, image, name, MsFlags::empty())
     }
 
-    /// What was mounted a moment ago. A process that has just taken a copy of the mount table (unshare(2), of another trial's checker) holds it a little
-    /// longer, and XFS mounts no UUID twice.
-    pub async fn again(scene: &Scene, filesystem: Filesystem, image: &Path, name: &str) -> nix::Result<Mounted> {
+    /// What was mounted a moment ago. A process that has just taken a copy of the mount table
+    /// (unshare(2), of another trial's checker) holds it a little longer, and XFS mounts no UUID
+    /// twice.
+    pub async fn again(
+        scene: &Scene,
+        filesystem: Filesystem,
+        image: &Path,
+        name: &str,
+    ) -> nix::Result<Mounted> {
         let end = Instant::now() + HELD_BY_OTHERS;
         loop {
             match Mounted::new(scene, filesystem, image, name) {
-                Err(Errno::EINVAL) if filesystem == Filesystem::Xfs && Instant::now() < end => pause(Duration::from_millis(50)).await,
+                Err(Errno::EINVAL) if filesystem == Filesystem::Xfs && Instant::now() < end => {
+                    pause(Duration::from_millis(50)).await
+                }
                 other => return other,
             }
         }
     }
 
-    pub fn with(scene: &Scene, filesystem: Filesystem, image: &Path, name: &str, flags: MsFlags) -> nix::Result<Mounted> {
+    pub fn with(
+        scene: &Scene,
+        filesystem: Filesystem,
+        image: &Path,
+        name: &str,
+        flags: MsFlags,
+    ) -> nix::Result<Mounted> {
         let disk = scene.attach(image);
         let at = scene.path("mnt").join(name);
         std::fs::create_dir_all(&at).expect("the mount point");
-        match mount(Some(&disk.device), &at, Some(filesystem.name()), flags, None::<&str>) {
+        match mount(
+            Some(&disk.device),
+            &at,
+            Some(filesystem.name()),
+            flags,
+            None::<&str>,
+        ) {
             Ok(()) => Ok(Mounted { disk, at }),
             Err(error) => {
                 disk.detach();
@@ -87,8 +129,12 @@ impl Mounted {
 
     pub fn end(self) {
         if let Err(error) = umount2(&self.at, MntFlags::empty()) {
-            eprintln!("unmounting {}: {error}; it goes when it is no longer used", self.at.display());
-            // What is busy goes with its last user; what cannot be done now is done when the scene is taken down.
+            eprintln!(
+                "unmounting {}: {error}; it goes when it is no longer used",
+                self.at.display()
+            );
+            // What is busy goes with its last user; what cannot be done now is done when the scene
+            // is taken down.
             let _ = umount2(&self.at, MntFlags::MNT_DETACH);
         }
         self.disk.detach();
@@ -127,14 +173,22 @@ pub fn damaged(
     let mut last = "nothing here can be damaged so".to_owned();
     for attempt in 0..ATTEMPTS {
         let image = copy(scene, filesystem, pristine, &name);
-        let Some(what) = corrupt::damage(filesystem, kind, &image, seed + attempt * 1000) else { continue };
+        let Some(what) = corrupt::damage(filesystem, kind, &image, seed + attempt * 1000) else {
+            continue;
+        };
         match offline::truth(filesystem, &image) {
             Truth::Damaged(truth) => {
                 let mount = match unmounted_only {
                     Some(why) => Mountable::No(why.to_owned()),
                     None => mountable(scene, filesystem, &image, &name),
                 };
-                return Ok(Damaged { kind, image, what, truth, mount });
+                return Ok(Damaged {
+                    kind,
+                    image,
+                    what,
+                    truth,
+                    mount,
+                });
             }
             other => last = format!("{what}: the offline checker says {other:?}"),
         }

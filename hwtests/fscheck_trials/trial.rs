@@ -1,4 +1,5 @@
-//! One filesystem, healthy or damaged, and what the daemon answers of it: live, and with frozen runs allowed.
+//! One filesystem, healthy or damaged, and what the daemon answers of it: live, and with frozen
+//! runs allowed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -94,10 +95,20 @@ pub async fn healthy(ground: Arc<Ground>, filesystem: Filesystem, number: u64) -
         move |scene| stage::pristine(scene, filesystem, &name, seed)
     })
     .await;
-    let mounted = Mounted::again(&ground.scene, filesystem, &image, &name).await.expect("a healthy filesystem mounts");
+    let mounted = Mounted::again(&ground.scene, filesystem, &image, &name)
+        .await
+        .expect("a healthy filesystem mounts");
     let (live, frozen, written) = under_load(&ground, filesystem, &mounted.at, seed).await;
     let after = finish(mounted, filesystem, image).await;
-    Outcome { filesystem, damage: None, state: State::Loaded, live: Some(live), frozen, written, after }
+    Outcome {
+        filesystem,
+        damage: None,
+        state: State::Loaded,
+        live: Some(live),
+        frozen,
+        written,
+        after,
+    }
 }
 
 /// None: there was no time for it. `Err`: says why there is no such damage.
@@ -110,17 +121,40 @@ pub async fn damaged(
     last_begin: Instant,
 ) -> Result<Option<Outcome>, String> {
     let seed = ground.seed;
-    let made = make(&ground, move |scene| (Instant::now() <= last_begin).then(|| stage::damaged(scene, filesystem, kind, &pristine, seed)));
-    let Some(damaged) = made.await.transpose()? else { return Ok(None) };
-    let Damaged { kind, image, what, mount, .. } = damaged;
+    let made = make(&ground, move |scene| {
+        (Instant::now() <= last_begin)
+            .then(|| stage::damaged(scene, filesystem, kind, &pristine, seed))
+    });
+    let Some(damaged) = made.await.transpose()? else {
+        return Ok(None);
+    };
+    let Damaged {
+        kind,
+        image,
+        what,
+        mount,
+        ..
+    } = damaged;
     match mount {
         Mountable::No(why) => {
             let disk = ground.scene.attach(&image);
             let frozen = ask::ask(&ground.socket, filesystem, &disk.device, true).await;
             disk.detach();
             let after = blocking(move || ended(filesystem, &image)).await;
-            let damage = Some(Damage { kind, what, unmounted: Some(why) });
-            Ok(Some(Outcome { filesystem, damage, state: State::Unmounted, live: None, frozen, written: Written::default(), after }))
+            let damage = Some(Damage {
+                kind,
+                what,
+                unmounted: Some(why),
+            });
+            Ok(Some(Outcome {
+                filesystem,
+                damage,
+                state: State::Unmounted,
+                live: None,
+                frozen,
+                written: Written::default(),
+                after,
+            }))
         }
         Mountable::Yes => {
             let name = format!("{}-{kind}", filesystem.name());
@@ -131,17 +165,38 @@ pub async fn damaged(
                 under_load(&ground, filesystem, &mounted.at, seed).await
             } else {
                 let live = ask::ask(&ground.socket, filesystem, &mounted.at, false).await;
-                (live, ask::ask(&ground.socket, filesystem, &mounted.at, true).await, Written::default())
+                (
+                    live,
+                    ask::ask(&ground.socket, filesystem, &mounted.at, true).await,
+                    Written::default(),
+                )
             };
             let after = finish(mounted, filesystem, image).await;
             let state = if loaded { State::Loaded } else { State::Idle };
-            let damage = Some(Damage { kind, what, unmounted: None });
-            Ok(Some(Outcome { filesystem, damage, state, live: Some(live), frozen, written, after }))
+            let damage = Some(Damage {
+                kind,
+                what,
+                unmounted: None,
+            });
+            Ok(Some(Outcome {
+                filesystem,
+                damage,
+                state,
+                live: Some(live),
+                frozen,
+                written,
+                after,
+            }))
         }
     }
 }
 
-async fn under_load(ground: &Ground, filesystem: Filesystem, at: &Path, seed: u64) -> (Answer, Answer, Written) {
+async fn under_load(
+    ground: &Ground,
+    filesystem: Filesystem,
+    at: &Path,
+    seed: u64,
+) -> (Answer, Answer, Written) {
     let load = Load::start(at, 2, seed);
     let operations = load.counter();
     // A damaged filesystem may refuse everything: then there is no load.
@@ -154,14 +209,19 @@ async fn under_load(ground: &Ground, filesystem: Filesystem, at: &Path, seed: u6
     (live, frozen, blocking(move || load.stop()).await)
 }
 
-async fn make<T: Send + 'static>(ground: &Arc<Ground>, making: impl FnOnce(&Scene) -> T + Send + 'static) -> T {
+async fn make<T: Send + 'static>(
+    ground: &Arc<Ground>,
+    making: impl FnOnce(&Scene) -> T + Send + 'static,
+) -> T {
     let _turn = ground.making.clone().acquire_owned().await.expect("open");
     let ground = ground.clone();
     blocking(move || making(&ground.scene)).await
 }
 
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work).await.expect("it does not panic")
+    tokio::task::spawn_blocking(work)
+        .await
+        .expect("it does not panic")
 }
 
 async fn finish(mounted: Mounted, filesystem: Filesystem, image: PathBuf) -> Truth {

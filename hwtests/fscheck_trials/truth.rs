@@ -1,4 +1,5 @@
-//! What the offline checkers see of each kind of damage, and which of them mount: the trials' own foundations, without a daemon.
+//! What the offline checkers see of each kind of damage, and which of them mount: the trials' own
+//! foundations, without a daemon.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +18,12 @@ pub fn show(filesystems: &[Filesystem], seed: u64) -> bool {
     let mut good = true;
     for filesystem in filesystems {
         let filesystem = *filesystem;
-        let pristine = stage::pristine(&scene, filesystem, &format!("{}-pristine", filesystem.name()), seed);
+        let pristine = stage::pristine(
+            &scene,
+            filesystem,
+            &format!("{}-pristine", filesystem.name()),
+            seed,
+        );
         let truth = offline::truth(filesystem, &pristine);
         println!("{} undamaged: {truth:?}", filesystem.name());
         good &= truth == Truth::Clean;
@@ -50,7 +56,11 @@ pub fn show(filesystems: &[Filesystem], seed: u64) -> bool {
                 }
             }
         }
-        println!("{}: {visible} of {} kinds are visible offline, {mounting} of them mount\n", filesystem.name(), kinds.len());
+        println!(
+            "{}: {visible} of {} kinds are visible offline, {mounting} of them mount\n",
+            filesystem.name(),
+            kinds.len()
+        );
     }
     good
 }
@@ -59,7 +69,8 @@ pub fn show(filesystems: &[Filesystem], seed: u64) -> bool {
 fn under_load(scene: &Scene, filesystem: Filesystem, pristine: &Path, seed: u64) -> bool {
     let name = format!("{}-load", filesystem.name());
     let image = stage::copy(scene, filesystem, pristine, &name);
-    let mounted = Mounted::new(scene, filesystem, &image, &name).expect("a healthy filesystem mounts");
+    let mounted =
+        Mounted::new(scene, filesystem, &image, &name).expect("a healthy filesystem mounts");
     let load = Load::start(&mounted.at, 3, seed);
     // Time for the load, the freeze, and the load again.
     let wait = |time| std::thread::park_timeout(time);
@@ -72,6 +83,9 @@ fn under_load(scene: &Scene, filesystem: Filesystem, pristine: &Path, seed: u64)
     mounted.end();
     let truth = offline::truth(filesystem, &image);
     std::fs::remove_file(&image).expect("the image");
-    println!("{} under load, frozen for 1 s meanwhile: {written:?}; afterwards {truth:?}", filesystem.name());
+    println!(
+        "{} under load, frozen for 1 s meanwhile: {written:?}; afterwards {truth:?}",
+        filesystem.name()
+    );
     truth == Truth::Clean && written.longest >= Duration::from_millis(900) && written.stuck == 0
 }

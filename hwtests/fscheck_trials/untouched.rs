@@ -1,5 +1,6 @@
-//! That nothing is ever written: a digest of what lies beneath before and after a check, and the counters of what was written to the checker's own
-//! loop device. The mount's own writes are left out: unmounted and read-only there are none; of a frozen one, superblock and log do not count.
+//! That nothing is ever written: a digest of what lies beneath before and after a check, and the
+//! counters of what was written to the checker's own loop device. The mount's own writes are left
+//! out: unmounted and read-only there are none; of a frozen one, superblock and log do not count.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -44,11 +45,28 @@ pub async fn watch(scene: &Scene, socket: &Path, filesystem: Filesystem, seed: u
     let mut all = Vec::new();
 
     let disk = scene.attach(&image);
-    all.push(one(socket, (filesystem, "unmounted"), (&image, &disk.device, &disk.device), (false, Some(&[]))).await);
+    all.push(
+        one(
+            socket,
+            (filesystem, "unmounted"),
+            (&image, &disk.device, &disk.device),
+            (false, Some(&[])),
+        )
+        .await,
+    );
     disk.detach();
 
-    let mounted = Mounted::with(scene, filesystem, &image, &name, MsFlags::MS_RDONLY).expect("mounting read-only");
-    all.push(one(socket, (filesystem, "read-only"), (&image, &mounted.disk.device, &mounted.at), (false, Some(&[]))).await);
+    let mounted = Mounted::with(scene, filesystem, &image, &name, MsFlags::MS_RDONLY)
+        .expect("mounting read-only");
+    all.push(
+        one(
+            socket,
+            (filesystem, "read-only"),
+            (&image, &mounted.disk.device, &mounted.at),
+            (false, Some(&[])),
+        )
+        .await,
+    );
     mounted.end();
 
     let own = match filesystem {
@@ -58,8 +76,24 @@ pub async fn watch(scene: &Scene, socket: &Path, filesystem: Filesystem, seed: u
         Filesystem::Btrfs => None,
     };
     let mounted = Mounted::new(scene, filesystem, &image, &name).expect("mounting");
-    all.push(one(socket, (filesystem, "live"), (&image, &mounted.disk.device, &mounted.at), (false, None)).await);
-    all.push(one(socket, (filesystem, "frozen"), (&image, &mounted.disk.device, &mounted.at), (true, own.as_deref())).await);
+    all.push(
+        one(
+            socket,
+            (filesystem, "live"),
+            (&image, &mounted.disk.device, &mounted.at),
+            (false, None),
+        )
+        .await,
+    );
+    all.push(
+        one(
+            socket,
+            (filesystem, "frozen"),
+            (&image, &mounted.disk.device, &mounted.at),
+            (true, own.as_deref()),
+        )
+        .await,
+    );
     mounted.end();
     std::fs::remove_file(&image).expect("the image");
     all
@@ -72,7 +106,10 @@ async fn one(
     (image, device, target): (&Path, &Path, &Path),
     (freeze, except): (bool, Option<&[Range]>),
 ) -> Seen {
-    let name = device.file_name().and_then(|name| name.to_str()).expect("a kernel name");
+    let name = device
+        .file_name()
+        .and_then(|name| name.to_str())
+        .expect("a kernel name");
     // What the mount still had in memory is on the device.
     nix::unistd::sync();
     let before = except.map(|except| digest(image, except));
@@ -81,9 +118,20 @@ async fn one(
     let answer = ask::ask(socket, filesystem, target, freeze).await;
     let (own_loops, own_sectors) = own.finish().await;
     // A frozen mount writes to its superblock and its log.
-    let device_sectors = (except.is_some() && !freeze).then(|| sectors_written(name).expect("its counters") - sectors);
-    let changed = before.zip(except).map(|(before, except)| digest(image, except) != before);
-    Seen { filesystem, mode, answer, changed, device_sectors, own_loops, own_sectors }
+    let device_sectors = (except.is_some() && !freeze)
+        .then(|| sectors_written(name).expect("its counters") - sectors);
+    let changed = before
+        .zip(except)
+        .map(|(before, except)| digest(image, except) != before);
+    Seen {
+        filesystem,
+        mode,
+        answer,
+        changed,
+        device_sectors,
+        own_loops,
+        own_sectors,
+    }
 }
 
 /// Looks at the loop devices of checkers, all the time.
@@ -102,7 +150,8 @@ impl OwnLoops {
             while !stopped.load(Ordering::Relaxed) {
                 for name in loops_of_checkers() {
                     let written = digest::sectors_written(&name).unwrap_or_default();
-                    let since = written.saturating_sub(before.get(&name).copied().unwrap_or_default());
+                    let since =
+                        written.saturating_sub(before.get(&name).copied().unwrap_or_default());
                     seen.insert(name, since);
                 }
                 pause(Duration::from_millis(3)).await;

@@ -1,4 +1,5 @@
-//! The chart's sets of values against the API server itself, which knows fields that no schema does.
+//! The chart's sets of values against the API server itself, which knows fields that no schema
+//! does.
 
 use crate::lab;
 use crate::stage::NAMESPACE;
@@ -9,27 +10,66 @@ fn every_set_of_values_is_taken_by_the_api_server() {
     let home = tempfile::tempdir().expect("a folder");
     let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n");
     lab::try_kubectl(&["apply", "-f", "-"], &namespace).expect("the namespace");
-    let sets: Vec<_> = std::fs::read_dir("helm/diskvitals/ci").expect("the sets of values").flatten().map(|entry| entry.path()).collect();
+    let sets: Vec<_> = std::fs::read_dir("helm/diskvitals/ci")
+        .expect("the sets of values")
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
     assert!(sets.len() >= 5, "{sets:?}");
     for set in sets {
         let mut helm = lab::command(lab::tool("helm"));
-        helm.args(["template", "diskvitals", "helm/diskvitals", "--namespace", NAMESPACE, "--kube-version", "1.37.1", "--values"])
-            .arg(&set);
+        helm.args([
+            "template",
+            "diskvitals",
+            "helm/diskvitals",
+            "--namespace",
+            NAMESPACE,
+            "--kube-version",
+            "1.37.1",
+            "--values",
+        ])
+        .arg(&set);
         for variable in ["HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME"] {
             helm.env(variable, home.path());
         }
         let output = lab::output(helm, "");
-        assert!(output.status.success(), "{}: {}", set.display(), String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}: {}",
+            set.display(),
+            String::from_utf8_lossy(&output.stderr)
+        );
         let manifest = String::from_utf8(output.stdout).expect("text");
-        // The Prometheus operator is not here; scripts/check-chart holds its kinds against its own definitions.
-        let parts: Vec<&str> = manifest.split("\n---\n").filter(|part| !part.contains("apiVersion: monitoring.coreos.com/")).collect();
-        let taken =
-            lab::try_kubectl(&["-n", NAMESPACE, "apply", "--dry-run=server", "--validate=strict", "-f", "-"], &parts.join("\n---\n"));
+        // The Prometheus operator is not here; scripts/check-chart holds its kinds against its own
+        // definitions.
+        let parts: Vec<&str> = manifest
+            .split("\n---\n")
+            .filter(|part| !part.contains("apiVersion: monitoring.coreos.com/"))
+            .collect();
+        let taken = lab::try_kubectl(
+            &[
+                "-n",
+                NAMESPACE,
+                "apply",
+                "--dry-run=server",
+                "--validate=strict",
+                "-f",
+                "-",
+            ],
+            &parts.join("\n---\n"),
+        );
         let taken = taken.unwrap_or_else(|error| panic!("{}: {error}", set.display()));
-        assert!(taken.lines().all(|line| line.ends_with("(server dry run)")), "{}: {taken}", set.display());
+        assert!(
+            taken.lines().all(|line| line.ends_with("(server dry run)")),
+            "{}: {taken}",
+            set.display()
+        );
     }
     let wrong = "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: a.example.com}\nspec: {attachRequire: false}\n";
-    let refused =
-        lab::try_kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], wrong).expect_err("a wrong field must be seen");
+    let refused = lab::try_kubectl(
+        &["apply", "--dry-run=server", "--validate=strict", "-f", "-"],
+        wrong,
+    )
+    .expect_err("a wrong field must be seen");
     assert!(refused.contains("unknown field"), "{refused}");
 }

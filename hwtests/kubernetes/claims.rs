@@ -1,4 +1,5 @@
-//! What a user of the cluster writes: claims, volumes and pods, as JSON; and what Kubernetes shows of them.
+//! What a user of the cluster writes: claims, volumes and pods, as JSON; and what Kubernetes shows
+//! of them.
 
 use serde_json::{Value, json};
 
@@ -49,9 +50,14 @@ pub fn given(name: &str, driver: &str, handle: &str, mode: As) -> Vec<Value> {
 
 /// A pod that says hello into each of its volumes (`data-0`, `data-1`, … at /data/N) and stays.
 pub fn pod(name: &str, claims: &[&str], mode: As) -> Value {
-    let names: Vec<String> = (0..claims.len()).map(|number| format!("data-{number}")).collect();
-    let volumes: Vec<Value> =
-        names.iter().zip(claims).map(|(name, claim)| json!({"name": name, "persistentVolumeClaim": {"claimName": claim}})).collect();
+    let names: Vec<String> = (0..claims.len())
+        .map(|number| format!("data-{number}"))
+        .collect();
+    let volumes: Vec<Value> = names
+        .iter()
+        .zip(claims)
+        .map(|(name, claim)| json!({"name": name, "persistentVolumeClaim": {"claimName": claim}}))
+        .collect();
     let places: Vec<Value> = names
         .iter()
         .enumerate()
@@ -70,14 +76,19 @@ pub fn pod(name: &str, claims: &[&str], mode: As) -> Value {
         "name": "box", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/usr/bin/busybox", "sh", "-c", script],
         "securityContext": {"runAsUser": 0, "runAsGroup": 0}
     });
-    container[if mode == As::Block { "volumeDevices" } else { "volumeMounts" }] = json!(places);
+    container[if mode == As::Block {
+        "volumeDevices"
+    } else {
+        "volumeMounts"
+    }] = json!(places);
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
         "spec": {"hostNetwork": true, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false, "containers": [container], "volumes": volumes}
     })
 }
 
-/// One condition of a volume in `pod.status.volumeHealth`, or of a driver in `csinode.status.storageHealth`.
+/// One condition of a volume in `pod.status.volumeHealth`, or of a driver in
+/// `csinode.status.storageHealth`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Condition {
     pub status: String,
@@ -88,14 +99,21 @@ pub struct Condition {
 fn conditions(entry: &Value) -> Vec<Condition> {
     let text = |of: &Value, name: &str| of[name].as_str().unwrap_or_default().to_owned();
     let listed = entry["healthConditions"].as_array().into_iter().flatten();
-    listed.map(|of| Condition { status: text(of, "status"), reason: text(of, "reason"), message: text(of, "message") }).collect()
+    listed
+        .map(|of| Condition {
+            status: text(of, "status"),
+            reason: text(of, "reason"),
+            message: text(of, "message"),
+        })
+        .collect()
 }
 
 fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
     list.as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
-/// Of the pod's volume of that number. None: it has no entry, as of one that was never anything but healthy.
+/// Of the pod's volume of that number. None: it has no entry, as of one that was never anything but
+/// healthy.
 pub fn volume_health(pod: &str, number: usize) -> Option<Vec<Condition>> {
     let pod = get(&format!("pod/{pod}"))?;
     named(&pod["status"]["volumeHealth"], &format!("data-{number}")).map(conditions)
@@ -104,7 +122,9 @@ pub fn volume_health(pod: &str, number: usize) -> Option<Vec<Condition>> {
 /// Of a driver on this node. Empty: healthy.
 pub fn storage_health(driver: &str) -> Vec<Condition> {
     let node = get(&format!("csinode/{NODE}")).unwrap_or_default();
-    named(&node["status"]["storageHealth"], driver).map(conditions).unwrap_or_default()
+    named(&node["status"]["storageHealth"], driver)
+        .map(conditions)
+        .unwrap_or_default()
 }
 
 pub fn is_registered(driver: &str) -> bool {
@@ -113,8 +133,10 @@ pub fn is_registered(driver: &str) -> bool {
 }
 
 pub fn is_running(pod: &str) -> bool {
-    get(&format!("pod/{pod}"))
-        .is_some_and(|pod| pod["status"]["phase"] == "Running" && pod["status"]["containerStatuses"][0]["ready"] == true)
+    get(&format!("pod/{pod}")).is_some_and(|pod| {
+        pod["status"]["phase"] == "Running"
+            && pod["status"]["containerStatuses"][0]["ready"] == true
+    })
 }
 
 /// How often its container was started again.

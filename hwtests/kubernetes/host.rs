@@ -16,8 +16,16 @@ fn daemon(stage: &Stage, config: &str) -> Running {
         std::fs::create_dir_all(folder).expect("what the unit's RuntimeDirectory makes");
     }
     let mut daemon = lab::command(env!("CARGO_BIN_EXE_diskvitalsd"));
-    daemon.arg("--config").arg(&file).arg("--kubelet-root").arg(lab::kubelet_root()).arg("--state-dir").arg(stage.path("state"));
-    daemon.args(["--log-format", "text"]).env_remove("NOTIFY_SOCKET");
+    daemon
+        .arg("--config")
+        .arg(&file)
+        .arg("--kubelet-root")
+        .arg(lab::kubelet_root())
+        .arg("--state-dir")
+        .arg(stage.path("state"));
+    daemon
+        .args(["--log-format", "text"])
+        .env_remove("NOTIFY_SOCKET");
     Running::start("diskvitalsd", &mut daemon)
 }
 
@@ -28,13 +36,15 @@ fn with_the_daemon_on_the_host_the_shim_alone_mounts_volumes_and_tells_of_them()
     let drive = stage.sata(1, 256).remove(0);
     let smartctl = stage.path("smart/on-host");
     // The tests' smartctl as it is, for a host that has a shell.
-    let on_host = std::fs::read_to_string(stage.smartctl.program()).expect("the program").replacen(
-        "#!/usr/bin/busybox sh\nPATH=/smart/bin\n",
-        "#!/bin/sh\n",
-        1,
-    );
+    let on_host = std::fs::read_to_string(stage.smartctl.program())
+        .expect("the program")
+        .replacen("#!/usr/bin/busybox sh\nPATH=/smart/bin\n", "#!/bin/sh\n", 1);
     std::fs::write(&smartctl, on_host).expect("the program");
-    std::fs::set_permissions(&smartctl, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a program");
+    std::fs::set_permissions(
+        &smartctl,
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .expect("a program");
     let config = format!(
         "{}[csi]\nallow_uids = [{SHIM}]\n[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
         crate::stage::CONFIG.replace("/smart/smartctl", &smartctl.display().to_string()),
@@ -50,9 +60,13 @@ fn with_the_daemon_on_the_host_the_shim_alone_mounts_volumes_and_tells_of_them()
     apply(&objects);
     until("the pod runs", PATIENCE, || is_running("a").then_some(()));
     stage.fails(&drive, true);
-    until("its volume tells of its drive", SOON, || volume_health("a", 0).filter(|told| !told.is_empty()));
+    until("its volume tells of its drive", SOON, || {
+        volume_health("a", 0).filter(|told| !told.is_empty())
+    });
     stage.fails(&drive, false);
-    until("it is over", SOON, || volume_health("a", 0).filter(Vec::is_empty));
+    until("it is over", SOON, || {
+        volume_health("a", 0).filter(Vec::is_empty)
+    });
     // Its sockets go with it: it is not the chart's.
     stage.end_with(|| drop(daemon));
 }

@@ -1,4 +1,5 @@
-//! What Kubernetes refuses to store freezes a pod for good: words that would not fit, of a disk with everything wrong that it can tell.
+//! What Kubernetes refuses to store freezes a pod for good: words that would not fit, of a disk
+//! with everything wrong that it can tell.
 
 use serde_json::{Value, json};
 
@@ -8,27 +9,46 @@ use crate::played::Played;
 use crate::smartctl::{Answer, SelfTest};
 use crate::stage::Stage;
 
-/// Started already: its container ends and is started again, it is deleted, and each of it shows, which it does not where the API server refuses the status.
+/// Started already: its container ends and is started again, it is deleted, and each of it shows,
+/// which it does not where the API server refuses the status.
 fn lives_and_dies(name: &str) {
     kubectl(&["exec", name, "--", "/usr/bin/busybox", "touch", "/tmp/stop"]);
-    until("it was started again, and that shows", PATIENCE, || (restarts(name)? > 0 && is_running(name)).then_some(()));
+    until("it was started again, and that shows", PATIENCE, || {
+        (restarts(name)? > 0 && is_running(name)).then_some(())
+    });
     kubectl(&["delete", "pod", name, "--wait=false"]);
-    let gone = || try_kubectl(&["get", "pod", name], "").is_err_and(|error| error.contains("NotFound"));
+    let gone =
+        || try_kubectl(&["get", "pod", name], "").is_err_and(|error| error.contains("NotFound"));
     until("it is deleted", PATIENCE, || gone().then_some(()));
 }
 
 fn nothing_was_refused() {
-    let log = std::fs::read_to_string(crate::lab::run().join("log/kubelet.log")).expect("the kubelet's log");
-    let refused: Vec<&str> =
-        log.lines().filter(|line| line.contains("Failed to update status for pod") && line.contains("nvalid")).collect();
+    let log = std::fs::read_to_string(crate::lab::run().join("log/kubelet.log"))
+        .expect("the kubelet's log");
+    let refused: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("Failed to update status for pod") && line.contains("nvalid"))
+        .collect();
     assert_eq!(refused, Vec::<&str>::new());
 }
 
 /// Everything at once that a disk can tell.
 fn wretched(disk: &Played) -> Answer {
     let mut ata = disk.ata.clone();
-    (ata.passed, ata.reallocated, ata.pending, ata.uncorrectable, ata.reported, ata.temperature) = (false, 1500, 300, 200, 150, 90);
-    ata.self_tests = vec![SelfTest { extended: true, passed: false, hours: 19_990, lba: Some(123_456) }];
+    (
+        ata.passed,
+        ata.reallocated,
+        ata.pending,
+        ata.uncorrectable,
+        ata.reported,
+        ata.temperature,
+    ) = (false, 1500, 300, 200, 150, 90);
+    ata.self_tests = vec![SelfTest {
+        extended: true,
+        passed: false,
+        hours: 19_990,
+        lba: Some(123_456),
+    }];
     ata.answer()
 }
 
@@ -38,17 +58,32 @@ fn a_pod_whose_drive_speaks_hostile_words_starts_restarts_and_is_deleted() {
     let mut stage = Stage::new();
     let disk = stage.sata(1, 256).remove(0);
     let mut answer = wretched(&disk);
-    let words = format!("\u{1b}[31m\"}}],\n\r\u{0}\u{7}\u{202e}\u{feff}{{{{.}}}} $(reboot) 🙂{}\\", "ä∀".repeat(100));
+    let words = format!(
+        "\u{1b}[31m\"}}],\n\r\u{0}\u{7}\u{202e}\u{feff}{{{{.}}}} $(reboot) 🙂{}\\",
+        "ä∀".repeat(100)
+    );
     spoil(&mut answer.body, &words);
-    stage.smartctl.answers(&disk.name, &answer).expect("an answer");
-    stage.configure(&format!("[[static]]\nname = \"hostile\"\ndevice = \"{}\"\n", disk.disk.device.display()));
+    stage
+        .smartctl
+        .answers(&disk.name, &answer)
+        .expect("an answer");
+    stage.configure(&format!(
+        "[[static]]\nname = \"hostile\"\ndevice = \"{}\"\n",
+        disk.disk.device.display()
+    ));
     stage.install(&json!({}));
     let mut objects = given("a", DRIVER, "hostile", As::Filesystem);
     objects.push(pod("a", &["a"], As::Filesystem));
     apply(&objects);
     until("the pod runs", PATIENCE, || is_running("a").then_some(()));
-    let told = until("its volume tells of its drive", SOON, || volume_health("a", 0).filter(|told| !told.is_empty()));
-    assert!(told.iter().all(|condition| condition.message.len() <= 1024 && !condition.message.is_empty()), "{told:?}");
+    let told = until("its volume tells of its drive", SOON, || {
+        volume_health("a", 0).filter(|told| !told.is_empty())
+    });
+    assert!(
+        told.iter()
+            .all(|condition| condition.message.len() <= 1024 && !condition.message.is_empty()),
+        "{told:?}"
+    );
     lives_and_dies("a");
     nothing_was_refused();
     stage.end();
@@ -60,31 +95,58 @@ fn a_pod_with_twenty_findings_on_one_volume_starts_restarts_and_is_deleted() {
     let mut stage = Stage::new();
     let (array, disks) = stage.striped(10, 64);
     for disk in &disks {
-        stage.smartctl.answers(&disk.name, &wretched(disk)).expect("an answer");
+        stage
+            .smartctl
+            .answers(&disk.name, &wretched(disk))
+            .expect("an answer");
     }
-    stage.configure(&format!("[[static]]\nname = \"many\"\ndevice = \"{}\"\n", array.device.display()));
+    stage.configure(&format!(
+        "[[static]]\nname = \"many\"\ndevice = \"{}\"\n",
+        array.device.display()
+    ));
     stage.install(&json!({}));
     let mut objects = given("a", DRIVER, "many", As::Filesystem);
     objects.push(pod("a", &["a"], As::Filesystem));
     apply(&objects);
     until("the pod runs", PATIENCE, || is_running("a").then_some(()));
-    let findings = || stage.ask(&["findings"]).ok()?["findings"].as_array().map(Vec::len);
-    let found = until("twenty things are found", SOON, || findings().filter(|found| *found >= 20));
+    let findings = || {
+        stage.ask(&["findings"]).ok()?["findings"]
+            .as_array()
+            .map(Vec::len)
+    };
+    let found = until("twenty things are found", SOON, || {
+        findings().filter(|found| *found >= 20)
+    });
     // All of them concern the volume: its array has no redundancy.
-    let told = until("its volume tells of its drives", SOON, || volume_health("a", 0).filter(|told| !told.is_empty()));
+    let told = until("its volume tells of its drives", SOON, || {
+        volume_health("a", 0).filter(|told| !told.is_empty())
+    });
     println!("{found} findings, {} conditions", told.len());
-    let mut of_a_kind: Vec<_> = told.iter().map(|condition| (&condition.status, &condition.reason)).collect();
+    let mut of_a_kind: Vec<_> = told
+        .iter()
+        .map(|condition| (&condition.status, &condition.reason))
+        .collect();
     of_a_kind.sort_unstable();
     of_a_kind.dedup();
-    assert!(of_a_kind.len() == told.len() && told.len() <= 16, "{told:?}");
-    let named = |disk: &Played| told.iter().any(|condition| condition.message.contains(disk.name.trim_start_matches("/dev/")));
+    assert!(
+        of_a_kind.len() == told.len() && told.len() <= 16,
+        "{told:?}"
+    );
+    let named = |disk: &Played| {
+        told.iter().any(|condition| {
+            condition
+                .message
+                .contains(disk.name.trim_start_matches("/dev/"))
+        })
+    };
     assert!(disks.iter().any(named), "{told:?}");
     lives_and_dies("a");
     nothing_was_refused();
     stage.end();
 }
 
-/// Wherever a drive's own words may be, but for what says which drive it is and how the answer is to be read.
+/// Wherever a drive's own words may be, but for what says which drive it is and how the answer is
+/// to be read.
 fn spoil(value: &mut Value, words: &str) {
     match value {
         Value::Object(fields) => {

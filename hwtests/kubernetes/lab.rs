@@ -12,7 +12,8 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 pub const NODE: &str = "127.0.0.1";
-/// How long something may take that the kubelet asks for every five seconds, on a machine with two busy processors.
+/// How long something may take that the kubelet asks for every five seconds, on a machine with two
+/// busy processors.
 pub const SOON: Duration = Duration::from_secs(60);
 /// How long images are unpacked, pods scheduled and volumes made.
 pub const PATIENCE: Duration = Duration::from_secs(180);
@@ -38,15 +39,23 @@ pub fn tool(name: &str) -> PathBuf {
     told("DISKVITALS_LAB_TOOLS").join(name)
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests use the cluster's own tools")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests use the cluster's own tools"
+)]
 pub fn command(program: impl AsRef<Path>) -> Command {
     Command::new(program.as_ref())
 }
 
 /// Output of a program that gets `input`, whatever became of it.
 pub fn output(mut command: Command, input: &str) -> Output {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let mut stdin = child.stdin.take().expect("its input");
     // It may end before it has read all: then its status says why.
     let _ = stdin.write_all(input.as_bytes());
@@ -60,11 +69,16 @@ pub fn try_kubectl(arguments: &[&str], input: &str) -> Result<String, String> {
     kubectl.args(arguments);
     let output = output(kubectl, input);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    if output.status.success() { Ok(said) } else { Err(format!("{said}{}", String::from_utf8_lossy(&output.stderr))) }
+    if output.status.success() {
+        Ok(said)
+    } else {
+        Err(format!("{said}{}", String::from_utf8_lossy(&output.stderr)))
+    }
 }
 
 pub fn kubectl(arguments: &[&str]) -> String {
-    try_kubectl(arguments, "").unwrap_or_else(|error| panic!("kubectl {}: {error}", arguments.join(" ")))
+    try_kubectl(arguments, "")
+        .unwrap_or_else(|error| panic!("kubectl {}: {error}", arguments.join(" ")))
 }
 
 /// `objects` as a list, made or changed.
@@ -85,18 +99,29 @@ pub fn get_in(namespace: &str, what: &str) -> Option<Value> {
     serde_json::from_str(&text).ok()
 }
 
-/// The kubelet's own metrics, as text; from itself, since the API server passes nothing on to a loopback's address.
+/// The kubelet's own metrics, as text; from itself, since the API server passes nothing on to a
+/// loopback's address.
 pub fn kubelet_metrics() -> String {
-    kubectl(&["--server", "https://127.0.0.1:20250", "get", "--raw", "/metrics"])
+    kubectl(&[
+        "--server",
+        "https://127.0.0.1:20250",
+        "get",
+        "--raw",
+        "/metrics",
+    ])
 }
 
-/// The sum over all series of a metric whose labels contain each of `labels`; None where there is no such series.
+/// The sum over all series of a metric whose labels contain each of `labels`; None where there is
+/// no such series.
 pub fn metric(name: &str, labels: &[&str]) -> Option<f64> {
     let text = kubelet_metrics();
     let values = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?.strip_prefix('{')?;
         let (of, value) = rest.rsplit_once("} ")?;
-        labels.iter().all(|label| of.contains(label)).then(|| value.split(' ').next()?.parse::<f64>().ok())?
+        labels
+            .iter()
+            .all(|label| of.contains(label))
+            .then(|| value.split(' ').next()?.parse::<f64>().ok())?
     });
     values.reduce(|sum, value| sum + value)
 }
@@ -105,7 +130,8 @@ pub fn metric(name: &str, labels: &[&str]) -> Option<f64> {
 pub fn scrape() -> std::io::Result<String> {
     let mut connection = TcpStream::connect_timeout(&([127, 0, 0, 1], 9961).into(), SOON)?;
     connection.set_read_timeout(Some(SOON))?;
-    connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")?;
+    connection
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer)?;
     Ok(answer)
@@ -124,17 +150,25 @@ pub fn until<T>(what: &str, within: Duration, mut condition: impl FnMut() -> Opt
 }
 
 /// For a statement that something does NOT happen, and between two questions.
-#[expect(clippy::disallowed_methods, reason = "what waits long waits for a condition")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what waits long waits for a condition"
+)]
 pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
 /// The kubelet is ended and comes back so: `--gates` (hwtests/kubernetes/cluster).
 pub fn restart_kubelet(arguments: &[&str]) {
-    let mut cluster = command(Path::new(env!("CARGO_MANIFEST_DIR")).join("hwtests/kubernetes/cluster"));
+    let mut cluster =
+        command(Path::new(env!("CARGO_MANIFEST_DIR")).join("hwtests/kubernetes/cluster"));
     cluster.arg("kubelet").args(arguments);
     let output = output(cluster, "");
-    assert!(output.status.success(), "the kubelet {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "the kubelet {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// A program beside the cluster; it ends with the test.
@@ -143,9 +177,20 @@ pub struct Running(Child);
 impl Running {
     /// Its words go to the cluster's logs, as NAME.log.
     pub fn start(name: &str, program: &mut Command) -> Running {
-        let log = File::options().create(true).append(true).open(run().join("log").join(format!("{name}.log"))).expect("its log");
-        let program = program.stdin(Stdio::null()).stdout(log.try_clone().expect("its log")).stderr(log);
-        Running(program.spawn().unwrap_or_else(|error| panic!("{name}: {error}")))
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(run().join("log").join(format!("{name}.log")))
+            .expect("its log");
+        let program = program
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("its log"))
+            .stderr(log);
+        Running(
+            program
+                .spawn()
+                .unwrap_or_else(|error| panic!("{name}: {error}")),
+        )
     }
 }
 

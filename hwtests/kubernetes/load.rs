@@ -1,6 +1,8 @@
-//! A hundred volumes, one of which hangs: how long the kubelet's own round takes, and what the containers cost.
+//! A hundred volumes, one of which hangs: how long the kubelet's own round takes, and what the
+//! containers cost.
 //!
-//! `DISKVITALS_MINUTES`: so long is measured what they cost (half a minute unless told). The figures are printed; docs/operations.md has those of a release image.
+//! `DISKVITALS_MINUTES`: so long is measured what they cost (half a minute unless told). The
+//! figures are printed; docs/operations.md has those of a release image.
 
 use std::time::{Duration, Instant};
 
@@ -20,10 +22,19 @@ const ROUND: [&str; 2] = ["NodeGetCapabilities", "NodeGetVolumeHealth"];
 /// Seconds that the calls of health rounds took, and how many volumes were asked for.
 fn rounds() -> (f64, f64) {
     let of = |what: &str, method: &str| {
-        metric(&format!("csi_operations_seconds_{what}"), &[&format!("driver_name=\"{DRIVER}\""), &format!("/csi.v1.Node/{method}\"")])
-            .unwrap_or(0.0)
+        metric(
+            &format!("csi_operations_seconds_{what}"),
+            &[
+                &format!("driver_name=\"{DRIVER}\""),
+                &format!("/csi.v1.Node/{method}\""),
+            ],
+        )
+        .unwrap_or(0.0)
     };
-    (ROUND.iter().map(|method| of("sum", method)).sum(), of("count", "NodeGetVolumeHealth"))
+    (
+        ROUND.iter().map(|method| of("sum", method)).sum(),
+        of("count", "NodeGetVolumeHealth"),
+    )
 }
 
 /// Of all processes in a container.
@@ -43,17 +54,24 @@ fn costs(program: &str) -> Vec<Cost> {
         // Its workers have the same name and are its children.
         if stat.comm == program && parent_is_not(stat.ppid, program) {
             let ticks = procfs::ticks_per_second();
-            let own = stat.utime + stat.stime + u64::try_from(stat.cutime + stat.cstime).unwrap_or(0);
+            let own =
+                stat.utime + stat.stime + u64::try_from(stat.cutime + stat.cstime).unwrap_or(0);
             let words = process.cmdline().unwrap_or_default();
             let program = format!("{program} {}", words.get(1).map_or("", String::as_str));
-            costs.push(Cost { program, cpu: Duration::from_millis(own * 1000 / ticks), rss: stat.rss * procfs::page_size() });
+            costs.push(Cost {
+                program,
+                cpu: Duration::from_millis(own * 1000 / ticks),
+                rss: stat.rss * procfs::page_size(),
+            });
         }
     }
     costs
 }
 
 fn parent_is_not(parent: i32, program: &str) -> bool {
-    procfs::process::Process::new(parent).and_then(|process| process.stat()).map_or(true, |stat| stat.comm != program)
+    procfs::process::Process::new(parent)
+        .and_then(|process| process.stat())
+        .map_or(true, |stat| stat.comm != program)
 }
 
 #[test]
@@ -69,59 +87,114 @@ fn a_round_of_the_kubelet_over_a_hundred_volumes_waits_for_none_that_hangs() {
     for number in 1..VOLUMES {
         let directory = folder.join(name(number));
         std::fs::create_dir(&directory).expect("a folder");
-        stage.configure(&format!("[[static]]\nname = \"{}\"\ndirectory = \"{}\"\n", name(number), directory.display()));
+        stage.configure(&format!(
+            "[[static]]\nname = \"{}\"\ndirectory = \"{}\"\n",
+            name(number),
+            directory.display()
+        ));
     }
-    stage.configure(&format!("[[static]]\nname = \"{}\"\ndevice = \"{}\"\n", name(0), hung.device.display()));
+    stage.configure(&format!(
+        "[[static]]\nname = \"{}\"\ndevice = \"{}\"\n",
+        name(0),
+        hung.device.display()
+    ));
     let begun = Instant::now();
     stage.install(&json!({"metrics": {"enabled": true, "address": "127.0.0.1"}}));
     let verdict = || {
         let drives = stage.ask(&["drives"]).ok()?;
-        drives["drives"].as_array()?.iter().find(|drive| drive["health"] == "HEALTH_GOOD").map(drop)
+        drives["drives"]
+            .as_array()?
+            .iter()
+            .find(|drive| drive["health"] == "HEALTH_GOOD")
+            .map(drop)
     };
     until("a drive has its first verdict", SOON, verdict);
-    println!("first health {:.1?} after the installation began", begun.elapsed());
+    println!(
+        "first health {:.1?} after the installation began",
+        begun.elapsed()
+    );
 
     let names: Vec<String> = (0..VOLUMES).map(name).collect();
     let mut objects = Vec::new();
     for (number, claims) in names.chunks(OF_EACH).enumerate() {
-        objects.extend(claims.iter().flat_map(|claim| given(claim, DRIVER, claim, As::Filesystem)));
+        objects.extend(
+            claims
+                .iter()
+                .flat_map(|claim| given(claim, DRIVER, claim, As::Filesystem)),
+        );
         let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
         objects.push(pod(&format!("p-{number}"), &claims, As::Filesystem));
     }
     let begun = Instant::now();
     apply(&objects);
     for number in 0..PODS {
-        until("all pods run", PATIENCE * 2, || is_running(&format!("p-{number}")).then_some(()));
+        until("all pods run", PATIENCE * 2, || {
+            is_running(&format!("p-{number}")).then_some(())
+        });
     }
-    println!("{VOLUMES} volumes in {PODS} pods run after {:.1?}", begun.elapsed());
-    let shown = |text: String| (0..PODS).all(|number| text.contains(&format!("namespace=\"default\",pod=\"p-{number}\""))).then_some(());
-    until("the daemon's metrics name the pods", SOON, || shown(lab::scrape().ok()?));
+    println!(
+        "{VOLUMES} volumes in {PODS} pods run after {:.1?}",
+        begun.elapsed()
+    );
+    let shown = |text: String| {
+        (0..PODS)
+            .all(|number| text.contains(&format!("namespace=\"default\",pod=\"p-{number}\"")))
+            .then_some(())
+    };
+    until("the daemon's metrics name the pods", SOON, || {
+        shown(lab::scrape().ok()?)
+    });
     stage.served(served).set(Mode::Hang);
-    until("the volume that hangs is told of", PATIENCE, || volume_health("p-0", 0).filter(|told| !told.is_empty()));
+    until("the volume that hangs is told of", PATIENCE, || {
+        volume_health("p-0", 0).filter(|told| !told.is_empty())
+    });
 
     // Three rounds at least, each of all volumes.
     let before = rounds();
-    let volumes = until("three rounds", SOON * 2, || Some(rounds().1 - before.1).filter(|more| *more >= 3.0 * VOLUMES as f64));
+    let volumes = until("three rounds", SOON * 2, || {
+        Some(rounds().1 - before.1).filter(|more| *more >= 3.0 * VOLUMES as f64)
+    });
     let round = (rounds().0 - before.0) / volumes * VOLUMES as f64;
     println!("a round of {VOLUMES} volumes takes the kubelet {round:.3} s");
-    // Of a release image the goal; one that is being developed is slower, and waits for what hangs no more than that.
-    let goal = if std::env::var("DISKVITALS_PROFILE").is_ok_and(|profile| profile == "release") { 2.0 } else { 20.0 };
+    // Of a release image the goal; one that is being developed is slower, and waits for what hangs
+    // no more than that.
+    let goal = if std::env::var("DISKVITALS_PROFILE").is_ok_and(|profile| profile == "release") {
+        2.0
+    } else {
+        20.0
+    };
     assert!(round < goal, "{round} s");
-    let others = (1..OF_EACH).filter_map(|number| volume_health("p-0", number)).filter(|told| !told.is_empty()).count();
+    let others = (1..OF_EACH)
+        .filter_map(|number| volume_health("p-0", number))
+        .filter(|told| !told.is_empty())
+        .count();
     assert_eq!(others, 0, "nothing is wrong with the others");
 
-    let minutes: f64 = std::env::var("DISKVITALS_MINUTES").map_or(0.5, |text| text.parse().expect("DISKVITALS_MINUTES is no number"));
+    let minutes: f64 = std::env::var("DISKVITALS_MINUTES").map_or(0.5, |text| {
+        text.parse().expect("DISKVITALS_MINUTES is no number")
+    });
     let time = Duration::from_secs_f64(minutes * 60.0);
     let all = || ["diskvitalsd", "diskvitals-csi"].map(costs).concat();
     let before = all();
     pause(time);
     let after = all();
-    assert_eq!(before.len(), after.len(), "something was started anew: {after:?}");
+    assert_eq!(
+        before.len(),
+        after.len(),
+        "something was started anew: {after:?}"
+    );
     for (before, after) in before.iter().zip(&after) {
-        let share = (after.cpu.saturating_sub(before.cpu)).as_secs_f64() / time.as_secs_f64() * 100.0;
-        println!("{}: {share:.2} % of a processor over {time:?}, {:.1} MiB", after.program, after.rss as f64 / f64::from(1 << 20));
+        let share =
+            (after.cpu.saturating_sub(before.cpu)).as_secs_f64() / time.as_secs_f64() * 100.0;
+        println!(
+            "{}: {share:.2} % of a processor over {time:?}, {:.1} MiB",
+            after.program,
+            after.rss as f64 / f64::from(1 << 20)
+        );
     }
     stage.served(served).set(Mode::Pass);
-    until("it is over", PATIENCE, || volume_health("p-0", 0).filter(Vec::is_empty));
+    until("it is over", PATIENCE, || {
+        volume_health("p-0", 0).filter(Vec::is_empty)
+    });
     stage.end();
 }

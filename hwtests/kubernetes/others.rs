@@ -1,4 +1,5 @@
-//! A driver that is not ours (Kubernetes' own csi-mock), with a registrar that is not ours, and the interposer before it.
+//! A driver that is not ours (Kubernetes' own csi-mock), with a registrar that is not ours, and the
+//! interposer before it.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,15 @@ fn folder() -> PathBuf {
 
 fn announce(socket: &Path) -> Running {
     let registry = lab::kubelet_root().join("plugins_registry");
-    let told = ["-name", MOCK, "-endpoint", &socket.display().to_string(), "-folder", &registry.display().to_string()].map(str::to_owned);
+    let told = [
+        "-name",
+        MOCK,
+        "-endpoint",
+        &socket.display().to_string(),
+        "-folder",
+        &registry.display().to_string(),
+    ]
+    .map(str::to_owned);
     tool("announce", &told)
 }
 
@@ -46,9 +55,13 @@ fn an_interposer_before_a_driver_that_knows_no_health_shows_that_of_its_volumes(
     until("the driver serves", SOON, || socket.exists().then_some(()));
     stage.install(&json!({"shim": {"enabled": false}, "provisioner": {"enabled": false}, "interposers": [{"driver": MOCK}]}));
     let before = folder().join("diskvitals/csi.sock");
-    until("the interposer serves", PATIENCE, || before.exists().then_some(()));
+    until("the interposer serves", PATIENCE, || {
+        before.exists().then_some(())
+    });
     let registrar = announce(&before);
-    until("the driver is registered", SOON, || is_registered(MOCK).then_some(()));
+    until("the driver is registered", SOON, || {
+        is_registered(MOCK).then_some(())
+    });
 
     let driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": MOCK}, "spec": {"attachRequired": false, "podInfoOnMount": true}});
     let mut objects = given("a", MOCK, "1", As::Filesystem);
@@ -56,30 +69,57 @@ fn an_interposer_before_a_driver_that_knows_no_health_shows_that_of_its_volumes(
     apply(&objects);
     until("the pod runs", PATIENCE, || is_running("a").then_some(()));
     until("the driver's own figures come through", SOON, || {
-        metric("kubelet_volume_stats_capacity_bytes", &["persistentvolumeclaim=\"a\""])
+        metric(
+            "kubelet_volume_stats_capacity_bytes",
+            &["persistentvolumeclaim=\"a\""],
+        )
     });
 
     // The driver mounts nothing: this is what one that does would have done.
-    let uid = get("pod/a").and_then(|pod| Some(pod["metadata"]["uid"].as_str()?.to_owned())).expect("its uid");
-    let published = lab::kubelet_root().join("pods").join(uid).join("volumes/kubernetes.io~csi/a/mount");
-    let of_driver = lab::kubelet_root().join("plugins/kubernetes.io/csi").join(MOCK);
-    let staged = std::fs::read_dir(of_driver).expect("what is staged").flatten().next().expect("a volume").path().join("globalmount");
+    let uid = get("pod/a")
+        .and_then(|pod| Some(pod["metadata"]["uid"].as_str()?.to_owned()))
+        .expect("its uid");
+    let published = lab::kubelet_root()
+        .join("pods")
+        .join(uid)
+        .join("volumes/kubernetes.io~csi/a/mount");
+    let of_driver = lab::kubelet_root()
+        .join("plugins/kubernetes.io/csi")
+        .join(MOCK);
+    let staged = std::fs::read_dir(of_driver)
+        .expect("what is staged")
+        .flatten()
+        .next()
+        .expect("a volume")
+        .path()
+        .join("globalmount");
     mount_device(&drive.disk.device, "ext4", &staged, "");
     bind(&staged, &published);
-    until("nothing is wrong", SOON, || volume_health("a", 0).is_none_or(|told| told.is_empty()).then_some(()));
+    until("nothing is wrong", SOON, || {
+        volume_health("a", 0)
+            .is_none_or(|told| told.is_empty())
+            .then_some(())
+    });
 
     stage.fails(&drive, true);
     until("the pod's volume says that its drive fails", SOON, || {
-        volume_health("a", 0).filter(|told| told.iter().any(|condition| condition.reason == "DriveFailing"))
+        volume_health("a", 0).filter(|told| {
+            told.iter()
+                .any(|condition| condition.reason == "DriveFailing")
+        })
     });
     stage.fails(&drive, false);
-    until("it is over", SOON, || volume_health("a", 0).filter(Vec::is_empty));
+    until("it is over", SOON, || {
+        volume_health("a", 0).filter(Vec::is_empty)
+    });
 
     umount(&published);
     umount(&staged);
     kubectl(&["delete", "pod", "a", "--wait=true"]);
     drop(registrar);
-    until("the driver is unregistered", SOON, || (!is_registered(MOCK)).then_some(()));
+    until("the driver is unregistered", SOON, || {
+        (!is_registered(MOCK)).then_some(())
+    });
     kubectl(&["delete", "csidriver", MOCK]);
     stage.end();
     drop(mock);

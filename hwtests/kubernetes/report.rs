@@ -10,17 +10,40 @@ use crate::support::tools::mount_device;
 /// Status and reason of `StorageHealthy`.
 fn condition() -> Option<(String, String)> {
     let node = get(&format!("node/{NODE}"))?;
-    let of_ours = node["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == "StorageHealthy")?.clone();
-    Some((of_ours["status"].as_str()?.to_owned(), of_ours["reason"].as_str()?.to_owned()))
+    let of_ours = node["status"]["conditions"]
+        .as_array()?
+        .iter()
+        .find(|condition| condition["type"] == "StorageHealthy")?
+        .clone();
+    Some((
+        of_ours["status"].as_str()?.to_owned(),
+        of_ours["reason"].as_str()?.to_owned(),
+    ))
 }
 
 /// How many of our events with this reason there are about the object.
 fn events(kind: &str, name: &str, reason: &str) -> usize {
-    let said = kubectl(&["get", "events", "-A", "--field-selector", "reportingComponent=diskvitals.io/report", "-o", "json"]);
+    let said = kubectl(&[
+        "get",
+        "events",
+        "-A",
+        "--field-selector",
+        "reportingComponent=diskvitals.io/report",
+        "-o",
+        "json",
+    ]);
     let list: Value = serde_json::from_str(&said).expect("JSON");
-    let about =
-        |event: &&Value| event["reason"] == reason && event["involvedObject"]["kind"] == kind && event["involvedObject"]["name"] == name;
-    list["items"].as_array().expect("a list").iter().filter(about).count()
+    let about = |event: &&Value| {
+        event["reason"] == reason
+            && event["involvedObject"]["kind"] == kind
+            && event["involvedObject"]["name"] == name
+    };
+    list["items"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(about)
+        .count()
 }
 
 /// A `local` volume on the folder, with its claim.
@@ -47,45 +70,92 @@ fn drives_that_fail_and_heal_are_told_to_node_pods_and_claims_also_of_local_volu
     std::fs::create_dir(&folder).expect("a folder");
     mount_device(&second.disk.device, "ext4", &folder, "");
     stage.install(&json!({"report": {"events": true, "conditions": true}}));
-    let mut objects = vec![claim("a", CLASS, "64Mi", As::Filesystem), pod("a", &["a"], As::Filesystem), pod("b", &["b"], As::Filesystem)];
+    let mut objects = vec![
+        claim("a", CLASS, "64Mi", As::Filesystem),
+        pod("a", &["a"], As::Filesystem),
+        pod("b", &["b"], As::Filesystem),
+    ];
     objects.extend(local("b", &folder));
     apply(&objects);
     for name in ["a", "b"] {
         until("the pods run", PATIENCE, || is_running(name).then_some(()));
     }
-    let well = until("the node has the condition, and nothing is wrong", SOON, || condition().filter(|(status, _)| status != "False"));
+    let well = until(
+        "the node has the condition, and nothing is wrong",
+        SOON,
+        || condition().filter(|(status, _)| status != "False"),
+    );
     println!("{well:?}");
 
     stage.fails(&first, true);
-    let (_, reason) = until("the node is told", SOON, || condition().filter(|(status, _)| status == "False"));
-    assert!(reason.starts_with("Smart"), "{reason}: the drive's own, before what it means for volumes");
+    let (_, reason) = until("the node is told", SOON, || {
+        condition().filter(|(status, _)| status == "False")
+    });
+    assert!(
+        reason.starts_with("Smart"),
+        "{reason}: the drive's own, before what it means for volumes"
+    );
     // The drive is the node's, what it means for the volume is the pod's.
-    for (kind, name, reason) in
-        [("Node", NODE, "SmartFailing"), ("Pod", "a", "DriveFailing"), ("PersistentVolumeClaim", "a", "DriveFailing")]
-    {
-        until("and it is an event", SOON, || Some(events(kind, name, reason)).filter(|told| *told > 0));
+    for (kind, name, reason) in [
+        ("Node", NODE, "SmartFailing"),
+        ("Pod", "a", "DriveFailing"),
+        ("PersistentVolumeClaim", "a", "DriveFailing"),
+    ] {
+        until("and it is an event", SOON, || {
+            Some(events(kind, name, reason)).filter(|told| *told > 0)
+        });
     }
-    assert_eq!([events("Pod", "b", "DriveFailing"), events("PersistentVolumeClaim", "b", "DriveFailing")], [0, 0], "another drive's");
+    assert_eq!(
+        [
+            events("Pod", "b", "DriveFailing"),
+            events("PersistentVolumeClaim", "b", "DriveFailing")
+        ],
+        [0, 0],
+        "another drive's"
+    );
 
     stage.fails(&second, true);
     for (kind, name) in [("Pod", "b"), ("PersistentVolumeClaim", "b")] {
-        until("also of the volume that has no driver", SOON, || Some(events(kind, name, "DriveFailing")).filter(|told| *told > 0));
+        until("also of the volume that has no driver", SOON, || {
+            Some(events(kind, name, "DriveFailing")).filter(|told| *told > 0)
+        });
     }
-    assert_eq!(volume_health("b", 0), None, "the kubelet itself asks nobody about it");
+    assert_eq!(
+        volume_health("b", 0),
+        None,
+        "the kubelet itself asks nobody about it"
+    );
 
     // What was told is not told again by a reporter that starts anew.
     let told = |name: &str| events("Pod", name, "DriveFailing");
     let before = (told("a"), told("b"));
-    kubectl(&["-n", crate::stage::NAMESPACE, "rollout", "restart", "daemonset/diskvitals-report"]);
+    kubectl(&[
+        "-n",
+        crate::stage::NAMESPACE,
+        "rollout",
+        "restart",
+        "daemonset/diskvitals-report",
+    ]);
     stage.is_ready();
 
     stage.fails(&first, false);
     stage.fails(&second, false);
-    until("it is over", SOON, || Some(events("Node", NODE, "SmartFailingCleared")).filter(|told| *told > 0));
-    for (kind, name) in [("Pod", "a"), ("PersistentVolumeClaim", "a"), ("Pod", "b"), ("PersistentVolumeClaim", "b")] {
-        until("it is over", SOON, || Some(events(kind, name, "DriveFailingCleared")).filter(|told| *told > 0));
+    until("it is over", SOON, || {
+        Some(events("Node", NODE, "SmartFailingCleared")).filter(|told| *told > 0)
+    });
+    for (kind, name) in [
+        ("Pod", "a"),
+        ("PersistentVolumeClaim", "a"),
+        ("Pod", "b"),
+        ("PersistentVolumeClaim", "b"),
+    ] {
+        until("it is over", SOON, || {
+            Some(events(kind, name, "DriveFailingCleared")).filter(|told| *told > 0)
+        });
     }
-    until("also for the node", SOON, || condition().filter(|told| *told == well));
+    until("also for the node", SOON, || {
+        condition().filter(|told| *told == well)
+    });
     assert_eq!((told("a"), told("b")), before);
     stage.end();
 }

@@ -1,4 +1,5 @@
-//! The chart on the cluster, for one test: its disks, its pool, its smartctl, its values; what is left of it is looked at in the end, whatever happens.
+//! The chart on the cluster, for one test: its disks, its pool, its smartctl, its values; what is
+//! left of it is looked at in the end, whatever happens.
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
@@ -99,7 +100,8 @@ impl Stage {
         image
     }
 
-    /// A disk with ext4 on it, which counts as a drive, over a file that fails or hangs when it is told to.
+    /// A disk with ext4 on it, which counts as a drive, over a file that fails or hangs when it is
+    /// told to.
     pub fn failing_disk(&mut self, name: &str, mib: u64) -> (Disk, usize) {
         let image = self.formatted(name, mib);
         let served = Served::mount(&self.scene.path(format!("fuse-{name}")), &image);
@@ -115,7 +117,12 @@ impl Stage {
 
     /// SATA disks that answer smartctl, well for now; once for a test.
     pub fn sata(&self, count: usize, mib: u64) -> Vec<Played> {
-        let disks = (0..count).map(|at| self.scene.attach(&self.formatted(&format!("sata-{at}"), mib))).collect();
+        let disks = (0..count)
+            .map(|at| {
+                self.scene
+                    .attach(&self.formatted(&format!("sata-{at}"), mib))
+            })
+            .collect();
         let played = played::play(disks);
         played.iter().for_each(|disk| self.fails(disk, false));
         played
@@ -124,7 +131,12 @@ impl Stage {
     /// So many SATA disks, and a striped array on them with ext4 on it; once for a test.
     pub fn striped(&self, count: usize, mib: u64) -> (Disk, Vec<Played>) {
         let array = self.scene.attach(&self.formatted("array", mib));
-        let disks = (0..count).map(|at| self.scene.attach(&self.scene.image(&format!("member-{at}"), 1 << 20))).collect();
+        let disks = (0..count)
+            .map(|at| {
+                self.scene
+                    .attach(&self.scene.image(&format!("member-{at}"), 1 << 20))
+            })
+            .collect();
         let (array, played) = played::play_striped(array, disks);
         played.iter().for_each(|disk| self.fails(disk, false));
         (array, played)
@@ -134,7 +146,9 @@ impl Stage {
     pub fn fails(&self, drive: &Played, fails: bool) {
         let mut ata = drive.ata.clone();
         ata.passed = !fails;
-        self.smartctl.answers(&drive.name, &ata.answer()).expect("an answer");
+        self.smartctl
+            .answers(&drive.name, &ata.answer())
+            .expect("an answer");
     }
 
     /// The pool lies on it.
@@ -194,19 +208,33 @@ impl Stage {
         let values = self.scene.path("values.json");
         std::fs::write(&values, all.to_string()).expect("the values");
         let mut helm = lab::command(lab::tool("helm"));
-        helm.args(["template", "diskvitals", "helm/diskvitals", "--namespace", NAMESPACE, "--kube-version", "1.37.1", "--values"])
-            .arg(&values);
+        helm.args([
+            "template",
+            "diskvitals",
+            "helm/diskvitals",
+            "--namespace",
+            NAMESPACE,
+            "--kube-version",
+            "1.37.1",
+            "--values",
+        ])
+        .arg(&values);
         for home in ["HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME"] {
             helm.env(home, self.scene.path("helm"));
         }
         let output = lab::output(helm, "");
-        assert!(output.status.success(), "helm: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "helm: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let manifest = String::from_utf8(output.stdout).expect("text");
         let namespace = format!(
             "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}, labels: {{pod-security.kubernetes.io/enforce: privileged}}}}\n"
         );
         try_kubectl(&["apply", "-f", "-"], &namespace).expect("the namespace");
-        try_kubectl(&["-n", NAMESPACE, "apply", "-f", "-"], &manifest).unwrap_or_else(|error| panic!("{error}"));
+        try_kubectl(&["-n", NAMESPACE, "apply", "-f", "-"], &manifest)
+            .unwrap_or_else(|error| panic!("{error}"));
         self.manifest = Some(manifest);
     }
 
@@ -214,21 +242,33 @@ impl Stage {
         for part in ["daemon", "shim", "report"] {
             let set = format!("daemonset/diskvitals-{part}");
             if lab::get_in(NAMESPACE, &set).is_some() {
-                kubectl(&["-n", NAMESPACE, "rollout", "status", &set, &format!("--timeout={}s", PATIENCE.as_secs())]);
+                kubectl(&[
+                    "-n",
+                    NAMESPACE,
+                    "rollout",
+                    "status",
+                    &set,
+                    &format!("--timeout={}s", PATIENCE.as_secs()),
+                ]);
             }
         }
         if lab::get_in(NAMESPACE, "daemonset/diskvitals-shim").is_some() {
-            until("the driver is registered", SOON, || is_registered(DRIVER).then_some(()));
+            until("the driver is registered", SOON, || {
+                is_registered(DRIVER).then_some(())
+            });
         }
     }
 
     /// The command line of the daemon on its socket.
     pub fn ask(&self, arguments: &[&str]) -> Result<Value, String> {
         let mut cli = lab::command(env!("CARGO_BIN_EXE_diskvitals"));
-        cli.args(["--socket", "/run/diskvitals/diskvitals.sock"]).args(arguments).args(["-o", "json"]);
+        cli.args(["--socket", "/run/diskvitals/diskvitals.sock"])
+            .args(arguments)
+            .args(["-o", "json"]);
         let output = lab::output(cli, "");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        serde_json::from_str(&said).map_err(|error| format!("{error}: {said}{}", String::from_utf8_lossy(&output.stderr)))
+        serde_json::from_str(&said)
+            .map_err(|error| format!("{error}: {said}{}", String::from_utf8_lossy(&output.stderr)))
     }
 
     /// All pods and claims of the test go, then the chart; nothing may be left of either.
@@ -240,10 +280,23 @@ impl Stage {
     pub fn end_with(mut self, host: impl FnOnce()) {
         self.clear().unwrap_or_else(|why| panic!("{why}"));
         host();
-        until("the driver is not registered any more", SOON, || (!is_registered(DRIVER)).then_some(()));
+        until("the driver is not registered any more", SOON, || {
+            (!is_registered(DRIVER)).then_some(())
+        });
         let root = lab::kubelet_root();
-        let sockets = [root.join("plugins_registry"), root.join("plugins").join(DRIVER), "/run/diskvitals".into()];
-        assert_eq!(sockets.iter().flat_map(|folder| sockets_below(folder)).collect::<Vec<_>>(), Vec::<PathBuf>::new(), "sockets are left");
+        let sockets = [
+            root.join("plugins_registry"),
+            root.join("plugins").join(DRIVER),
+            "/run/diskvitals".into(),
+        ];
+        assert_eq!(
+            sockets
+                .iter()
+                .flat_map(|folder| sockets_below(folder))
+                .collect::<Vec<_>>(),
+            Vec::<PathBuf>::new(),
+            "sockets are left"
+        );
         let table = std::fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
         let left: Vec<&str> = table
             .lines()
@@ -264,12 +317,36 @@ impl Stage {
             wrong.extend(try_kubectl(&["delete", kind, "--all", "--wait=true", &time], "").err());
         }
         if let Some(manifest) = self.manifest.take() {
-            wrong.extend(try_kubectl(&["-n", NAMESPACE, "delete", "--ignore-not-found", "--wait=true", &time, "-f", "-"], &manifest).err());
-            let gone = || try_kubectl(&["-n", NAMESPACE, "get", "pods", "-o", "name"], "").is_ok_and(|pods| pods.trim().is_empty());
-            until("the chart's pods are gone", PATIENCE, || gone().then_some(()));
+            wrong.extend(
+                try_kubectl(
+                    &[
+                        "-n",
+                        NAMESPACE,
+                        "delete",
+                        "--ignore-not-found",
+                        "--wait=true",
+                        &time,
+                        "-f",
+                        "-",
+                    ],
+                    &manifest,
+                )
+                .err(),
+            );
+            let gone = || {
+                try_kubectl(&["-n", NAMESPACE, "get", "pods", "-o", "name"], "")
+                    .is_ok_and(|pods| pods.trim().is_empty())
+            };
+            until("the chart's pods are gone", PATIENCE, || {
+                gone().then_some(())
+            });
         }
         played::end();
-        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+        if wrong.is_empty() {
+            Ok(())
+        } else {
+            Err(wrong.join("\n"))
+        }
     }
 
     /// What somebody needs to see who was not there.
@@ -278,17 +355,43 @@ impl Stage {
             &["get", "pods,pvc,pv,csinodes", "-A", "-o", "wide"][..],
             &["get", "events", "-A", "--sort-by=.lastTimestamp"],
             &["describe", "pods", "-A"],
-            &["-n", NAMESPACE, "logs", "daemonset/diskvitals-daemon", "--tail=60"],
-            &["-n", NAMESPACE, "logs", "daemonset/diskvitals-shim", "--all-containers", "--tail=40"],
+            &[
+                "-n",
+                NAMESPACE,
+                "logs",
+                "daemonset/diskvitals-daemon",
+                "--tail=60",
+            ],
+            &[
+                "-n",
+                NAMESPACE,
+                "logs",
+                "daemonset/diskvitals-shim",
+                "--all-containers",
+                "--tail=40",
+            ],
         ] {
             let said = try_kubectl(arguments, "").unwrap_or_else(|error| error);
             let lines: Vec<&str> = said.lines().collect();
-            eprintln!("--- kubectl {}\n{}", arguments.join(" "), lines[lines.len().saturating_sub(120)..].join("\n"));
+            eprintln!(
+                "--- kubectl {}\n{}",
+                arguments.join(" "),
+                lines[lines.len().saturating_sub(120)..].join("\n")
+            );
         }
-        for (command, answer) in [("volumes", self.ask(&["volumes"])), ("findings", self.ask(&["findings"]))] {
-            eprintln!("--- diskvitals {command}\n{}", answer.map_or_else(|error| error, |answer| format!("{answer:#}")));
+        for (command, answer) in [
+            ("volumes", self.ask(&["volumes"])),
+            ("findings", self.ask(&["findings"])),
+        ] {
+            eprintln!(
+                "--- diskvitals {command}\n{}",
+                answer.map_or_else(|error| error, |answer| format!("{answer:#}"))
+            );
         }
-        eprintln!("--- the kubelet's log: {}", lab::run().join("log/kubelet.log").display());
+        eprintln!(
+            "--- the kubelet's log: {}",
+            lab::run().join("log/kubelet.log").display()
+        );
     }
 }
 
@@ -314,7 +417,8 @@ fn sockets_below(folder: &Path) -> Vec<PathBuf> {
     below.collect()
 }
 
-/// The tests' own smartctl, as it can run in the daemon's container: there, busybox is its shell and all that it calls.
+/// The tests' own smartctl, as it can run in the daemon's container: there, busybox is its shell
+/// and all that it calls.
 fn smartctl(dir: &Path) -> Smartctl {
     let smartctl = Smartctl::new(dir).expect("the program");
     let script = std::fs::read_to_string(smartctl.program()).expect("the program");
@@ -322,7 +426,8 @@ fn smartctl(dir: &Path) -> Smartctl {
     std::fs::write(smartctl.program(), script).expect("the program");
     std::fs::create_dir(dir.join("bin")).expect("a folder");
     for program in ["cat", "dd", "sleep", "wc", "yes"] {
-        std::os::unix::fs::symlink("/usr/bin/busybox", dir.join("bin").join(program)).expect("a link");
+        std::os::unix::fs::symlink("/usr/bin/busybox", dir.join("bin").join(program))
+            .expect("a link");
     }
     smartctl
 }
@@ -331,7 +436,9 @@ fn smartctl(dir: &Path) -> Smartctl {
 fn lay_over(below: &mut Value, above: &Value) {
     match (below, above) {
         (Value::Object(below), Value::Object(above)) => {
-            above.iter().for_each(|(name, value)| lay_over(below.entry(name.as_str()).or_insert(Value::Null), value));
+            above.iter().for_each(|(name, value)| {
+                lay_over(below.entry(name.as_str()).or_insert(Value::Null), value)
+            });
         }
         (below, above) => *below = above.clone(),
     }

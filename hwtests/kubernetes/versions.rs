@@ -12,8 +12,15 @@ const OLDER: &str = "1.36.3";
 
 fn image_of(part: &str) -> Option<String> {
     let pods = lab::get_in(NAMESPACE, "pods")?;
-    let of_part = pods["items"].as_array()?.iter().find(|pod| pod["metadata"]["labels"]["app.kubernetes.io/component"] == part)?;
-    Some(of_part["spec"]["containers"][0]["image"].as_str()?.to_owned())
+    let of_part = pods["items"]
+        .as_array()?
+        .iter()
+        .find(|pod| pod["metadata"]["labels"]["app.kubernetes.io/component"] == part)?;
+    Some(
+        of_part["spec"]["containers"][0]["image"]
+            .as_str()?
+            .to_owned(),
+    )
 }
 
 #[test]
@@ -22,11 +29,27 @@ fn daemon_and_shim_are_upgraded_under_a_pod_that_runs_on() {
     let (mut stage, drive) = Stage::with_a_pod(As::Filesystem);
     let next = IMAGE.replace(CURRENT, NEXT);
     let mut ctr = lab::command("/usr/bin/ctr");
-    ctr.arg("--address").arg(lab::run().join("containerd.sock")).args(["--namespace", "k8s.io", "images", "tag", "--force", IMAGE, &next]);
+    ctr.arg("--address")
+        .arg(lab::run().join("containerd.sock"))
+        .args([
+            "--namespace",
+            "k8s.io",
+            "images",
+            "tag",
+            "--force",
+            IMAGE,
+            &next,
+        ]);
     let tagged = lab::output(ctr, "");
-    assert!(tagged.status.success(), "{}", String::from_utf8_lossy(&tagged.stderr));
+    assert!(
+        tagged.status.success(),
+        "{}",
+        String::from_utf8_lossy(&tagged.stderr)
+    );
     stage.fails(&drive, true);
-    until("its volume tells of its drive", SOON, || volume_health("a", 0).filter(|told| !told.is_empty()));
+    until("its volume tells of its drive", SOON, || {
+        volume_health("a", 0).filter(|told| !told.is_empty())
+    });
     let before = get("pod/a").expect("the pod");
     stage.install(&json!({"image": {"tag": NEXT}}));
     for part in ["daemon", "shim"] {
@@ -35,13 +58,41 @@ fn daemon_and_shim_are_upgraded_under_a_pod_that_runs_on() {
     let after = get("pod/a").expect("the pod");
     assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
     assert_eq!((restarts("a"), is_running("a")), (Some(0), true));
-    assert_eq!(before["status"]["volumeHealth"], after["status"]["volumeHealth"], "health flickered");
-    assert_eq!(kubectl(&["exec", "a", "--", "/usr/bin/busybox", "cat", "/data/0/hello"]), "hello\n");
-    kubectl(&["exec", "a", "--", "/usr/bin/busybox", "sh", "-c", "echo more >/data/0/more"]);
-    apply(&[claim("b", CLASS, "64Mi", As::Filesystem), pod("b", &["b"], As::Filesystem)]);
-    until("the new programs mount new volumes", PATIENCE, || is_running("b").then_some(()));
+    assert_eq!(
+        before["status"]["volumeHealth"], after["status"]["volumeHealth"],
+        "health flickered"
+    );
+    assert_eq!(
+        kubectl(&[
+            "exec",
+            "a",
+            "--",
+            "/usr/bin/busybox",
+            "cat",
+            "/data/0/hello"
+        ]),
+        "hello\n"
+    );
+    kubectl(&[
+        "exec",
+        "a",
+        "--",
+        "/usr/bin/busybox",
+        "sh",
+        "-c",
+        "echo more >/data/0/more",
+    ]);
+    apply(&[
+        claim("b", CLASS, "64Mi", As::Filesystem),
+        pod("b", &["b"], As::Filesystem),
+    ]);
+    until("the new programs mount new volumes", PATIENCE, || {
+        is_running("b").then_some(())
+    });
     stage.fails(&drive, false);
-    until("it is over", SOON, || volume_health("a", 0).filter(Vec::is_empty));
+    until("it is over", SOON, || {
+        volume_health("a", 0).filter(Vec::is_empty)
+    });
     stage.end();
 }
 
@@ -61,16 +112,35 @@ fn without_the_gate_the_kubelet_has_figures_and_asks_for_no_health() {
     let as_it_was = AsItWas;
     restart_kubelet(&["--gates", "CSIVolumeHealth=false"]);
     stage.fails(&drive, true);
-    let calls =
-        |method: &str| metric("csi_operations_seconds_count", &[&format!("driver_name=\"{DRIVER}\""), &format!("/csi.v1.Node/{method}\"")]);
-    until("figures were asked for twice", SOON, || calls("NodeGetVolumeStats").filter(|calls| *calls >= 2.0));
-    let figure = metric("kubelet_volume_stats_capacity_bytes", &["persistentvolumeclaim=\"a\""]);
+    let calls = |method: &str| {
+        metric(
+            "csi_operations_seconds_count",
+            &[
+                &format!("driver_name=\"{DRIVER}\""),
+                &format!("/csi.v1.Node/{method}\""),
+            ],
+        )
+    };
+    until("figures were asked for twice", SOON, || {
+        calls("NodeGetVolumeStats").filter(|calls| *calls >= 2.0)
+    });
+    let figure = metric(
+        "kubelet_volume_stats_capacity_bytes",
+        &["persistentvolumeclaim=\"a\""],
+    );
     assert!(figure.is_some_and(|bytes| bytes > 0.0), "{figure:?}");
-    assert_eq!((calls("NodeGetVolumeHealth"), volume_health("a", 0)), (None, None));
+    assert_eq!(
+        (calls("NodeGetVolumeHealth"), volume_health("a", 0)),
+        (None, None)
+    );
     drop(as_it_was);
-    until("with the gate its volume tells of its drive", SOON, || volume_health("a", 0).filter(|told| !told.is_empty()));
+    until("with the gate its volume tells of its drive", SOON, || {
+        volume_health("a", 0).filter(|told| !told.is_empty())
+    });
     stage.fails(&drive, false);
-    until("it is over", SOON, || volume_health("a", 0).filter(Vec::is_empty));
+    until("it is over", SOON, || {
+        volume_health("a", 0).filter(Vec::is_empty)
+    });
     stage.end();
 }
 
@@ -80,19 +150,44 @@ fn an_older_kubelet_makes_its_pods_event_of_the_old_condition() {
     let (stage, drive) = Stage::with_a_pod(As::Filesystem);
     let as_it_was = AsItWas;
     restart_kubelet(&["--release", OLDER]);
-    let version =
-        get(&format!("node/{}", lab::NODE)).and_then(|node| Some(node["status"]["nodeInfo"]["kubeletVersion"].as_str()?.to_owned()));
+    let version = get(&format!("node/{}", lab::NODE)).and_then(|node| {
+        Some(
+            node["status"]["nodeInfo"]["kubeletVersion"]
+                .as_str()?
+                .to_owned(),
+        )
+    });
     assert_eq!(version, Some(format!("v{OLDER}")));
     stage.fails(&drive, true);
     let told = || {
-        let said = kubectl(&["get", "events", "--field-selector", "reason=VolumeConditionAbnormal", "-o", "jsonpath={.items[*].message}"]);
+        let said = kubectl(&[
+            "get",
+            "events",
+            "--field-selector",
+            "reason=VolumeConditionAbnormal",
+            "-o",
+            "jsonpath={.items[*].message}",
+        ]);
         Some(said).filter(|said| !said.is_empty())
     };
     let told = until("its event tells of the drive", SOON, told);
-    assert!(told.contains(&drive.ata.serial) || told.contains("DriveFailing"), "{told}");
-    assert!(metric("kubelet_volume_stats_capacity_bytes", &["persistentvolumeclaim=\"a\""]).is_some_and(|bytes| bytes > 0.0));
+    assert!(
+        told.contains(&drive.ata.serial) || told.contains("DriveFailing"),
+        "{told}"
+    );
+    assert!(
+        metric(
+            "kubelet_volume_stats_capacity_bytes",
+            &["persistentvolumeclaim=\"a\""]
+        )
+        .is_some_and(|bytes| bytes > 0.0)
+    );
     stage.fails(&drive, false);
     drop(as_it_was);
-    until("a kubelet of today finds nothing wrong", SOON, || volume_health("a", 0).is_none_or(|told| told.is_empty()).then_some(()));
+    until("a kubelet of today finds nothing wrong", SOON, || {
+        volume_health("a", 0)
+            .is_none_or(|told| told.is_empty())
+            .then_some(())
+    });
     stage.end();
 }

@@ -1,15 +1,20 @@
-//! Volumes of the pool and given ones, from the claim to what the kubelet shows of them, while something below fails and heals.
+//! Volumes of the pool and given ones, from the claim to what the kubelet shows of them, while
+//! something below fails and heals.
 
 use serde_json::json;
 
-use crate::claims::{As, Condition, DRIVER, claim, given, is_running, pod, restarts, storage_health, volume_health};
+use crate::claims::{
+    As, Condition, DRIVER, claim, given, is_running, pod, restarts, storage_health, volume_health,
+};
 use crate::lab::{self, PATIENCE, SOON, apply, kubectl, metric, until};
 use crate::stage::{CLASS, Stage};
 use crate::support::Mode;
 use crate::support::fuse::Fault;
 
 fn has(conditions: &[Condition], status: &str, reason: &str) -> bool {
-    conditions.iter().any(|condition| condition.status == status && condition.reason == reason)
+    conditions
+        .iter()
+        .any(|condition| condition.status == status && condition.reason == reason)
 }
 
 /// A pod's volume that was ill and is not any more keeps its entry, without conditions.
@@ -22,52 +27,101 @@ fn is_healed(pod: &str) -> Option<()> {
 fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_until_it_is_over() {
     let (stage, drive) = Stage::with_a_pod(As::Filesystem);
     let of_claim = ["namespace=\"default\"", "persistentvolumeclaim=\"a\""];
-    for name in ["capacity_bytes", "available_bytes", "used_bytes", "inodes", "inodes_free", "inodes_used"] {
-        let figure = until("the kubelet has the volume's figures", SOON, || metric(&format!("kubelet_volume_stats_{name}"), &of_claim));
+    for name in [
+        "capacity_bytes",
+        "available_bytes",
+        "used_bytes",
+        "inodes",
+        "inodes_free",
+        "inodes_used",
+    ] {
+        let figure = until("the kubelet has the volume's figures", SOON, || {
+            metric(&format!("kubelet_volume_stats_{name}"), &of_claim)
+        });
         assert!(figure > 0.0, "{name} {figure}");
     }
     let capacity = metric("kubelet_volume_stats_capacity_bytes", &of_claim).expect("a figure");
-    assert!(capacity < f64::from(64 << 20), "the volume has {capacity} bytes, more than its claim: it is its pool that is measured");
-    until("health was asked for", SOON, || asked("NodeGetVolumeHealth").filter(|asked| *asked >= 1.0));
-    assert_eq!((volume_health("a", 0), storage_health(DRIVER)), (None, Vec::new()), "nothing is wrong yet");
+    assert!(
+        capacity < f64::from(64 << 20),
+        "the volume has {capacity} bytes, more than its claim: it is its pool that is measured"
+    );
+    until("health was asked for", SOON, || {
+        asked("NodeGetVolumeHealth").filter(|asked| *asked >= 1.0)
+    });
+    assert_eq!(
+        (volume_health("a", 0), storage_health(DRIVER)),
+        (None, Vec::new()),
+        "nothing is wrong yet"
+    );
 
     stage.fails(&drive, true);
     let told = until("the pod's volume says that its drive fails", SOON, || {
         volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing"))
     });
-    assert!(told.iter().all(|condition| !condition.message.is_empty()), "{told:?}");
-    until("the node's storage says so", SOON, || Some(storage_health(DRIVER)).filter(|told| !told.is_empty()));
-    let shown = ["driver_name=\"csi.diskvitals.io\"", "status=\"StorageDegraded\""];
-    until("the kubelet counts it", SOON, || metric("csi_node_storage_health_status", &shown));
+    assert!(
+        told.iter().all(|condition| !condition.message.is_empty()),
+        "{told:?}"
+    );
+    until("the node's storage says so", SOON, || {
+        Some(storage_health(DRIVER)).filter(|told| !told.is_empty())
+    });
+    let shown = [
+        "driver_name=\"csi.diskvitals.io\"",
+        "status=\"StorageDegraded\"",
+    ];
+    until("the kubelet counts it", SOON, || {
+        metric("csi_node_storage_health_status", &shown)
+    });
 
     stage.fails(&drive, false);
     until("it is over", SOON, || is_healed("a"));
-    until("also of the node's storage", SOON, || storage_health(DRIVER).is_empty().then_some(()));
+    until("also of the node's storage", SOON, || {
+        storage_health(DRIVER).is_empty().then_some(())
+    });
     assert_eq!(restarts("a"), Some(0));
     its_provisioner_makes_volumes_of_nobody_else();
     stage.end();
 }
 
-/// What the provisioner's token could do without the chart's policy: any folder of any node as a volume.
+/// What the provisioner's token could do without the chart's policy: any folder of any node as a
+/// volume.
 fn its_provisioner_makes_volumes_of_nobody_else() {
-    let account = format!("system:serviceaccount:{}:diskvitals-shim", crate::stage::NAMESPACE);
+    let account = format!(
+        "system:serviceaccount:{}:diskvitals-shim",
+        crate::stage::NAMESPACE
+    );
     let volume = |source: serde_json::Value| {
         let mut volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "theirs"},
             "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}});
         let spec = volume["spec"].as_object_mut().expect("an object");
         spec.extend(source.as_object().expect("an object").clone());
-        lab::try_kubectl(&["--as", &account, "create", "--dry-run=server", "-f", "-"], &volume.to_string())
+        lab::try_kubectl(
+            &["--as", &account, "create", "--dry-run=server", "-f", "-"],
+            &volume.to_string(),
+        )
     };
-    for source in [json!({"hostPath": {"path": "/etc"}}), json!({"csi": {"driver": "another.example.com", "volumeHandle": "1"}})] {
+    for source in [
+        json!({"hostPath": {"path": "/etc"}}),
+        json!({"csi": {"driver": "another.example.com", "volumeHandle": "1"}}),
+    ] {
         let refused = volume(source).expect_err("it is refused");
-        assert!(refused.contains("volumes of csi.diskvitals.io alone"), "{refused}");
+        assert!(
+            refused.contains("volumes of csi.diskvitals.io alone"),
+            "{refused}"
+        );
     }
     volume(json!({"csi": {"driver": DRIVER, "volumeHandle": "1"}})).expect("its own it may make");
 }
 
 /// How often the kubelet has called so on our driver.
 fn asked(method: &str) -> Option<f64> {
-    metric("csi_operations_seconds_count", &["driver_name=\"csi.diskvitals.io\"", &format!("/csi.v1.Node/{method}\"")])
+    metric(
+        "csi_operations_seconds_count",
+        &[
+            "driver_name=\"csi.diskvitals.io\"",
+            &format!("/csi.v1.Node/{method}\""),
+        ],
+    )
 }
 
 #[test]
@@ -75,18 +129,43 @@ fn asked(method: &str) -> Option<f64> {
 fn errors_beneath_a_given_volume_are_shown_in_its_pod_and_clear() {
     let mut stage = Stage::new();
     let (disk, served) = stage.failing_disk("disk", 64);
-    stage.configure(&format!("[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n", disk.device.display()));
+    stage.configure(&format!(
+        "[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
+        disk.device.display()
+    ));
     stage.install(&json!({}));
     let mut objects = given("a", DRIVER, "disk-1", As::Filesystem);
     objects.push(pod("a", &["a"], As::Filesystem));
     apply(&objects);
     until("the pod runs", PATIENCE, || is_running("a").then_some(()));
-    kubectl(&["exec", "a", "--", "/usr/bin/busybox", "dd", "if=/dev/zero", "of=/data/0/file", "bs=1M", "count=4", "conv=fsync"]);
+    kubectl(&[
+        "exec",
+        "a",
+        "--",
+        "/usr/bin/busybox",
+        "dd",
+        "if=/dev/zero",
+        "of=/data/0/file",
+        "bs=1M",
+        "count=4",
+        "conv=fsync",
+    ]);
     stage.served(served).fault(vec![Fault::reads(0..1 << 40)]);
     std::fs::write("/proc/sys/vm/drop_caches", "3").expect("nothing is cached");
-    lab::try_kubectl(&["exec", "a", "--", "/usr/bin/busybox", "cat", "/data/0/file"], "").expect_err("it cannot be read");
-    let told = until("the pod's volume tells of the errors", SOON, || volume_health("a", 0).filter(|conditions| !conditions.is_empty()));
-    assert!(["IoErrors", "DriveFailing"].iter().any(|reason| has(&told, "Degraded", reason)), "{told:?}");
+    lab::try_kubectl(
+        &["exec", "a", "--", "/usr/bin/busybox", "cat", "/data/0/file"],
+        "",
+    )
+    .expect_err("it cannot be read");
+    let told = until("the pod's volume tells of the errors", SOON, || {
+        volume_health("a", 0).filter(|conditions| !conditions.is_empty())
+    });
+    assert!(
+        ["IoErrors", "DriveFailing"]
+            .iter()
+            .any(|reason| has(&told, "Degraded", reason)),
+        "{told:?}"
+    );
     stage.served(served).fault(Vec::new());
     until("it is over", SOON, || is_healed("a"));
     stage.end();
@@ -100,30 +179,72 @@ fn while_the_daemon_is_away_conditions_stay_as_they_were() {
     stage.pool_on(&drive.disk);
     stage.fails(&drive, true);
     stage.install(&json!({}));
-    apply(&[claim("a", CLASS, "64Mi", As::Filesystem), pod("a", &["a"], As::Filesystem)]);
-    let before = until("the pod's volume says that its drive fails", PATIENCE, || {
-        volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing"))
-    });
+    apply(&[
+        claim("a", CLASS, "64Mi", As::Filesystem),
+        pod("a", &["a"], As::Filesystem),
+    ]);
+    let before = until(
+        "the pod's volume says that its drive fails",
+        PATIENCE,
+        || volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing")),
+    );
     // Nowhere to run: its pod is taken away and none comes.
-    kubectl(&["-n", crate::stage::NAMESPACE, "patch", "daemonset", "diskvitals-daemon", "-p", NOWHERE]);
-    until("the daemon is gone", PATIENCE, || stage.ask(&["status"]).is_err().then_some(()));
+    kubectl(&[
+        "-n",
+        crate::stage::NAMESPACE,
+        "patch",
+        "daemonset",
+        "diskvitals-daemon",
+        "-p",
+        NOWHERE,
+    ]);
+    until("the daemon is gone", PATIENCE, || {
+        stage.ask(&["status"]).is_err().then_some(())
+    });
     let asked_before = asked("NodeGetVolumeHealth").expect("it was asked for");
     // Two rounds at least of a driver that does not know.
-    until("health was asked for again", SOON, || asked("NodeGetVolumeHealth").filter(|asked| *asked >= asked_before + 2.0));
-    assert_eq!(volume_health("a", 0), Some(before.clone()), "what is not known clears nothing");
-    assert!(!storage_health(DRIVER).is_empty(), "nor of the node's storage");
+    until("health was asked for again", SOON, || {
+        asked("NodeGetVolumeHealth").filter(|asked| *asked >= asked_before + 2.0)
+    });
+    assert_eq!(
+        volume_health("a", 0),
+        Some(before.clone()),
+        "what is not known clears nothing"
+    );
+    assert!(
+        !storage_health(DRIVER).is_empty(),
+        "nor of the node's storage"
+    );
     assert!(is_running("a"));
-    kubectl(&["-n", crate::stage::NAMESPACE, "patch", "daemonset", "diskvitals-daemon", "-p", ANYWHERE]);
+    kubectl(&[
+        "-n",
+        crate::stage::NAMESPACE,
+        "patch",
+        "daemonset",
+        "diskvitals-daemon",
+        "-p",
+        ANYWHERE,
+    ]);
     stage.is_ready();
-    until("the daemon is back", PATIENCE, || stage.ask(&["status"]).ok());
+    until("the daemon is back", PATIENCE, || {
+        stage.ask(&["status"]).ok()
+    });
     assert_eq!(volume_health("a", 0), Some(before.clone()));
 
     // And when it is killed: its container is started again.
-    let started = || stage.ask(&["status"]).ok().map(|status| status["started"].clone()).filter(|time| time.is_string());
+    let started = || {
+        stage
+            .ask(&["status"])
+            .ok()
+            .map(|status| status["started"].clone())
+            .filter(|time| time.is_string())
+    };
     let first = started().expect("it says since when it runs");
     let killed = lab::output(pkill(), "");
     assert!(killed.status.success(), "{killed:?}");
-    until("another daemon answers", PATIENCE, || started().filter(|time| *time != first));
+    until("another daemon answers", PATIENCE, || {
+        started().filter(|time| *time != first)
+    });
     assert_eq!(volume_health("a", 0), Some(before));
     stage.fails(&drive, false);
     until("it is over", SOON, || is_healed("a"));
@@ -157,16 +278,23 @@ fn a_raw_block_volume_shows_its_drives_smart_failure_until_it_is_over() {
 fn a_volume_that_cannot_be_mounted_says_why_in_a_pod_that_waits_and_clears_when_it_can() {
     let mut stage = Stage::new();
     let (disk, served) = stage.failing_disk("disk", 64);
-    stage.configure(&format!("[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n", disk.device.display()));
+    stage.configure(&format!(
+        "[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
+        disk.device.display()
+    ));
     stage.install(&json!({}));
     stage.served(served).set(Mode::Fail);
     std::fs::write("/proc/sys/vm/drop_caches", "3").expect("nothing is cached");
     let mut objects = given("a", DRIVER, "disk-1", As::Filesystem);
     objects.push(pod("a", &["a"], As::Filesystem));
     apply(&objects);
-    let told =
-        until("the waiting pod's volume says what is wrong", SOON, || volume_health("a", 0).filter(|conditions| !conditions.is_empty()));
-    assert!(told.iter().all(|condition| !condition.message.is_empty()), "{told:?}");
+    let told = until("the waiting pod's volume says what is wrong", SOON, || {
+        volume_health("a", 0).filter(|conditions| !conditions.is_empty())
+    });
+    assert!(
+        told.iter().all(|condition| !condition.message.is_empty()),
+        "{told:?}"
+    );
     assert!(!is_running("a"));
     stage.served(served).set(Mode::Pass);
     until("the pod runs", PATIENCE, || is_running("a").then_some(()));

@@ -17,7 +17,8 @@ pub struct Agent {
     path: PathBuf,
     socket: JsonSocket,
     synced: u64,
-    /// Of the last question. The agent repeats it in the answer (QMP's `id`): one that comes too late is not taken for the next question's.
+    /// Of the last question. The agent repeats it in the answer (QMP's `id`): one that comes too
+    /// late is not taken for the next question's.
     asked: u64,
 }
 
@@ -31,19 +32,31 @@ pub struct Output {
 
 impl Agent {
     pub fn connect(path: &Path) -> Result<Agent, String> {
-        let socket = JsonSocket::connect(path, PATIENCE).map_err(|error| format!("connecting to the agent's port: {error}"))?;
-        Ok(Agent { path: path.to_owned(), socket, synced: 0, asked: 0 })
+        let socket = JsonSocket::connect(path, PATIENCE)
+            .map_err(|error| format!("connecting to the agent's port: {error}"))?;
+        Ok(Agent {
+            path: path.to_owned(),
+            socket,
+            synced: 0,
+            asked: 0,
+        })
     }
 
-    /// True when the agent answers within `within`. What is sent before it runs is kept or lost, as the port likes: each question has its number.
+    /// True when the agent answers within `within`. What is sent before it runs is kept or lost, as
+    /// the port likes: each question has its number.
     pub fn answers(&mut self, within: Duration) -> bool {
         self.synced += 1;
         let number = self.synced;
-        let asked = self.socket.send(&json!({ "execute": "guest-sync", "arguments": { "id": number } }));
+        let asked = self
+            .socket
+            .send(&json!({ "execute": "guest-sync", "arguments": { "id": number } }));
         let deadline = Instant::now() + within;
         if asked.is_ok() {
             loop {
-                match self.socket.receive(deadline.saturating_duration_since(Instant::now())) {
+                match self
+                    .socket
+                    .receive(deadline.saturating_duration_since(Instant::now()))
+                {
                     Ok(answer) if answer["return"] == number => return true,
                     Ok(_) => {}
                     Err(error) if error.kind() == std::io::ErrorKind::TimedOut => return false,
@@ -62,11 +75,16 @@ impl Agent {
         self.asked += 1;
         let number = self.asked;
         let question = json!({ "execute": command, "arguments": arguments, "id": number });
-        self.socket.send(&question).map_err(|error| format!("{command}: {error}"))?;
+        self.socket
+            .send(&question)
+            .map_err(|error| format!("{command}: {error}"))?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let mut answer = self.socket.receive(left).map_err(|error| format!("the guest's agent does not answer {command}: {error}"))?;
+            let mut answer = self
+                .socket
+                .receive(left)
+                .map_err(|error| format!("the guest's agent does not answer {command}: {error}"))?;
             if answer["id"] != number {
                 continue;
             }
@@ -79,7 +97,8 @@ impl Agent {
 
     /// Runs a shell command line.
     pub fn shell(&mut self, command: &str, within: Duration) -> Result<Output, String> {
-        let arguments = json!({ "path": "/bin/sh", "arg": ["-c", command], "capture-output": true });
+        let arguments =
+            json!({ "path": "/bin/sh", "arg": ["-c", command], "capture-output": true });
         let process = self.ask("guest-exec", arguments)?["pid"].take();
         let deadline = Instant::now() + within;
         let mut next = Duration::from_millis(15);
@@ -87,11 +106,19 @@ impl Agent {
             let answer = self.ask("guest-exec-status", json!({ "pid": process }))?;
             if answer["exited"] == true {
                 let text = |key: &str| decoded(answer[key].as_str().unwrap_or_default());
-                let status = answer["exitcode"].as_i64().unwrap_or_else(|| 128 + answer["signal"].as_i64().unwrap_or_default());
-                return Ok(Output { status, stdout: text("out-data"), stderr: text("err-data") });
+                let status = answer["exitcode"]
+                    .as_i64()
+                    .unwrap_or_else(|| 128 + answer["signal"].as_i64().unwrap_or_default());
+                return Ok(Output {
+                    status,
+                    stdout: text("out-data"),
+                    stderr: text("err-data"),
+                });
             }
             if Instant::now() > deadline {
-                return Err(format!("in the guest, not ended within {within:?}: {command}"));
+                return Err(format!(
+                    "in the guest, not ended within {within:?}: {command}"
+                ));
             }
             pause(next);
             next = (next * 3 / 2).min(Duration::from_millis(300));
@@ -100,6 +127,8 @@ impl Agent {
 }
 
 fn decoded(text: &str) -> String {
-    let bytes = BASE64_STANDARD.decode(text).unwrap_or_else(|error| panic!("the agent's output: {error}"));
+    let bytes = BASE64_STANDARD
+        .decode(text)
+        .unwrap_or_else(|error| panic!("the agent's output: {error}"));
     String::from_utf8_lossy(&bytes).into_owned()
 }

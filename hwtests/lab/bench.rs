@@ -1,4 +1,5 @@
-//! What a scenario works with: the guest with the daemon in it, a deadline, waiting, and what to tell when it failed.
+//! What a scenario works with: the guest with the daemon in it, a deadline, waiting, and what to
+//! tell when it failed.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,9 +15,11 @@ mod statements;
 
 pub use statements::{BAD, Evidence, Expected, INFO, SUSPECT};
 
-/// How long a finding may take: a probe's interval, a scan of sysfs, and software emulation, on a machine that does other things as well.
+/// How long a finding may take: a probe's interval, a scan of sysfs, and software emulation, on a
+/// machine that does other things as well.
 const SOON: Duration = Duration::from_secs(150);
-/// A scenario's limit is of a machine that is idle. It ends what hangs, and is no statement about speed.
+/// A scenario's limit is of a machine that is idle. It ends what hangs, and is no statement about
+/// speed.
 const BUSY: u32 = 4;
 
 /// After the daemon's start, with all the drives.
@@ -24,7 +27,8 @@ pub const FIRST_PICTURE: Duration = Duration::from_secs(240);
 
 pub struct Bench {
     pub guest: Guest,
-    /// Drive ids that scenarios have broken since the boot; all others must be as if nothing had happened.
+    /// Drive ids that scenarios have broken since the boot; all others must be as if nothing had
+    /// happened.
     broken: BTreeSet<String>,
     deadline: Instant,
     /// Lines of the kernel log at the scenario's start.
@@ -34,7 +38,12 @@ pub struct Bench {
 impl Bench {
     pub fn new(guest: Guest) -> Bench {
         let now = Instant::now();
-        Bench { guest, broken: BTreeSet::new(), deadline: now + FIRST_PICTURE, mark: 0 }
+        Bench {
+            guest,
+            broken: BTreeSet::new(),
+            deadline: now + FIRST_PICTURE,
+            mark: 0,
+        }
     }
 
     /// A scenario begins: `breaks` are its drives, which must be well now.
@@ -42,7 +51,8 @@ impl Bench {
         self.deadline = Instant::now() + limit * BUSY;
         self.mark = self.guest.kernel_log.count();
         self.others_are_good();
-        self.broken.extend(breaks.iter().map(|drive| drive.id.to_owned()));
+        self.broken
+            .extend(breaks.iter().map(|drive| drive.id.to_owned()));
     }
 
     /// A drive that is not of QEMU's making.
@@ -53,16 +63,29 @@ impl Bench {
     // --- the guest
 
     pub fn try_sh(&mut self, command: &str) -> Output {
-        let left = self.deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
+        let left = self
+            .deadline
+            .saturating_duration_since(Instant::now())
+            .max(Duration::from_secs(1));
         let began = Instant::now();
-        let output = self.guest.agent.shell(command, left).unwrap_or_else(|error| panic!("{error}"));
+        let output = self
+            .guest
+            .agent
+            .shell(command, left)
+            .unwrap_or_else(|error| panic!("{error}"));
         step(began, command);
         output
     }
 
     pub fn sh(&mut self, command: &str) -> String {
         let output = self.try_sh(command);
-        assert!(output.status == 0, "in the guest: {command}: status {}\n{}{}", output.status, output.stdout, output.stderr);
+        assert!(
+            output.status == 0,
+            "in the guest: {command}: status {}\n{}{}",
+            output.status,
+            output.stdout,
+            output.stderr
+        );
         output.stdout.trim().to_owned()
     }
 
@@ -89,28 +112,44 @@ impl Bench {
         ));
         let id = format!("fs:{uuid}");
         // On a drive that has failed before, the volume has nothing but that to tell.
-        self.until(&format!("the volume {id} is known, and nothing is wrong with itself"), |bench| {
-            let volume = bench.guest.ask(&format!("volume {id}")).ok()?;
-            let inherited = |finding: &Value| finding["reason"] == "DriveFailing";
-            let well = volume["health"] != "HEALTH_UNKNOWN" && volume["findings"].as_array()?.iter().all(inherited);
-            well.then_some(())
-        });
+        self.until(
+            &format!("the volume {id} is known, and nothing is wrong with itself"),
+            |bench| {
+                let volume = bench.guest.ask(&format!("volume {id}")).ok()?;
+                let inherited = |finding: &Value| finding["reason"] == "DriveFailing";
+                let well = volume["health"] != "HEALTH_UNKNOWN"
+                    && volume["findings"].as_array()?.iter().all(inherited);
+                well.then_some(())
+            },
+        );
         id
     }
 
-    /// Reads 4 KiB of the device itself, past all caches, at a 512-byte sector. True when it could be read.
+    /// Reads 4 KiB of the device itself, past all caches, at a 512-byte sector. True when it could
+    /// be read.
     pub fn read_sector(&mut self, device: &str, sector: u64) -> bool {
-        self.try_sh(&format!("dd if={device} of=/dev/null bs=4096 skip={} count=1 iflag=direct", sector / 8)).status == 0
+        self.try_sh(&format!(
+            "dd if={device} of=/dev/null bs=4096 skip={} count=1 iflag=direct",
+            sector / 8
+        ))
+        .status
+            == 0
     }
 
     // --- waiting
 
-    /// Asks until there is an answer: at once when the daemon's watch tells of a change, else every second.
+    /// Asks until there is an answer: at once when the daemon's watch tells of a change, else every
+    /// second.
     pub fn until<T>(&mut self, what: &str, condition: impl FnMut(&mut Bench) -> Option<T>) -> T {
         self.until_within(SOON, what, condition)
     }
 
-    pub fn until_within<T>(&mut self, within: Duration, what: &str, mut condition: impl FnMut(&mut Bench) -> Option<T>) -> T {
+    pub fn until_within<T>(
+        &mut self,
+        within: Duration,
+        what: &str,
+        mut condition: impl FnMut(&mut Bench) -> Option<T>,
+    ) -> T {
         let began = Instant::now();
         let deadline = self.deadline.min(began + within);
         loop {
@@ -119,7 +158,10 @@ impl Bench {
                 step(began, what);
                 return value;
             }
-            assert!(Instant::now() < deadline, "not so within {within:?} and the scenario's time: {what}");
+            assert!(
+                Instant::now() < deadline,
+                "not so within {within:?} and the scenario's time: {what}"
+            );
             self.guest.watch.more_than(seen, Duration::from_secs(1));
         }
     }
@@ -140,11 +182,18 @@ impl Bench {
         let deadline = Instant::now() + within;
         loop {
             let seen = self.guest.kernel_log.count();
-            if let Some(text) = self.records().into_iter().find(|text| patterns.iter().any(|pattern| text.contains(pattern))) {
+            if let Some(text) = self
+                .records()
+                .into_iter()
+                .find(|text| patterns.iter().any(|pattern| text.contains(pattern)))
+            {
                 return text;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "the kernel log has no record with any of {patterns:?}");
+            assert!(
+                !left.is_zero(),
+                "the kernel log has no record with any of {patterns:?}"
+            );
             self.guest.kernel_log.more_than(seen, left);
         }
     }
@@ -158,10 +207,16 @@ impl Bench {
 
     pub fn testimony(&mut self) -> String {
         let records = self.records();
-        let mut text = format!("--- the kernel's last {} records since the scenario's start\n", records.len().min(150));
+        let mut text = format!(
+            "--- the kernel's last {} records since the scenario's start\n",
+            records.len().min(150)
+        );
         text += &records[records.len().saturating_sub(150)..].join("\n");
         for (what, command) in [
-            ("the daemon's journal", "journalctl -u diskvitalsd -n 60 --no-pager -o short-precise"),
+            (
+                "the daemon's journal",
+                "journalctl -u diskvitalsd -n 60 --no-pager -o short-precise",
+            ),
             ("findings", "/usr/local/bin/diskvitals findings --all"),
             ("status", "/usr/local/bin/diskvitals status"),
             ("mounts", "grep /mnt/ /proc/1/mountinfo"),

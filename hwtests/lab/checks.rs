@@ -1,5 +1,6 @@
-//! Filesystem checks under the shipped unit: of a disk, of snapshots of logical volumes (device-mapper is only here), and a daemon that is killed while
-//! a snapshot of its making exists, or a filesystem is frozen.
+//! Filesystem checks under the shipped unit: of a disk, of snapshots of logical volumes
+//! (device-mapper is only here), and a daemon that is killed while a snapshot of its making exists,
+//! or a filesystem is frozen.
 
 use std::time::Duration;
 
@@ -22,14 +23,32 @@ fn allow(bench: &mut Bench) {
 /// The check, at its end.
 fn check(bench: &mut Bench, arguments: &str) -> Value {
     // Its exit status is the verdict's.
-    let output = bench.try_sh(&format!("/usr/local/bin/diskvitals check {arguments} -o json"));
-    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("check {arguments}: {error}: {}{}", output.stdout, output.stderr))
+    let output = bench.try_sh(&format!(
+        "/usr/local/bin/diskvitals check {arguments} -o json"
+    ));
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| {
+        panic!(
+            "check {arguments}: {error}: {}{}",
+            output.stdout, output.stderr
+        )
+    })
 }
 
 fn expect(check: &Value, verdict: &str, mode: &str) {
-    assert!(check["verdict"] == format!("VERDICT_{verdict}"), "not {verdict}: {check:#}");
-    let modes: Vec<&str> = check["runs"].as_array().into_iter().flatten().filter_map(|run| run["mode"].as_str()).collect();
-    assert!(modes.iter().any(|one| one.to_lowercase().ends_with(mode)), "no {mode} run in {modes:?}: {check:#}");
+    assert!(
+        check["verdict"] == format!("VERDICT_{verdict}"),
+        "not {verdict}: {check:#}"
+    );
+    let modes: Vec<&str> = check["runs"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|run| run["mode"].as_str())
+        .collect();
+    assert!(
+        modes.iter().any(|one| one.to_lowercase().ends_with(mode)),
+        "no {mode} run in {modes:?}: {check:#}"
+    );
 }
 
 /// Creates, renames and deletes files until it is stopped.
@@ -41,22 +60,39 @@ fn load(bench: &mut Bench, at: &str) {
 }
 
 fn is_back(bench: &mut Bench) {
-    bench.until_within(SLOWLY, "the daemon is back", |bench| bench.guest.ask("status").ok().filter(|node| node["settled"] == true));
+    bench.until_within(SLOWLY, "the daemon is back", |bench| {
+        bench
+            .guest
+            .ask("status")
+            .ok()
+            .filter(|node| node["settled"] == true)
+    });
 }
 
 /// A probe may have it open in this moment.
 fn unmount(bench: &mut Bench, at: &str) {
-    bench.until_within(SLOWLY, &format!("{at} is unmounted"), |bench| (bench.try_sh(&format!("umount {at}")).status == 0).then_some(()));
+    bench.until_within(SLOWLY, &format!("{at} is unmounted"), |bench| {
+        (bench.try_sh(&format!("umount {at}")).status == 0).then_some(())
+    });
 }
 
 fn is_known(bench: &mut Bench, mount: &str) {
-    bench.until_within(SLOWLY, "the mount is known", |bench| bench.guest.ask(&format!("volume {mount}")).ok());
+    bench.until_within(SLOWLY, "the mount is known", |bench| {
+        bench.guest.ask(&format!("volume {mount}")).ok()
+    });
 }
 
-/// Writers go on: within two seconds, where the CPU is a real one; else in less than the budget, after which a freezer thaws by itself.
+/// Writers go on: within two seconds, where the CPU is a real one; else in less than the budget,
+/// after which a freezer thaws by itself.
 fn is_writable(bench: &mut Bench, at: &str) {
-    let within = if bench.guest.accelerator == "kvm" { 2 } else { 30 };
-    bench.sh(&format!("timeout {within} sh -c 'echo x > {at}/w; sync -f {at}'"));
+    let within = if bench.guest.accelerator == "kvm" {
+        2
+    } else {
+        30
+    };
+    bench.sh(&format!(
+        "timeout {within} sh -c 'echo x > {at}/w; sync -f {at}'"
+    ));
 }
 
 fn unload(bench: &mut Bench) {
@@ -74,7 +110,9 @@ fn no_snapshot_is_left(bench: &mut Bench) {
 fn group(bench: &mut Bench) {
     let (a, b) = (drives::CHECKED_A.link(), drives::CHECKED_B.link());
     bench.try_sh("systemctl stop lab-load.service; umount /mnt/ck-xfs /mnt/ck-ext4; vgs labck && vgremove -q -f labck");
-    bench.sh(&format!("pvcreate -q -y -ff {a} {b} && vgcreate -q labck {a} {b}"));
+    bench.sh(&format!(
+        "pvcreate -q -y -ff {a} {b} && vgcreate -q labck {a} {b}"
+    ));
 }
 
 fn ungroup(bench: &mut Bench) {
@@ -82,7 +120,8 @@ fn ungroup(bench: &mut Bench) {
     bench.sh(&format!("vgremove -q -f labck && pvremove -q -y {a} {b}"));
 }
 
-/// XFS on a linear volume: clean under load; damaged with valid checksums; the daemon killed while the snapshot exists.
+/// XFS on a linear volume: clean under load; damaged with valid checksums; the daemon killed while
+/// the snapshot exists.
 pub fn a_classic_snapshot(bench: &mut Bench) {
     allow(bench);
     group(bench);
@@ -158,13 +197,16 @@ pub fn frozen_under_the_shipped_unit(bench: &mut Bench) {
     bench.mounted(&device, "ext4", "/mnt/ckf");
     bench.sh("seq 1 50 | while read n; do echo $n > /mnt/ckf/f$n; done; sync");
     unmount(bench, "/mnt/ckf");
-    bench.sh(&format!("debugfs -w -R 'clri /f7' {device}; mount {device} /mnt/ckf"));
+    bench.sh(&format!(
+        "debugfs -w -R 'clri /f7' {device}; mount {device} /mnt/ckf"
+    ));
     is_known(bench, "/mnt/ckf");
     let frozen = check(bench, "/mnt/ckf --freeze");
     expect(&frozen, "CORRUPTED", "frozen");
     is_writable(bench, "/mnt/ckf");
 
-    // Frozen for long enough to be seen: emulated, a shell takes longer to look than a checker to run. A live run does not wait.
+    // Frozen for long enough to be seen: emulated, a shell takes longer to look than a checker to
+    // run. A live run does not wait.
     bench.sh("printf '#!/bin/sh\\nwhile pgrep -x diskvitals-frz > /dev/null; do sleep 0.3; done\\nexec /usr/sbin/e2fsck \"$@\"\\n' \
          > /usr/local/sbin/held-e2fsck; chmod 755 /usr/local/sbin/held-e2fsck");
     tools(bench, "e2fsck = \"/usr/local/sbin/held-e2fsck\"");
@@ -181,7 +223,8 @@ pub fn frozen_under_the_shipped_unit(bench: &mut Bench) {
     unmount(bench, "/mnt/ckf");
 }
 
-/// `also`: a command just before the daemon is killed, while the filesystem is frozen, and the daemon stopped so that it does not make it good.
+/// `also`: a command just before the daemon is killed, while the filesystem is frozen, and the
+/// daemon stopped so that it does not make it good.
 fn freeze_and_kill(bench: &mut Bench, also: &str) {
     bench.sh(&format!(
         "/usr/local/bin/diskvitals check /mnt/ckf --freeze --no-wait > /dev/null; n=0; \
@@ -199,7 +242,8 @@ fn tools(bench: &mut Bench, given: &str) {
     ));
 }
 
-/// Where the daemon, its helpers and lvm die together, whoever writes to the origin of a snapshot goes on.
+/// Where the daemon, its helpers and lvm die together, whoever writes to the origin of a snapshot
+/// goes on.
 pub fn killed_in_the_middle_of_snapshots(bench: &mut Bench) {
     allow(bench);
     group(bench);
@@ -250,7 +294,8 @@ fn suspend_and_kill(bench: &mut Bench, also: &str) {
     bench.until_within(SLOWLY, "no check goes on", |bench| {
         let checks = bench.guest.ask("checks").ok()?;
         let mut all = checks["checks"].as_array().into_iter().flatten();
-        all.all(|check| check["state"] == "STATE_ENDED").then_some(())
+        all.all(|check| check["state"] == "STATE_ENDED")
+            .then_some(())
     });
     bench.sh(&format!(
         "/usr/local/bin/diskvitals check /mnt/ck-ext4 --snapshot --no-wait > /dev/null; n=0; dm=$(basename $(readlink -f /dev/labck/ext4)); \
@@ -260,5 +305,10 @@ fn suspend_and_kill(bench: &mut Bench, also: &str) {
 }
 
 fn no_note_is_left(bench: &mut Bench) {
-    bench.until_within(SLOWLY, "no note is left", |bench| bench.sh("ls /run/diskvitals/freeze").is_empty().then_some(()));
+    bench.until_within(SLOWLY, "no note is left", |bench| {
+        bench
+            .sh("ls /run/diskvitals/freeze")
+            .is_empty()
+            .then_some(())
+    });
 }

@@ -1,5 +1,5 @@
-//! Volumes of a pool of logical volumes, served to a kubelet by the shim without a privilege and by the daemon under the shipped unit: what the drive
-//! beneath tells is told of the volume.
+//! Volumes of a pool of logical volumes, served to a kubelet by the shim without a privilege and by
+//! the daemon under the shipped unit: what the drive beneath tells is told of the volume.
 
 use std::process::Command;
 
@@ -30,20 +30,32 @@ fn must(bench: &mut Bench, words: &str) -> Value {
 
 /// The volume's entries, each with its reason and message; `None` while it cannot be told.
 fn health(bench: &mut Bench, handle: &str) -> Option<Vec<Value>> {
-    ask(bench, &format!("health {handle}"))["ok"].as_array().cloned()
+    ask(bench, &format!("health {handle}"))["ok"]
+        .as_array()
+        .cloned()
 }
 
 fn told(bench: &mut Bench, handle: &str, reason: &str) -> Value {
     bench.until(&format!("the volume's health tells {reason}"), |bench| {
-        health(bench, handle)?.into_iter().find(|entry| entry["reason"] == reason)
+        health(bench, handle)?
+            .into_iter()
+            .find(|entry| entry["reason"] == reason)
     })
 }
 
-#[expect(clippy::disallowed_methods, reason = "a copy of this program for the guest, whose memory is small")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a copy of this program for the guest, whose memory is small"
+)]
 fn copy_client(bench: &Bench) {
     let own = std::env::current_exe().expect("this program");
     let copy = bench.guest.share().join("lab-client");
-    let status = Command::new("/usr/bin/strip").arg("-o").arg(&copy).arg(&own).status().expect("strip");
+    let status = Command::new("/usr/bin/strip")
+        .arg("-o")
+        .arg(&copy)
+        .arg(&own)
+        .status()
+        .expect("strip");
     assert!(status.success(), "strip: {status}");
 }
 
@@ -52,15 +64,24 @@ pub fn a_pool_of_logical_volumes(bench: &mut Bench) {
     let beside = format!("{KUBELET}/plugins/kubernetes.io/csi/csi.diskvitals.io/image/globalmount");
     let (staging, target) = (
         format!("{KUBELET}/plugins/kubernetes.io/csi/csi.diskvitals.io/lab/globalmount"),
-        format!("{KUBELET}/pods/11111111-2222-3333-4444-555555555555/volumes/kubernetes.io~csi/data/mount"),
+        format!(
+            "{KUBELET}/pods/11111111-2222-3333-4444-555555555555/volumes/kubernetes.io~csi/data/mount"
+        ),
     );
     copy_client(bench);
-    bench.sh(&format!("pvcreate -q -y -ff {0} && vgcreate -q {GROUP} {0}", drive.link()));
+    bench.sh(&format!(
+        "pvcreate -q -y -ff {0} && vgcreate -q {GROUP} {0}",
+        drive.link()
+    ));
     // A disk for images, as an admin has one.
     bench.sh(&format!("lvcreate -q -y -n images -L 80M {GROUP} && mkfs.ext4 -q /dev/{GROUP}/images && mkdir -p {IMAGES}"));
-    bench.sh(&format!("mount /dev/{GROUP}/images {IMAGES} && mkdir {IMAGES}/pool"));
+    bench.sh(&format!(
+        "mount /dev/{GROUP}/images {IMAGES} && mkdir {IMAGES}/pool"
+    ));
     // The folders are the kubelet's own work.
-    bench.sh(&format!("cp {CONFIG} {CONFIG}.before; mkdir -p {staging} {beside} $(dirname {target})"));
+    bench.sh(&format!(
+        "cp {CONFIG} {CONFIG}.before; mkdir -p {staging} {beside} $(dirname {target})"
+    ));
     bench.sh(&format!(
         "printf '[csi]\\nallow_uids = [{UID}]\\n[pool]\\ndirectory = \"{IMAGES}/pool\"\\nvolume_group = \"{GROUP}\"\\n' >> {CONFIG} && systemctl restart diskvitalsd"
     ));
@@ -74,23 +95,37 @@ pub fn a_pool_of_logical_volumes(bench: &mut Bench) {
         let state = bench.try_sh(&format!("test -S {SOCKET} || systemctl is-failed lab-csi"));
         (state.status == 0).then_some(())
     });
-    bench.sh(&format!("test -S {SOCKET} || {{ journalctl -u lab-csi -o cat; exit 1; }}"));
+    bench.sh(&format!(
+        "test -S {SOCKET} || {{ journalctl -u lab-csi -o cat; exit 1; }}"
+    ));
 
-    let made =
-        bench.until("a volume of the group is made", |bench| ask(bench, &format!("create pvc-lab lvm {}", 64 << 20)).get("ok").cloned());
+    let made = bench.until("a volume of the group is made", |bench| {
+        ask(bench, &format!("create pvc-lab lvm {}", 64 << 20))
+            .get("ok")
+            .cloned()
+    });
     let handle = made["handle"].as_str().expect("a handle").to_owned();
     must(bench, &format!("stage {handle} {staging}"));
     must(bench, &format!("publish {handle} {staging} {target}"));
     // Asked of a process that the daemon did not start: the mount is in the host's own namespace.
-    assert_eq!(bench.sh(&format!("nsenter -t 1 -m findmnt -n -o FSTYPE {target}")), "ext4");
+    assert_eq!(
+        bench.sh(&format!("nsenter -t 1 -m findmnt -n -o FSTYPE {target}")),
+        "ext4"
+    );
     bench.sh(&format!("echo kept > {target}/file && sync"));
     let healthy = bench.until("its health is known", |bench| health(bench, &handle));
     assert_eq!(healthy, Vec::<Value>::new());
 
     // An image on the system's disk, in a folder of the daemon's state.
-    let image = must(bench, &format!("create pvc-image loop {}", 32 << 20))["handle"].as_str().expect("a handle").to_owned();
+    let image = must(bench, &format!("create pvc-image loop {}", 32 << 20))["handle"]
+        .as_str()
+        .expect("a handle")
+        .to_owned();
     must(bench, &format!("stage {image} {beside}"));
-    assert_eq!(bench.sh(&format!("nsenter -t 1 -m findmnt -n -o FSTYPE {beside}")), "ext4");
+    assert_eq!(
+        bench.sh(&format!("nsenter -t 1 -m findmnt -n -o FSTYPE {beside}")),
+        "ext4"
+    );
     must(bench, &format!("unstage {image} {beside}"));
     must(bench, &format!("delete {image}"));
     assert_eq!(bench.sh("losetup --noheadings --list"), "");
@@ -98,26 +133,57 @@ pub fn a_pool_of_logical_volumes(bench: &mut Bench) {
     // The drive's own word.
     bench.guest.critical_warning(&drive, 4);
     let entry = told(bench, &handle, "DriveFailing");
-    assert!(entry["message"].as_str().is_some_and(|message| message.contains(drive.serial)), "{entry:#}");
+    assert!(
+        entry["message"]
+            .as_str()
+            .is_some_and(|message| message.contains(drive.serial)),
+        "{entry:#}"
+    );
     let node = must(bench, "storage");
-    assert!(node.as_array().is_some_and(|entries| entries.iter().any(|entry| entry["status"] == "STORAGE_DEGRADED")), "{node:#}");
+    assert!(
+        node.as_array().is_some_and(|entries| entries
+            .iter()
+            .any(|entry| entry["status"] == "STORAGE_DEGRADED")),
+        "{node:#}"
+    );
     bench.guest.critical_warning(&drive, 0);
-    bench.until("the volume is well again", |bench| health(bench, &handle).filter(Vec::is_empty));
+    bench.until("the volume is well again", |bench| {
+        health(bench, &handle).filter(Vec::is_empty)
+    });
 
     // The shim finds the daemon again, and the volume is where it was.
     bench.sh("systemctl restart diskvitalsd");
-    bench.until("its health is known after a restart", |bench| health(bench, &handle).filter(Vec::is_empty));
+    bench.until("its health is known after a restart", |bench| {
+        health(bench, &handle).filter(Vec::is_empty)
+    });
     assert_eq!(bench.sh(&format!("cat {target}/file")), "kept");
-    assert_eq!(must(bench, &format!("expand {handle} {target} {}", 96 << 20)), json!(96 << 20));
-    let bytes: u64 = bench.sh(&format!("stat -f -c '%b %S' {target} | awk '{{print $1 * $2}}'")).parse().expect("a size");
+    assert_eq!(
+        must(bench, &format!("expand {handle} {target} {}", 96 << 20)),
+        json!(96 << 20)
+    );
+    let bytes: u64 = bench
+        .sh(&format!(
+            "stat -f -c '%b %S' {target} | awk '{{print $1 * $2}}'"
+        ))
+        .parse()
+        .expect("a size");
     assert!(bytes > 80 << 20, "{bytes}");
 
     // A sector of it cannot be read.
     let device = bench.sh(&format!("findmnt -n -o SOURCE {target}"));
     let table = bench.sh(&format!("dmsetup table {device} | head -n 1"));
-    let start: u64 = table.split_whitespace().last().and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{table}"));
-    bench.guest.fail_reads(&drive, Error::Io, &[start + 100_000]);
-    assert!(!bench.read_sector(&device, 100_000), "the sector can be read");
+    let start: u64 = table
+        .split_whitespace()
+        .last()
+        .and_then(|word| word.parse().ok())
+        .unwrap_or_else(|| panic!("{table}"));
+    bench
+        .guest
+        .fail_reads(&drive, Error::Io, &[start + 100_000]);
+    assert!(
+        !bench.read_sector(&device, 100_000),
+        "the sector can be read"
+    );
     let entry = told(bench, &handle, "IoErrors");
     assert_eq!(entry["status"], "DEGRADED", "{entry:#}");
     bench.guest.heal(&drive);
@@ -125,8 +191,16 @@ pub fn a_pool_of_logical_volumes(bench: &mut Bench) {
     must(bench, &format!("unpublish {handle} {target}"));
     must(bench, &format!("unstage {handle} {staging}"));
     must(bench, &format!("delete {handle}"));
-    assert_eq!(bench.sh(&format!("lvs --noheadings -o lv_name {GROUP}")), "images");
-    bench.sh(&format!("systemctl stop lab-csi; mv {CONFIG}.before {CONFIG} && systemctl restart diskvitalsd"));
+    assert_eq!(
+        bench.sh(&format!("lvs --noheadings -o lv_name {GROUP}")),
+        "images"
+    );
+    bench.sh(&format!(
+        "systemctl stop lab-csi; mv {CONFIG}.before {CONFIG} && systemctl restart diskvitalsd"
+    ));
     bench.sh(&format!("umount {IMAGES} && rmdir {IMAGES}"));
-    bench.sh(&format!("vgremove -q -f {GROUP} && pvremove -q -y {}", drive.link()));
+    bench.sh(&format!(
+        "vgremove -q -f {GROUP} && pvremove -q -y {}",
+        drive.link()
+    ));
 }

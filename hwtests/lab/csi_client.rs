@@ -1,4 +1,5 @@
-//! What the kubelet asks of a CSI driver, from a command line in the guest: this same program, copied there (`lab csi-client SOCKET CALL …`).
+//! What the kubelet asks of a CSI driver, from a command line in the guest: this same program,
+//! copied there (`lab csi-client SOCKET CALL …`).
 //!
 //! One call, one line of JSON: `{"ok": …}`, or `{"error": …}` with the gRPC code.
 
@@ -13,10 +14,15 @@ use tonic::Status;
 use crate::csi_calls::{Csi, mount};
 
 pub fn main(arguments: &[String]) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let answer = match runtime.block_on(call(arguments)) {
         Ok(value) => json!({ "ok": value }),
-        Err(status) => json!({ "error": format!("{:?}", status.code()), "message": status.message() }),
+        Err(status) => {
+            json!({ "error": format!("{:?}", status.code()), "message": status.message() })
+        }
     };
     println!("{answer}");
     ExitCode::SUCCESS
@@ -24,28 +30,60 @@ pub fn main(arguments: &[String]) -> ExitCode {
 
 async fn call(arguments: &[String]) -> Result<Value, Status> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let [socket, words @ ..] = words.as_slice() else { return Err(Status::invalid_argument("no socket")) };
+    let [socket, words @ ..] = words.as_slice() else {
+        return Err(Status::invalid_argument("no socket"));
+    };
     let csi = Csi::new(Path::new(socket));
     match *words {
         ["create", name, kind, bytes] => {
-            let made = csi.create_with(name, number(bytes)?, ext4(), &[("diskvitals.io/kind", kind)]).await;
+            let made = csi
+                .create_with(
+                    name,
+                    number(bytes)?,
+                    ext4(),
+                    &[("diskvitals.io/kind", kind)],
+                )
+                .await;
             made.map(|handle| json!({ "handle": handle }))
         }
         ["delete", handle] => csi.delete(handle).await.map(Value::from),
-        ["stage", handle, staging] => csi.stage(handle, Path::new(staging), ext4()).await.map(Value::from),
-        ["publish", handle, staging, target] => {
-            csi.publish(handle, Path::new(staging), Path::new(target), ext4(), false).await.map(Value::from)
-        }
-        ["expand", handle, target, bytes] => csi.expand(handle, Path::new(target), number(bytes)?).await.map(Value::from),
-        ["unpublish", handle, target] => csi.unpublish(handle, Path::new(target)).await.map(Value::from),
-        ["unstage", handle, staging] => csi.unstage(handle, Path::new(staging)).await.map(Value::from),
+        ["stage", handle, staging] => csi
+            .stage(handle, Path::new(staging), ext4())
+            .await
+            .map(Value::from),
+        ["publish", handle, staging, target] => csi
+            .publish(handle, Path::new(staging), Path::new(target), ext4(), false)
+            .await
+            .map(Value::from),
+        ["expand", handle, target, bytes] => csi
+            .expand(handle, Path::new(target), number(bytes)?)
+            .await
+            .map(Value::from),
+        ["unpublish", handle, target] => csi
+            .unpublish(handle, Path::new(target))
+            .await
+            .map(Value::from),
+        ["unstage", handle, staging] => csi
+            .unstage(handle, Path::new(staging))
+            .await
+            .map(Value::from),
         ["health", handle] => {
             let told = csi.health(handle).await?;
-            Ok(told.iter().map(|entry| entry_json(entry.status().as_str_name(), &entry.reason, &entry.message)).collect())
+            Ok(told
+                .iter()
+                .map(|entry| {
+                    entry_json(entry.status().as_str_name(), &entry.reason, &entry.message)
+                })
+                .collect())
         }
         ["storage"] => {
             let told = csi.storage().await?;
-            Ok(told.iter().map(|entry| entry_json(entry.status().as_str_name(), &entry.reason, &entry.message)).collect())
+            Ok(told
+                .iter()
+                .map(|entry| {
+                    entry_json(entry.status().as_str_name(), &entry.reason, &entry.message)
+                })
+                .collect())
         }
         _ => Err(Status::invalid_argument(format!("no such call: {words:?}"))),
     }
@@ -56,7 +94,8 @@ fn entry_json(status: &str, reason: &str, message: &str) -> Value {
 }
 
 fn number(text: &str) -> Result<i64, Status> {
-    text.parse().map_err(|error| Status::invalid_argument(format!("{text}: {error}")))
+    text.parse()
+        .map_err(|error| Status::invalid_argument(format!("{text}: {error}")))
 }
 
 fn ext4() -> VolumeCapability {

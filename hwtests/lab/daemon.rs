@@ -1,4 +1,5 @@
-//! diskvitalsd in the guest: installed as an admin does it (scripts/install), run by systemd as shipped, asked with its own command line.
+//! diskvitalsd in the guest: installed as an admin does it (scripts/install), run by systemd as
+//! shipped, asked with its own command line.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +9,8 @@ use serde_json::Value;
 
 use crate::lab::guest::Guest;
 
-/// Short intervals where a scenario would wait for them otherwise. Not `reconcile_interval`: that drives come and go must be told by udev's events.
+/// Short intervals where a scenario would wait for them otherwise. Not `reconcile_interval`: that
+/// drives come and go must be told by udev's events.
 const CONFIG: &str = r#"
 [probes]
 interval = "2s"
@@ -22,38 +24,57 @@ timeout = "20s"
 nvme_events = true
 "#;
 
-/// A line of its own, taken in only by a build that knows it. With it, what was suspect is quiet again within a scenario's time.
+/// A line of its own, taken in only by a build that knows it. With it, what was suspect is quiet
+/// again within a scenario's time.
 const QUIET_SOON: &str = "[errors]\nquiet_after = \"20s\"\n";
 
 const CONFIG_FILE: &str = "/etc/diskvitals/diskvitals.toml";
 
-/// Below `share`, everything that `scripts/install` puts on a host. Debug information stays here: it would be locked in the guest's memory.
+/// Below `share`, everything that `scripts/install` puts on a host. Debug information stays here:
+/// it would be locked in the guest's memory.
 #[expect(clippy::disallowed_methods, reason = "the script under test")]
 pub fn install_into(share: &Path) {
     let root = share.join("root");
     let built = Path::new(env!("CARGO_BIN_EXE_diskvitalsd"));
-    let profile = built.parent().and_then(Path::file_name).expect("target/PROFILE/diskvitalsd");
+    let profile = built
+        .parent()
+        .and_then(Path::file_name)
+        .expect("target/PROFILE/diskvitalsd");
     let run = |command: &mut Command| {
-        let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        assert!(output.status.success(), "{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+        let output = command
+            .output()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        assert!(
+            output.status.success(),
+            "{command:?}: {}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/install");
-    run(Command::new(script).env("DESTDIR", &root).env("DISKVITALS_PROFILE", profile));
+    run(Command::new(script)
+        .env("DESTDIR", &root)
+        .env("DISKVITALS_PROFILE", profile));
     for program in ["sbin/diskvitalsd", "bin/diskvitals", "bin/diskvitals-csi"] {
         run(Command::new("/usr/bin/strip").arg(root.join("usr/local").join(program)));
     }
 }
 
 impl Guest {
-    /// Installs and starts it, and lets the guest tell what happens: its kernel log and the daemon's watch.
+    /// Installs and starts it, and lets the guest tell what happens: its kernel log and the
+    /// daemon's watch.
     pub fn start_daemon(&mut self) {
         install_into(&self.share());
         // The agent may answer before the shared folder is there.
         self.must("systemctl start lab.mount && udevadm settle --timeout=120");
         self.must("cp -a /lab/root/. /");
         self.must(&format!("cat > {CONFIG_FILE} <<'END'{CONFIG}END"));
-        // cat reads one record at a time; a ring that ran over ends it, and it begins anew at what is left.
-        for (unit, command) in [("lab-kmsg", "cat /dev/kmsg"), ("lab-watch", "/usr/local/bin/diskvitals watch -o json")] {
+        // cat reads one record at a time; a ring that ran over ends it, and it begins anew at what
+        // is left.
+        for (unit, command) in [
+            ("lab-kmsg", "cat /dev/kmsg"),
+            ("lab-watch", "/usr/local/bin/diskvitals watch -o json"),
+        ] {
             let port = unit.replace('-', ".");
             self.must(&format!(
                 "systemd-run -q --unit={unit} -p Restart=always -p RestartSec=1 -p StartLimitIntervalSec=0 \
@@ -67,24 +88,38 @@ impl Guest {
 
     /// Quiet times are short from now on.
     pub fn quiet_soon(&mut self) {
-        self.must(&format!("cat >> {CONFIG_FILE} <<'END'\n{QUIET_SOON}END\nsystemctl reload diskvitalsd"));
+        self.must(&format!(
+            "cat >> {CONFIG_FILE} <<'END'\n{QUIET_SOON}END\nsystemctl reload diskvitalsd"
+        ));
     }
 
     pub fn ask(&mut self, question: &str) -> Result<Value, String> {
         let output = self.shell(&format!("/usr/local/bin/diskvitals {question} -o json"));
         if output.status != 0 {
-            return Err(format!("diskvitals {question}: {}{}", output.stdout, output.stderr));
+            return Err(format!(
+                "diskvitals {question}: {}{}",
+                output.stdout, output.stderr
+            ));
         }
-        serde_json::from_str(&output.stdout).map_err(|error| format!("diskvitals {question}: {error}: {}", output.stdout))
+        serde_json::from_str(&output.stdout)
+            .map_err(|error| format!("diskvitals {question}: {error}: {}", output.stdout))
     }
 
     fn shell(&mut self, command: &str) -> crate::lab::agent::Output {
-        self.agent.shell(command, Duration::from_secs(180)).unwrap_or_else(|error| panic!("{error}"))
+        self.agent
+            .shell(command, Duration::from_secs(180))
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     fn must(&mut self, command: &str) -> String {
         let output = self.shell(command);
-        assert!(output.status == 0, "in the guest: {command}: status {}\n{}{}", output.status, output.stdout, output.stderr);
+        assert!(
+            output.status == 0,
+            "in the guest: {command}: status {}\n{}{}",
+            output.status,
+            output.stdout,
+            output.stderr
+        );
         output.stdout
     }
 }

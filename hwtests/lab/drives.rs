@@ -1,4 +1,5 @@
-//! The drives of the guest: what QEMU is told of each, how each is addressed in the guest, and the id that diskvitals must give it.
+//! The drives of the guest: what QEMU is told of each, how each is addressed in the guest, and the
+//! id that diskvitals must give it.
 
 use serde_json::{Value, json};
 
@@ -20,7 +21,8 @@ pub enum Bus {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Drive {
-    /// QEMU's names are made of it: the block node, `f-` + it for the file beneath, `d-` + it for the device.
+    /// QEMU's names are made of it: the block node, `f-` + it for the file beneath, `d-` + it for
+    /// the device.
     pub node: &'static str,
     pub bus: Bus,
     pub serial: &'static str,
@@ -32,15 +34,34 @@ pub struct Drive {
 
 pub const SIZE_MIB: u64 = 320;
 
-/// Free root ports and USB ports for what returns at another place: root port 9, USB port 4, SCSI targets from 20.
+/// Free root ports and USB ports for what returns at another place: root port 9, USB port 4, SCSI
+/// targets from 20.
 pub const NVME_PORTS: u8 = 12;
 
 const fn nvme(node: &'static str, port: u8, serial: &'static str, id: &'static str) -> Drive {
-    Drive { node, bus: Bus::Nvme(port), serial, wwn: 0, id }
+    Drive {
+        node,
+        bus: Bus::Nvme(port),
+        serial,
+        wwn: 0,
+        id,
+    }
 }
 
-const fn disk(node: &'static str, bus: Bus, serial: &'static str, wwn: u8, id: &'static str) -> Drive {
-    Drive { node, bus, serial, wwn, id }
+const fn disk(
+    node: &'static str,
+    bus: Bus,
+    serial: &'static str,
+    wwn: u8,
+    id: &'static str,
+) -> Drive {
+    Drive {
+        node,
+        bus,
+        serial,
+        wwn,
+        id,
+    }
 }
 
 // A scenario's drives are its own: what one breaks, another must find GOOD.
@@ -57,26 +78,134 @@ pub const NVME_HALF: Drive = nvme("nv8", 8, "NVSER0009", "QEMU_NVMe_Ctrl_NVSER00
 pub const NVME_DIES: Drive = nvme("nv10", 10, "NVSER0010", "QEMU_NVMe_Ctrl_NVSER0010");
 /// A pool of volumes for pods.
 pub const NVME_POOL: Drive = nvme("nv11", 11, "NVSER0011", "QEMU_NVMe_Ctrl_NVSER0011");
-pub const SATA_MEDIUM: Drive = disk("sa0", Bus::Sata(0), "SATA0001", 0x01, "naa.5000c50000000001");
-pub const SATA_SLOW: Drive = disk("sa1", Bus::Sata(1), "SATA0002", 0x02, "naa.5000c50000000002");
-pub const SATA_PULLED: Drive = disk("sa2", Bus::Sata(2), "SATA0003", 0x03, "naa.5000c50000000003");
-pub const SATA_METADATA: Drive = disk("sa3", Bus::Sata(3), "SATA0004", 0x04, "naa.5000c50000000004");
-pub const SCSI_MEDIUM: Drive = disk("sc0", Bus::Scsi(0), "SCSI0001", 0x11, "naa.5000c50000000011");
-pub const SCSI_PULLED: Drive = disk("sc1", Bus::Scsi(1), "SCSI0002", 0x12, "naa.5000c50000000012");
-pub const RAID_LEG_A: Drive = disk("sc2", Bus::Scsi(2), "SCSI0003", 0x13, "naa.5000c50000000013");
-pub const RAID_LEG_B: Drive = disk("sc3", Bus::Scsi(3), "SCSI0004", 0x14, "naa.5000c50000000014");
-pub const BENEATH_DM: Drive = disk("sc4", Bus::Scsi(4), "SCSI0005", 0x15, "naa.5000c50000000015");
-pub const BENEATH_POOL: Drive = disk("sc5", Bus::Scsi(5), "SCSI0006", 0x16, "naa.5000c50000000016");
-pub const SCSI_RESTART: Drive = disk("sc6", Bus::Scsi(6), "SCSI0007", 0x17, "naa.5000c50000000017");
-pub const SCSI_FORGOTTEN: Drive = disk("sc8", Bus::Scsi(8), "SCSI0009", 0x19, "naa.5000c50000000019");
+pub const SATA_MEDIUM: Drive = disk(
+    "sa0",
+    Bus::Sata(0),
+    "SATA0001",
+    0x01,
+    "naa.5000c50000000001",
+);
+pub const SATA_SLOW: Drive = disk(
+    "sa1",
+    Bus::Sata(1),
+    "SATA0002",
+    0x02,
+    "naa.5000c50000000002",
+);
+pub const SATA_PULLED: Drive = disk(
+    "sa2",
+    Bus::Sata(2),
+    "SATA0003",
+    0x03,
+    "naa.5000c50000000003",
+);
+pub const SATA_METADATA: Drive = disk(
+    "sa3",
+    Bus::Sata(3),
+    "SATA0004",
+    0x04,
+    "naa.5000c50000000004",
+);
+pub const SCSI_MEDIUM: Drive = disk(
+    "sc0",
+    Bus::Scsi(0),
+    "SCSI0001",
+    0x11,
+    "naa.5000c50000000011",
+);
+pub const SCSI_PULLED: Drive = disk(
+    "sc1",
+    Bus::Scsi(1),
+    "SCSI0002",
+    0x12,
+    "naa.5000c50000000012",
+);
+pub const RAID_LEG_A: Drive = disk(
+    "sc2",
+    Bus::Scsi(2),
+    "SCSI0003",
+    0x13,
+    "naa.5000c50000000013",
+);
+pub const RAID_LEG_B: Drive = disk(
+    "sc3",
+    Bus::Scsi(3),
+    "SCSI0004",
+    0x14,
+    "naa.5000c50000000014",
+);
+pub const BENEATH_DM: Drive = disk(
+    "sc4",
+    Bus::Scsi(4),
+    "SCSI0005",
+    0x15,
+    "naa.5000c50000000015",
+);
+pub const BENEATH_POOL: Drive = disk(
+    "sc5",
+    Bus::Scsi(5),
+    "SCSI0006",
+    0x16,
+    "naa.5000c50000000016",
+);
+pub const SCSI_RESTART: Drive = disk(
+    "sc6",
+    Bus::Scsi(6),
+    "SCSI0007",
+    0x17,
+    "naa.5000c50000000017",
+);
+pub const SCSI_FORGOTTEN: Drive = disk(
+    "sc8",
+    Bus::Scsi(8),
+    "SCSI0009",
+    0x19,
+    "naa.5000c50000000019",
+);
 /// Filesystem checks: two for a volume group, and one by itself.
-pub const CHECKED_A: Drive = disk("sc9", Bus::Scsi(9), "SCSI0010", 0x1a, "naa.5000c5000000001a");
-pub const CHECKED_B: Drive = disk("sc10", Bus::Scsi(10), "SCSI0011", 0x1b, "naa.5000c5000000001b");
-pub const CHECKED_DISK: Drive = disk("sc11", Bus::Scsi(11), "SCSI0012", 0x1c, "naa.5000c5000000001c");
-pub const CHECKED_FROZEN: Drive = disk("sc12", Bus::Scsi(12), "SCSI0013", 0x1d, "naa.5000c5000000001d");
+pub const CHECKED_A: Drive = disk(
+    "sc9",
+    Bus::Scsi(9),
+    "SCSI0010",
+    0x1a,
+    "naa.5000c5000000001a",
+);
+pub const CHECKED_B: Drive = disk(
+    "sc10",
+    Bus::Scsi(10),
+    "SCSI0011",
+    0x1b,
+    "naa.5000c5000000001b",
+);
+pub const CHECKED_DISK: Drive = disk(
+    "sc11",
+    Bus::Scsi(11),
+    "SCSI0012",
+    0x1c,
+    "naa.5000c5000000001c",
+);
+pub const CHECKED_FROZEN: Drive = disk(
+    "sc12",
+    Bus::Scsi(12),
+    "SCSI0013",
+    0x1d,
+    "naa.5000c5000000001d",
+);
 /// Nothing is ever done to it: the innocent one on the same adapter.
-pub const SCSI_INNOCENT: Drive = disk("sc7", Bus::Scsi(7), "SCSI0008", 0x18, "naa.5000c50000000018");
-pub const MEGARAID_MEDIUM: Drive = disk("mg0", Bus::MegaRaid(0), "MEGA0001", 0x21, "naa.5000c50000000021");
+pub const SCSI_INNOCENT: Drive = disk(
+    "sc7",
+    Bus::Scsi(7),
+    "SCSI0008",
+    0x18,
+    "naa.5000c50000000018",
+);
+pub const MEGARAID_MEDIUM: Drive = disk(
+    "mg0",
+    Bus::MegaRaid(0),
+    "MEGA0001",
+    0x21,
+    "naa.5000c50000000021",
+);
 pub const SAS_MEDIUM: Drive = disk("mp0", Bus::Sas(0), "MPTS0001", 0x31, "naa.5000c50000000031");
 pub const USB_PULLED: Drive = disk("us0", Bus::Usb(1), "USB0001", 0, "QEMU_HARDDISK_USB0001");
 pub const USB_MEDIUM: Drive = disk("us1", Bus::Usb(2), "USB0002", 0, "QEMU_HARDDISK_USB0002");
@@ -127,21 +256,36 @@ impl Drive {
         format!("f-{}", self.node)
     }
 
-    /// As `-device` and `device_add` take it, at `bus`: its own place, or another one when it returns.
+    /// As `-device` and `device_add` take it, at `bus`: its own place, or another one when it
+    /// returns.
     pub fn properties(&self, bus: Bus) -> Value {
-        let mut device = json!({ "id": self.device_id(), "drive": self.node, "serial": self.serial });
+        let mut device =
+            json!({ "id": self.device_id(), "drive": self.node, "serial": self.serial });
         let more = match bus {
             Bus::Nvme(port) => json!({ "driver": "nvme", "bus": format!("rp{port}") }),
-            Bus::Sata(port) => json!({ "driver": "ide-hd", "bus": format!("ide.{port}"), "rotation_rate": 7200 }),
-            Bus::Scsi(target) => json!({ "driver": "scsi-hd", "bus": "virtio-scsi.0", "scsi-id": target, "lun": 0 }),
-            Bus::MegaRaid(target) => json!({ "driver": "scsi-hd", "bus": "megaraid.0", "scsi-id": target, "lun": 0 }),
-            Bus::Sas(target) => json!({ "driver": "scsi-hd", "bus": "sas.0", "scsi-id": target, "lun": 0 }),
-            Bus::Usb(port) => json!({ "driver": "usb-storage", "bus": "usb.0", "port": port.to_string() }),
+            Bus::Sata(port) => {
+                json!({ "driver": "ide-hd", "bus": format!("ide.{port}"), "rotation_rate": 7200 })
+            }
+            Bus::Scsi(target) => {
+                json!({ "driver": "scsi-hd", "bus": "virtio-scsi.0", "scsi-id": target, "lun": 0 })
+            }
+            Bus::MegaRaid(target) => {
+                json!({ "driver": "scsi-hd", "bus": "megaraid.0", "scsi-id": target, "lun": 0 })
+            }
+            Bus::Sas(target) => {
+                json!({ "driver": "scsi-hd", "bus": "sas.0", "scsi-id": target, "lun": 0 })
+            }
+            Bus::Usb(port) => {
+                json!({ "driver": "usb-storage", "bus": "usb.0", "port": port.to_string() })
+            }
         };
         merge(&mut device, more);
         if self.wwn > 0 {
             // Errors go to the guest; QEMU's default stops it for some.
-            merge(&mut device, json!({ "wwn": 0x5000_c500_0000_0000_u64 + u64::from(self.wwn), "rerror": "report", "werror": "report" }));
+            merge(
+                &mut device,
+                json!({ "wwn": 0x5000_c500_0000_0000_u64 + u64::from(self.wwn), "rerror": "report", "werror": "report" }),
+            );
         }
         device
     }

@@ -1,4 +1,5 @@
-//! Faults of the hardware, made by QEMU while the guest runs. Each is undone by name, so that a scenario says when a drive is well again.
+//! Faults of the hardware, made by QEMU while the guest runs. Each is undone by name, so that a
+//! scenario says when a drive is well again.
 
 use serde_json::json;
 
@@ -15,7 +16,8 @@ pub enum Error {
 }
 
 impl Guest {
-    /// From now on reads of these 512-byte sectors fail; all reads when there are none. Replaces an earlier fault.
+    /// From now on reads of these 512-byte sectors fail; all reads when there are none. Replaces an
+    /// earlier fault.
     pub fn fail_reads(&mut self, drive: &Drive, error: Error, sectors: &[u64]) {
         let rule = json!({ "event": "none", "once": false, "immediately": false, "errno": error as i32, "iotype": "read" });
         let mut rules = Vec::new();
@@ -37,11 +39,16 @@ impl Guest {
     pub fn heal(&mut self, drive: &Drive) {
         self.stand_on(drive, &drive.file_node());
         // There may have been none.
-        let _ = self.qmp.try_run("blockdev-del", json!({ "node-name": fault_node(drive) }));
+        let _ = self
+            .qmp
+            .try_run("blockdev-del", json!({ "node-name": fault_node(drive) }));
     }
 
     fn stand_on(&mut self, drive: &Drive, below: &str) {
-        self.qmp.run("blockdev-reopen", json!({ "options": [{ "driver": "raw", "node-name": drive.node, "file": below }] }));
+        self.qmp.run(
+            "blockdev-reopen",
+            json!({ "options": [{ "driver": "raw", "node-name": drive.node, "file": below }] }),
+        );
     }
 
     /// The drive takes so long for each request that the kernel gives it up. 0 ends it.
@@ -54,10 +61,14 @@ impl Guest {
         self.qmp.run("block_set_io_throttle", arguments);
     }
 
-    /// An NVMe controller's critical_warning (NVM Express Base 2.0, figure 207). Bits that are new are announced, where the host has asked for it.
+    /// An NVMe controller's critical_warning (NVM Express Base 2.0, figure 207). Bits that are new
+    /// are announced, where the host has asked for it.
     pub fn critical_warning(&mut self, drive: &Drive, bits: u8) {
         let path = format!("/machine/peripheral/{}", drive.device_id());
-        self.qmp.run("qom-set", json!({ "path": path, "property": "smart_critical_warning", "value": bits }));
+        self.qmp.run(
+            "qom-set",
+            json!({ "path": path, "property": "smart_critical_warning", "value": bits }),
+        );
     }
 
     pub fn unplug(&mut self, drive: &Drive) {

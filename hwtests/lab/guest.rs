@@ -1,5 +1,5 @@
-//! The guest: QEMU with all the drives, booted straight into the kernel. It never outlives this process: killed when dropped, and by the kernel
-//! when this process dies in whatever way.
+//! The guest: QEMU with all the drives, booted straight into the kernel. It never outlives this
+//! process: killed when dropped, and by the kernel when this process dies in whatever way.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,8 @@ impl Guest {
     pub fn boot(built: &Path, scratch: &Path) -> Guest {
         // Whether KVM works is known after one boot with it, until the host boots anew.
         let verdict = scratch.join("kvm");
-        let this_boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let this_boot =
+            std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let refuted = std::fs::read_to_string(&verdict).is_ok_and(|boot| boot == this_boot);
         if Path::new("/dev/kvm").exists() && !refuted {
             match Guest::start(built, scratch, "kvm", BOOT_WITH_KVM) {
@@ -48,12 +49,21 @@ impl Guest {
             }
             std::fs::write(&verdict, this_boot).expect("the lab's folder");
         }
-        Guest::start(built, scratch, "tcg,thread=multi", BOOT).unwrap_or_else(|why| panic!("the guest does not boot: {why}"))
+        Guest::start(built, scratch, "tcg,thread=multi", BOOT)
+            .unwrap_or_else(|why| panic!("the guest does not boot: {why}"))
     }
 
-    fn start(built: &Path, scratch: &Path, accelerator: &'static str, within: Duration) -> Result<Guest, String> {
+    fn start(
+        built: &Path,
+        scratch: &Path,
+        accelerator: &'static str,
+        within: Duration,
+    ) -> Result<Guest, String> {
         let started = Instant::now();
-        let dir = tempfile::Builder::new().prefix("run-").tempdir_in(scratch).expect("a folder for the guest");
+        let dir = tempfile::Builder::new()
+            .prefix("run-")
+            .tempdir_in(scratch)
+            .expect("a folder for the guest");
         std::fs::create_dir(dir.path().join("share")).expect("the shared folder");
         let qemu = Qemu(spawn(built, dir.path(), accelerator));
         // Kept open: its folder goes with the guest.
@@ -65,7 +75,12 @@ impl Guest {
         })
     }
 
-    fn reach(mut qemu: Qemu, dir: TempDir, accelerator: &'static str, deadline: Instant) -> Result<Guest, String> {
+    fn reach(
+        mut qemu: Qemu,
+        dir: TempDir,
+        accelerator: &'static str,
+        deadline: Instant,
+    ) -> Result<Guest, String> {
         let started = Instant::now();
         let at = |name: &str| dir.path().join(name);
         while !at("qmp").exists() {
@@ -85,7 +100,10 @@ impl Guest {
         while !guest.agent.answers(Duration::from_secs(1)) {
             guest.qemu.must_run()?;
             if Instant::now() > deadline {
-                return Err(format!("no agent in time; the console's end:\n{}", guest.console(30)));
+                return Err(format!(
+                    "no agent in time; the console's end:\n{}",
+                    guest.console(30)
+                ));
             }
         }
         guest.booted_in = started.elapsed();
@@ -135,43 +153,132 @@ fn read(path: &Path) -> String {
     String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
 }
 
-#[expect(clippy::disallowed_methods, reason = "the machine that the daemon is tested in")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the machine that the daemon is tested in"
+)]
 fn spawn(built: &Path, dir: &Path, accelerator: &str) -> Child {
     let at = |name: &str| dir.join(name).display().to_string();
     let guest = |name: &str| built.join(name).display().to_string();
     // PDEATHSIG counts for the thread that starts it: this must be the main thread.
     let mut qemu = Command::new("/usr/bin/setpriv");
-    qemu.args(["--pdeathsig", "KILL", "--", "/usr/bin/qemu-system-x86_64", "-accel", accelerator, "-M", "q35", "-cpu", "max"]);
-    qemu.args(["-smp", "2", "-m", "1536", "-nodefaults", "-display", "none", "-no-reboot"]);
-    qemu.args(["-serial", &format!("file:{}", at("console.log")), "-qmp", &format!("unix:{},server=on,wait=off", at("qmp"))]);
-    qemu.args(["-kernel", &guest("vmlinuz"), "-initrd", &guest("initrd.cpio")]);
-    qemu.args(["-append", "console=ttyS0 panic=-1 loglevel=4 log_buf_len=4M"]);
-    qemu.args(["-drive", &format!("if=none,id=root,file={},format=raw,snapshot=on", guest("root.sqfs"))]);
-    qemu.args(["-device", "virtio-blk-pci,drive=root,serial=labroot", "-device", "virtio-rng-pci"]);
-    qemu.args(["-fsdev", &format!("local,id=lab,path={},security_model=none", at("share"))]);
-    qemu.args(["-device", "virtio-9p-pci,fsdev=lab,mount_tag=lab", "-device", "virtio-serial-pci"]);
-    for (socket, port) in [("agent", "org.qemu.guest_agent.0"), ("kmsg", "lab.kmsg"), ("watch", "lab.watch")] {
-        qemu.args(["-chardev", &format!("socket,id={socket},path={},server=on,wait=off", at(socket))]);
-        qemu.args(["-device", &format!("virtserialport,chardev={socket},name={port}")]);
+    qemu.args([
+        "--pdeathsig",
+        "KILL",
+        "--",
+        "/usr/bin/qemu-system-x86_64",
+        "-accel",
+        accelerator,
+        "-M",
+        "q35",
+        "-cpu",
+        "max",
+    ]);
+    qemu.args([
+        "-smp",
+        "2",
+        "-m",
+        "1536",
+        "-nodefaults",
+        "-display",
+        "none",
+        "-no-reboot",
+    ]);
+    qemu.args([
+        "-serial",
+        &format!("file:{}", at("console.log")),
+        "-qmp",
+        &format!("unix:{},server=on,wait=off", at("qmp")),
+    ]);
+    qemu.args([
+        "-kernel",
+        &guest("vmlinuz"),
+        "-initrd",
+        &guest("initrd.cpio"),
+    ]);
+    qemu.args([
+        "-append",
+        "console=ttyS0 panic=-1 loglevel=4 log_buf_len=4M",
+    ]);
+    qemu.args([
+        "-drive",
+        &format!(
+            "if=none,id=root,file={},format=raw,snapshot=on",
+            guest("root.sqfs")
+        ),
+    ]);
+    qemu.args([
+        "-device",
+        "virtio-blk-pci,drive=root,serial=labroot",
+        "-device",
+        "virtio-rng-pci",
+    ]);
+    qemu.args([
+        "-fsdev",
+        &format!("local,id=lab,path={},security_model=none", at("share")),
+    ]);
+    qemu.args([
+        "-device",
+        "virtio-9p-pci,fsdev=lab,mount_tag=lab",
+        "-device",
+        "virtio-serial-pci",
+    ]);
+    for (socket, port) in [
+        ("agent", "org.qemu.guest_agent.0"),
+        ("kmsg", "lab.kmsg"),
+        ("watch", "lab.watch"),
+    ] {
+        qemu.args([
+            "-chardev",
+            &format!("socket,id={socket},path={},server=on,wait=off", at(socket)),
+        ]);
+        qemu.args([
+            "-device",
+            &format!("virtserialport,chardev={socket},name={port}"),
+        ]);
     }
     for port in 0..drives::NVME_PORTS {
-        qemu.args(["-device", &format!("pcie-root-port,id=rp{port},chassis={0},slot={0}", port + 1)]);
+        qemu.args([
+            "-device",
+            &format!("pcie-root-port,id=rp{port},chassis={0},slot={0}", port + 1),
+        ]);
     }
-    qemu.args(["-device", "virtio-scsi-pci,id=virtio-scsi", "-device", "megasas,id=megaraid"]);
-    qemu.args(["-device", "mptsas1068,id=sas", "-device", "qemu-xhci,id=usb"]);
+    qemu.args([
+        "-device",
+        "virtio-scsi-pci,id=virtio-scsi",
+        "-device",
+        "megasas,id=megaraid",
+    ]);
+    qemu.args([
+        "-device",
+        "mptsas1068,id=sas",
+        "-device",
+        "qemu-xhci,id=usb",
+    ]);
     for drive in drives::ALL {
         backing(&mut qemu, dir, drive);
         qemu.args(["-device", &drive.properties(drive.bus).to_string()]);
     }
     let errors = std::fs::File::create(at("qemu.err")).expect("the folder of the guest");
-    qemu.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).spawn().expect("setpriv (util-linux) is there")
+    qemu.stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(errors)
+        .spawn()
+        .expect("setpriv (util-linux) is there")
 }
 
 /// Two nodes a drive, so that faults can be put between them while it runs.
 fn backing(qemu: &mut Command, dir: &Path, drive: &Drive) {
     let image = dir.join(format!("{}.img", drive.node));
-    std::fs::File::create(&image).and_then(|file| file.set_len(drives::SIZE_MIB << 20)).expect("room for a sparse image");
+    std::fs::File::create(&image)
+        .and_then(|file| file.set_len(drives::SIZE_MIB << 20))
+        .expect("room for a sparse image");
     let file: Value = json!({ "driver": "file", "node-name": drive.file_node(), "filename": image, "discard": "unmap" });
     let raw = json!({ "driver": "raw", "node-name": drive.node, "file": drive.file_node() });
-    qemu.args(["-blockdev", &file.to_string(), "-blockdev", &raw.to_string()]);
+    qemu.args([
+        "-blockdev",
+        &file.to_string(),
+        "-blockdev",
+        &raw.to_string(),
+    ]);
 }

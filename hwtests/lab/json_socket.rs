@@ -21,7 +21,12 @@ impl JsonSocket {
         let deadline = Instant::now() + within;
         loop {
             match UnixStream::connect(path) {
-                Ok(stream) => return Ok(JsonSocket { stream, pending: Vec::new() }),
+                Ok(stream) => {
+                    return Ok(JsonSocket {
+                        stream,
+                        pending: Vec::new(),
+                    });
+                }
                 Err(error) if Instant::now() > deadline => return Err(error),
                 Err(_) => pause(Duration::from_millis(20)),
             }
@@ -45,7 +50,8 @@ impl JsonSocket {
                 if text.trim_ascii().is_empty() {
                     continue;
                 }
-                return serde_json::from_slice(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
+                return serde_json::from_slice(&text)
+                    .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -56,7 +62,11 @@ impl JsonSocket {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => self.pending.extend(&buffer[..count]),
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -1,4 +1,5 @@
-//! Lines that the guest writes into a virtio port as they come: its kernel log, and the daemon's watch. What waits for them wakes at once.
+//! Lines that the guest writes into a virtio port as they come: its kernel log, and the daemon's
+//! watch. What waits for them wakes at once.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -14,14 +15,22 @@ pub struct Lines {
 impl Lines {
     /// Collects from QEMU's end of the port until QEMU ends.
     pub fn collect(path: &Path) -> Result<Lines, String> {
-        let stream = UnixStream::connect(path).map_err(|error| format!("connecting to {}: {error}", path.display()))?;
+        let stream = UnixStream::connect(path)
+            .map_err(|error| format!("connecting to {}: {error}", path.display()))?;
         let lines = Lines::default();
         let mine = lines.clone();
         std::thread::spawn(move || {
             let mut reader = BufReader::new(stream);
             let mut line = Vec::new();
-            while reader.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-                mine.held().push(String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned());
+            while reader
+                .read_until(b'\n', &mut line)
+                .is_ok_and(|count| count > 0)
+            {
+                mine.held().push(
+                    String::from_utf8_lossy(&line)
+                        .trim_end_matches('\n')
+                        .to_owned(),
+                );
                 mine.shared.1.notify_all();
                 line.clear();
             }
@@ -50,7 +59,12 @@ impl Lines {
             if left.is_zero() {
                 return;
             }
-            held = self.shared.1.wait_timeout(held, left).unwrap_or_else(PoisonError::into_inner).0;
+            held = self
+                .shared
+                .1
+                .wait_timeout(held, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 }

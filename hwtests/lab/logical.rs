@@ -1,4 +1,5 @@
-//! Steps on logical volumes, by the process that the daemon starts for them: this machine's kernel may have no device-mapper, the guest's has.
+//! Steps on logical volumes, by the process that the daemon starts for them: this machine's kernel
+//! may have no device-mapper, the guest's has.
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,9 @@ const NAME: &str = "pvc-1";
 
 /// One step, as the daemon has it taken: a line in, a greeting and a line out.
 fn take(bench: &mut Bench, place: &str, step: &Value) -> Value {
-    let answer = bench.sh(&format!("printf '%s\\n' '{step}' | /usr/local/sbin/diskvitalsd step {place} / | tail -n 1"));
+    let answer = bench.sh(&format!(
+        "printf '%s\\n' '{step}' | /usr/local/sbin/diskvitalsd step {place} / | tail -n 1"
+    ));
     serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{step}: {answer}: {error}"))
 }
 
@@ -29,57 +32,108 @@ fn twice(bench: &mut Bench, step: &Value) -> Value {
 
 fn refused(bench: &mut Bench, place: &str, step: &Value) -> String {
     let answer = take(bench, place, step);
-    answer["Err"]["kind"].as_str().unwrap_or_else(|| panic!("{step}: {answer}")).to_owned()
+    answer["Err"]["kind"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{step}: {answer}"))
+        .to_owned()
 }
 
 fn content(bench: &mut Bench, node: &str) -> String {
-    done(bench, "tools", &json!({"step": "look_at", "device": node}))["content"].as_str().unwrap_or_default().to_owned()
+    done(bench, "tools", &json!({"step": "look_at", "device": node}))["content"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// A volume of a group: made blank, inactive and tagged, mounted, grown, held, wiped, removed.
 pub fn steps_on_logical_volumes(bench: &mut Bench) {
     let (a, b) = (drives::CHECKED_A.link(), drives::CHECKED_B.link());
-    bench.try_sh(&format!("umount /mnt/steps; vgremove -q -f {GROUP}; vgremove -q -f labck; wipefs -q -a {a} {b}"));
+    bench.try_sh(&format!(
+        "umount /mnt/steps; vgremove -q -f {GROUP}; vgremove -q -f labck; wipefs -q -a {a} {b}"
+    ));
     // What the extents show before the first volume is made of them.
-    bench.sh(&format!("yes diskvitals-old-bytes | head -c 150M > {a}; sync; wipefs -q -a {a} {b}"));
-    bench.sh(&format!("pvcreate -q -y -ff {a} {b} && vgcreate -q {GROUP} {a} {b}"));
+    bench.sh(&format!(
+        "yes diskvitals-old-bytes | head -c 150M > {a}; sync; wipefs -q -a {a} {b}"
+    ));
+    bench.sh(&format!(
+        "pvcreate -q -y -ff {a} {b} && vgcreate -q {GROUP} {a} {b}"
+    ));
 
     let room = done(bench, "lvm", &json!({"step": "group_room", "group": GROUP}));
-    assert_eq!((room["total"].clone(), room["unit"].clone()), (room["available"].clone(), json!(4 << 20)), "{room}");
-    let make =
-        |size: u64| json!({"step": "make_logical_volume", "group": GROUP, "name": NAME, "size": size, "tags": ["diskvitals.volume"]});
+    assert_eq!(
+        (room["total"].clone(), room["unit"].clone()),
+        (room["available"].clone(), json!(4 << 20)),
+        "{room}"
+    );
+    let make = |size: u64| json!({"step": "make_logical_volume", "group": GROUP, "name": NAME, "size": size, "tags": ["diskvitals.volume"]});
     assert_eq!(refused(bench, "lvm", &make(1 << 40)), "full");
     twice(bench, &make(64 << 20));
     assert_eq!(refused(bench, "lvm", &make(128 << 20)), "exists");
     let list = json!({"step": "logical_volumes", "group": GROUP, "tag": "diskvitals.volume"});
     let volume = twice(bench, &list)["volumes"][0].clone();
-    assert_eq!(volume, json!({"name": NAME, "size": 64 << 20, "tags": ["diskvitals.volume"], "device": null, "open": false}));
+    assert_eq!(
+        volume,
+        json!({"name": NAME, "size": 64 << 20, "tags": ["diskvitals.volume"], "device": null, "open": false})
+    );
     bench.sh("vgchange -q -aay");
-    assert_eq!(done(bench, "lvm", &list)["volumes"][0]["device"], Value::Null, "not activated by booting");
+    assert_eq!(
+        done(bench, "lvm", &list)["volumes"][0]["device"],
+        Value::Null,
+        "not activated by booting"
+    );
 
     let activate = json!({"step": "activate_logical_volume", "group": GROUP, "name": NAME});
     let device = twice(bench, &activate);
     let node = device["node"].as_str().expect("a node").to_owned();
-    assert_eq!(content(bench, &node), "blank", "though its extents were written to before");
-    done(bench, "tools", &json!({"step": "format", "device": node, "fs_type": "ext4", "options": []}));
+    assert_eq!(
+        content(bench, &node),
+        "blank",
+        "though its extents were written to before"
+    );
+    done(
+        bench,
+        "tools",
+        &json!({"step": "format", "device": node, "fs_type": "ext4", "options": []}),
+    );
     assert_eq!(content(bench, &node), "filesystem");
     let place = json!({"root": "/mnt", "path": "/mnt/steps"});
-    done(bench, "host", &json!({"step": "mount", "device": node, "target": place, "fs_type": "ext4", "options": [], "read_only": false}));
+    done(
+        bench,
+        "host",
+        &json!({"step": "mount", "device": node, "target": place, "fs_type": "ext4", "options": [], "read_only": false}),
+    );
     bench.sh("yes diskvitals-secret | head -c 8M > /mnt/steps/secret; sync");
 
-    let remove = json!({"step": "remove_logical_volume", "group": GROUP, "name": NAME, "wipe": "zero"});
+    let remove =
+        json!({"step": "remove_logical_volume", "group": GROUP, "name": NAME, "wipe": "zero"});
     let deactivate = json!({"step": "deactivate_logical_volume", "group": GROUP, "name": NAME});
     for step in [&remove, &deactivate] {
         assert_eq!(refused(bench, "lvm", step), "held", "mounted");
     }
-    twice(bench, &json!({"step": "grow_logical_volume", "group": GROUP, "name": NAME, "size": 128 << 20}));
+    twice(
+        bench,
+        &json!({"step": "grow_logical_volume", "group": GROUP, "name": NAME, "size": 128 << 20}),
+    );
     let grow = json!({"step": "grow_filesystem", "device": node, "at": place, "fs_type": "ext4"});
     done(bench, "host", &grow);
-    let blocks: u64 = bench.sh("stat -f -c '%b %S' /mnt/steps | awk '{print $1 * $2}'").parse().expect("a size");
+    let blocks: u64 = bench
+        .sh("stat -f -c '%b %S' /mnt/steps | awk '{print $1 * $2}'")
+        .parse()
+        .expect("a size");
     assert!(blocks > 100 << 20, "{blocks}");
-    twice(bench, &json!({"step": "tag_logical_volume", "group": GROUP, "name": NAME, "add": ["diskvitals.x=1"], "remove": ["none"]}));
-    assert_eq!(done(bench, "lvm", &list)["volumes"][0]["tags"], json!(["diskvitals.volume", "diskvitals.x=1"]));
-    done(bench, "host", &json!({"step": "unmount", "target": place, "lazy": false}));
+    twice(
+        bench,
+        &json!({"step": "tag_logical_volume", "group": GROUP, "name": NAME, "add": ["diskvitals.x=1"], "remove": ["none"]}),
+    );
+    assert_eq!(
+        done(bench, "lvm", &list)["volumes"][0]["tags"],
+        json!(["diskvitals.volume", "diskvitals.x=1"])
+    );
+    done(
+        bench,
+        "host",
+        &json!({"step": "unmount", "target": place, "lazy": false}),
+    );
 
     // Its extents are the first of the first drive.
     let secrets = format!("head -c 200M {a} | LC_ALL=C grep -c -a -F diskvitals-secret || true");
@@ -87,7 +141,13 @@ pub fn steps_on_logical_volumes(bench: &mut Bench) {
     twice(bench, &deactivate);
     twice(bench, &remove);
     bench.sh("sync; echo 3 > /proc/sys/vm/drop_caches");
-    assert_eq!(bench.sh(&secrets), "0", "what was in the volume is still on the drives");
+    assert_eq!(
+        bench.sh(&secrets),
+        "0",
+        "what was in the volume is still on the drives"
+    );
     assert_eq!(done(bench, "lvm", &list)["volumes"], json!([]));
-    bench.sh(&format!("vgremove -q -f {GROUP} && pvremove -q -y {a} {b} && rmdir /mnt/steps"));
+    bench.sh(&format!(
+        "vgremove -q -f {GROUP} && pvremove -q -y {a} {b} && rmdir /mnt/steps"
+    ));
 }

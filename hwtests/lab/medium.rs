@@ -1,4 +1,5 @@
-//! Sectors that cannot be read, on each transport: what the kernel says of them must reach the drive and the volume on it.
+//! Sectors that cannot be read, on each transport: what the kernel says of them must reach the
+//! drive and the volume on it.
 
 use std::time::Duration;
 
@@ -37,15 +38,42 @@ fn sectors_fail(bench: &mut Bench, failure: &Failure) {
     let record = |sector: u64| format!("{}, dev {name}, sector {sector} ", failure.says);
     // The first record of an incident may be quoted, or the one that decides it.
     let (first, of_the_disk) = (record(SECTORS[0]), format!("[{name}] "));
-    let quoted = [first.as_str(), &of_the_disk, "I/O Cmd(0x2)", "exception Emask", "failed command"];
+    let quoted = [
+        first.as_str(),
+        &of_the_disk,
+        "I/O Cmd(0x2)",
+        "exception Emask",
+        "failed command",
+    ];
 
-    assert!(!bench.read_sector(&drive.link(), SECTORS[0]), "the sector can be read");
-    bench.expect(&Expected { subject: drive.id, reason, severity: SUSPECT, evidence: Evidence::Record(&quoted) });
-    let seen = bench.guest.ask(&format!("drive {}", drive.id)).unwrap_or_else(|error| panic!("{error}"));
+    assert!(
+        !bench.read_sector(&drive.link(), SECTORS[0]),
+        "the sector can be read"
+    );
+    bench.expect(&Expected {
+        subject: drive.id,
+        reason,
+        severity: SUSPECT,
+        evidence: Evidence::Record(&quoted),
+    });
+    let seen = bench
+        .guest
+        .ask(&format!("drive {}", drive.id))
+        .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(seen["health"], "HEALTH_SUSPECT", "{seen:#}");
-    bench.expect(&Expected { subject: &volume, reason: "DriveFailing", severity: SUSPECT, evidence: Evidence::Says("") });
+    bench.expect(&Expected {
+        subject: &volume,
+        reason: "DriveFailing",
+        severity: SUSPECT,
+        evidence: Evidence::Says(""),
+    });
     // The sector is the volume's own.
-    bench.expect(&Expected { subject: &volume, reason: "IoErrors", severity: SUSPECT, evidence: Evidence::Record(&quoted) });
+    bench.expect(&Expected {
+        subject: &volume,
+        reason: "IoErrors",
+        severity: SUSPECT,
+        evidence: Evidence::Record(&quoted),
+    });
 
     match failure.then {
         Then::SameSector => {
@@ -60,18 +88,49 @@ fn sectors_fail(bench: &mut Bench, failure: &Failure) {
             }
         }
     }
-    bench.expect(&Expected { subject: drive.id, reason, severity: BAD, evidence: Evidence::Record(&quoted) });
-    bench.expect(&Expected { subject: &volume, reason: "DriveFailing", severity: BAD, evidence: Evidence::Says("") });
-    let lost = bench.expect(&Expected { subject: &volume, reason: "IoErrors", severity: BAD, evidence: Evidence::Record(&quoted) });
+    bench.expect(&Expected {
+        subject: drive.id,
+        reason,
+        severity: BAD,
+        evidence: Evidence::Record(&quoted),
+    });
+    bench.expect(&Expected {
+        subject: &volume,
+        reason: "DriveFailing",
+        severity: BAD,
+        evidence: Evidence::Says(""),
+    });
+    let lost = bench.expect(&Expected {
+        subject: &volume,
+        reason: "IoErrors",
+        severity: BAD,
+        evidence: Evidence::Record(&quoted),
+    });
     let status = &lost["status"];
     // Only the drive's own word proves a loss.
-    let said = if *reason == "MediaErrors" { "FINDING_STATUS_DATA_LOSS" } else { "FINDING_STATUS_DEGRADED" };
+    let said = if *reason == "MediaErrors" {
+        "FINDING_STATUS_DATA_LOSS"
+    } else {
+        "FINDING_STATUS_DEGRADED"
+    };
     assert_eq!(status, said);
 
     // A drive that answers with an error has not been slow, gone or reset.
-    bench.never_said(drive.id, &["DriveMissing", "DriveOffline", "IoTimeouts", "LinkErrors"]);
+    bench.never_said(
+        drive.id,
+        &["DriveMissing", "DriveOffline", "IoTimeouts", "LinkErrors"],
+    );
     // The filesystem was not hit: nothing of its own lies there.
-    bench.never_said(&volume, &["FilesystemErrors", "FilesystemCorrupted", "FilesystemShutdown", "ReadOnly", "NotAccessible"]);
+    bench.never_said(
+        &volume,
+        &[
+            "FilesystemErrors",
+            "FilesystemCorrupted",
+            "FilesystemShutdown",
+            "ReadOnly",
+            "NotAccessible",
+        ],
+    );
     bench.guest.heal(drive);
     bench.sh(&format!("umount {at}"));
 }
@@ -79,41 +138,76 @@ fn sectors_fail(bench: &mut Bench, failure: &Failure) {
 const MEDIUM: &str = "critical medium error";
 
 pub fn nvme(bench: &mut Bench) {
-    let failure = Failure { drive: drives::NVME_MEDIUM, error: Error::Io, reason: "MediaErrors", says: MEDIUM, then: Then::SameSector };
+    let failure = Failure {
+        drive: drives::NVME_MEDIUM,
+        error: Error::Io,
+        reason: "MediaErrors",
+        says: MEDIUM,
+        then: Then::SameSector,
+    };
     sectors_fail(bench, &failure);
 }
 
-/// QEMU's ATA disks abort the command and do not say "uncorrectable": an I/O error, after the kernel's own six attempts.
+/// QEMU's ATA disks abort the command and do not say "uncorrectable": an I/O error, after the
+/// kernel's own six attempts.
 pub fn sata(bench: &mut Bench) {
-    let failure = Failure { drive: drives::SATA_MEDIUM, error: Error::Io, reason: "IoErrors", says: "I/O error", then: Then::OtherSectors };
+    let failure = Failure {
+        drive: drives::SATA_MEDIUM,
+        error: Error::Io,
+        reason: "IoErrors",
+        says: "I/O error",
+        then: Then::OtherSectors,
+    };
     sectors_fail(bench, &failure);
     bench.never_said(failure.drive.id, &["MediaErrors"]);
 }
 
 pub fn scsi(bench: &mut Bench) {
-    let failure =
-        Failure { drive: drives::SCSI_MEDIUM, error: Error::Medium, reason: "MediaErrors", says: MEDIUM, then: Then::OtherSectors };
+    let failure = Failure {
+        drive: drives::SCSI_MEDIUM,
+        error: Error::Medium,
+        reason: "MediaErrors",
+        says: MEDIUM,
+        then: Then::OtherSectors,
+    };
     sectors_fail(bench, &failure);
 }
 
 pub fn megaraid(bench: &mut Bench) {
-    let failure =
-        Failure { drive: drives::MEGARAID_MEDIUM, error: Error::Medium, reason: "MediaErrors", says: MEDIUM, then: Then::OtherSectors };
+    let failure = Failure {
+        drive: drives::MEGARAID_MEDIUM,
+        error: Error::Medium,
+        reason: "MediaErrors",
+        says: MEDIUM,
+        then: Then::OtherSectors,
+    };
     sectors_fail(bench, &failure);
 }
 
 pub fn sas(bench: &mut Bench) {
-    let failure =
-        Failure { drive: drives::SAS_MEDIUM, error: Error::Medium, reason: "MediaErrors", says: MEDIUM, then: Then::OtherSectors };
+    let failure = Failure {
+        drive: drives::SAS_MEDIUM,
+        error: Error::Medium,
+        reason: "MediaErrors",
+        says: MEDIUM,
+        then: Then::OtherSectors,
+    };
     sectors_fail(bench, &failure);
 }
 
 pub fn usb(bench: &mut Bench) {
-    let failure = Failure { drive: drives::USB_MEDIUM, error: Error::Medium, reason: "MediaErrors", says: MEDIUM, then: Then::SameSector };
+    let failure = Failure {
+        drive: drives::USB_MEDIUM,
+        error: Error::Medium,
+        reason: "MediaErrors",
+        says: MEDIUM,
+        then: Then::SameSector,
+    };
     sectors_fail(bench, &failure);
 }
 
-/// A folder with files, of which nothing is in any cache: the journal keeps what it wrote until the filesystem is unmounted.
+/// A folder with files, of which nothing is in any cache: the journal keeps what it wrote until the
+/// filesystem is unmounted.
 fn with_metadata(bench: &mut Bench, drive: &Drive, at: &str, options: &str) {
     bench.sh(&format!(
         "mkdir {at}/d && for i in $(seq 200); do echo $i > {at}/d/a-file-with-a-name-$i; done; \
@@ -129,13 +223,26 @@ pub fn metadata_of_ext4(bench: &mut Bench) {
     let volume = bench.mounted_with(&drive.link(), "ext4", "/mnt/meta-ext4", "errors=continue");
     with_metadata(bench, &drive, "/mnt/meta-ext4", "errors=continue");
     bench.guest.fail_reads(&drive, Error::Io, &[]);
-    assert_ne!(bench.try_sh("stat /mnt/meta-ext4/d/a-file-with-a-name-100").status, 0, "the folder can be read");
+    assert_ne!(
+        bench
+            .try_sh("stat /mnt/meta-ext4/d/a-file-with-a-name-100")
+            .status,
+        0,
+        "the folder can be read"
+    );
     let record = format!("EXT4-fs error (device {name})");
-    bench.expect(&Expected { subject: &volume, reason: "FilesystemErrors", severity: SUSPECT, evidence: Evidence::Record(&[&record]) });
+    bench.expect(&Expected {
+        subject: &volume,
+        reason: "FilesystemErrors",
+        severity: SUSPECT,
+        evidence: Evidence::Record(&[&record]),
+    });
     let record = format!("I/O error, dev {name}, sector ");
     bench.record(&[&record]);
     // One sector or several: that the drive is named is what counts here.
-    bench.until("the drive is named", |bench| bench.active(drive.id, "IoErrors"));
+    bench.until("the drive is named", |bench| {
+        bench.active(drive.id, "IoErrors")
+    });
     bench.guest.heal(&drive);
     bench.try_sh("umount /mnt/meta-ext4 || umount -l /mnt/meta-ext4");
 }
@@ -147,11 +254,22 @@ pub fn metadata_of_xfs(bench: &mut Bench) {
     let volume = bench.mounted(&drive.link(), "xfs", "/mnt/meta-xfs");
     with_metadata(bench, &drive, "/mnt/meta-xfs", "defaults");
     bench.guest.fail_reads(&drive, Error::Io, &[]);
-    assert_ne!(bench.try_sh("ls -l /mnt/meta-xfs/d").status, 0, "the folder can be read");
+    assert_ne!(
+        bench.try_sh("ls -l /mnt/meta-xfs/d").status,
+        0,
+        "the folder can be read"
+    );
     let record = format!("XFS ({name}): metadata I/O error");
-    bench.expect(&Expected { subject: &volume, reason: "FilesystemErrors", severity: SUSPECT, evidence: Evidence::Record(&[&record]) });
+    bench.expect(&Expected {
+        subject: &volume,
+        reason: "FilesystemErrors",
+        severity: SUSPECT,
+        evidence: Evidence::Record(&[&record]),
+    });
     bench.record(&[&format!("critical medium error, dev {name}, sector ")]);
-    bench.until("the drive is named", |bench| bench.active(drive.id, "MediaErrors"));
+    bench.until("the drive is named", |bench| {
+        bench.active(drive.id, "MediaErrors")
+    });
     bench.guest.heal(&drive);
     bench.try_sh("umount /mnt/meta-xfs || umount -l /mnt/meta-xfs");
 }

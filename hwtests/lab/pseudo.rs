@@ -13,14 +13,27 @@ struct Target {
     name: String,
 }
 
-/// Three disks, one for each kind of fault: `opts` is the whole driver's, and only the disk that is read notices.
+/// Three disks, one for each kind of fault: `opts` is the whole driver's, and only the disk that is
+/// read notices.
 fn load(bench: &mut Bench) -> Vec<Target> {
-    bench.sh("modprobe scsi_debug dev_size_mb=64 num_tgts=3 max_luns=1 statistics=1 && udevadm settle");
+    bench.sh(
+        "modprobe scsi_debug dev_size_mb=64 num_tgts=3 max_luns=1 statistics=1 && udevadm settle",
+    );
     let drives = bench.until("three more drives", |bench| {
         let answer = bench.guest.ask("drives").ok()?;
-        // Its disks are known by the NAA that the driver makes up (drivers/scsi/scsi_debug.c, naa3_comp_a).
-        let mine = |drive: &&Value| drive["id"].as_str().is_some_and(|id| id.starts_with("naa.333333"));
-        let mut found: Vec<Target> = answer["drives"].as_array()?.iter().filter(mine).filter_map(target).collect();
+        // Its disks are known by the NAA that the driver makes up (drivers/scsi/scsi_debug.c,
+        // naa3_comp_a).
+        let mine = |drive: &&Value| {
+            drive["id"]
+                .as_str()
+                .is_some_and(|id| id.starts_with("naa.333333"))
+        };
+        let mut found: Vec<Target> = answer["drives"]
+            .as_array()?
+            .iter()
+            .filter(mine)
+            .filter_map(target)
+            .collect();
         found.sort_by(|one, other| one.name.cmp(&other.name));
         (found.len() == 3).then_some(found)
     });
@@ -31,38 +44,72 @@ fn load(bench: &mut Bench) -> Vec<Target> {
 }
 
 fn target(drive: &Value) -> Option<Target> {
-    Some(Target { id: drive["id"].as_str()?.to_owned(), name: drive["name"].as_str()?.to_owned() })
+    Some(Target {
+        id: drive["id"].as_str()?.to_owned(),
+        name: drive["name"].as_str()?.to_owned(),
+    })
 }
 
 /// Every command that follows is answered so, until `opts` is 0 again.
 fn set(bench: &mut Bench, opts: &str, every_nth: i32) {
-    bench.sh(&format!("echo {opts} > {DRIVER}/opts; echo {every_nth} > {DRIVER}/every_nth"));
+    bench.sh(&format!(
+        "echo {opts} > {DRIVER}/opts; echo {every_nth} > {DRIVER}/every_nth"
+    ));
 }
 
 fn read(bench: &mut Bench, name: &str, sector: u64) -> bool {
-    bench.try_sh(&format!("dd if=/dev/{name} of=/dev/null bs=512 skip={sector} count=1 iflag=direct")).status == 0
+    bench
+        .try_sh(&format!(
+            "dd if=/dev/{name} of=/dev/null bs=512 skip={sector} count=1 iflag=direct"
+        ))
+        .status
+        == 0
 }
 
 pub fn scsi_debug(bench: &mut Bench) {
     let targets = load(bench);
-    let [unreadable, corrupted, silent] = targets.as_slice() else { panic!("three") };
+    let [unreadable, corrupted, silent] = targets.as_slice() else {
+        panic!("three")
+    };
 
     set(bench, "0x2", 0);
     assert!(!read(bench, &unreadable.name, UNREADABLE));
-    let record = format!("critical medium error, dev {}, sector {UNREADABLE} ", unreadable.name);
+    let record = format!(
+        "critical medium error, dev {}, sector {UNREADABLE} ",
+        unreadable.name
+    );
     let evidence = Evidence::Record(&[&record, "FAILED Result", "Sense"]);
-    bench.expect(&Expected { subject: &unreadable.id, reason: "MediaErrors", severity: SUSPECT, evidence });
+    bench.expect(&Expected {
+        subject: &unreadable.id,
+        reason: "MediaErrors",
+        severity: SUSPECT,
+        evidence,
+    });
 
     // Aborted Command, Ack/nak timeout: a fault of the way to the disk.
     set(bench, "0x10", 1);
     read(bench, &corrupted.name, 0);
     set(bench, "0", 0);
-    let record = ["Add. Sense: Ack/nak timeout", "I/O error, dev ", "FAILED Result", "Sense Key : Aborted Command"];
-    bench.expect(&Expected { subject: &corrupted.id, reason: "LinkErrors", severity: SUSPECT, evidence: Evidence::Record(&record) });
+    let record = [
+        "Add. Sense: Ack/nak timeout",
+        "I/O error, dev ",
+        "FAILED Result",
+        "Sense Key : Aborted Command",
+    ];
+    bench.expect(&Expected {
+        subject: &corrupted.id,
+        reason: "LinkErrors",
+        severity: SUSPECT,
+        evidence: Evidence::Record(&record),
+    });
     bench.never_said(&corrupted.id, &["MediaErrors"]);
 
-    // No command is answered any more: the error handler tries all it has, and sets the disk offline.
-    bench.sh(&format!("echo 2 > /sys/block/{0}/device/timeout; echo 1 > /sys/block/{0}/device/eh_timeout", silent.name));
+    // No command is answered any more: the error handler tries all it has, and sets the disk
+    // offline.
+    bench.sh(&format!(
+        "echo 2 > /sys/block/{0}/device/timeout; echo 1 > /sys/block/{0}/device/eh_timeout",
+        silent.name
+    ));
     set(bench, "0x4", -1);
     read(bench, &silent.name, 0);
     set(bench, "0", 0);
@@ -70,12 +117,29 @@ pub fn scsi_debug(bench: &mut Bench) {
     bench.record(&offlined);
     // What the kernel's log and what sysfs say is the same statement.
     let evidence = Evidence::Record(&offlined);
-    bench.expect(&Expected { subject: &silent.id, reason: "DriveOffline", severity: BAD, evidence });
+    bench.expect(&Expected {
+        subject: &silent.id,
+        reason: "DriveOffline",
+        severity: BAD,
+        evidence,
+    });
     let record = ["hostbyte=DID_TIME_OUT", "I/O error, dev ", "CDB: Read"];
-    bench.expect(&Expected { subject: &silent.id, reason: "IoTimeouts", severity: SUSPECT, evidence: Evidence::Record(&record) });
+    bench.expect(&Expected {
+        subject: &silent.id,
+        reason: "IoTimeouts",
+        severity: SUSPECT,
+        evidence: Evidence::Record(&record),
+    });
     bench.never_said(&silent.id, &["MediaErrors"]);
-    bench.sh(&format!("echo running > /sys/block/{}/device/state", silent.name));
-    // The kernel tells nobody that the state was set by hand: seen at the next reconciliation, or when asked.
-    bench.guest.ask("refresh").unwrap_or_else(|error| panic!("{error}"));
+    bench.sh(&format!(
+        "echo running > /sys/block/{}/device/state",
+        silent.name
+    ));
+    // The kernel tells nobody that the state was set by hand: seen at the next reconciliation, or
+    // when asked.
+    bench
+        .guest
+        .ask("refresh")
+        .unwrap_or_else(|error| panic!("{error}"));
     bench.expect_cleared(&silent.id, "DriveOffline");
 }

@@ -1,4 +1,5 @@
-//! QMP (docs/interop/qmp-spec in QEMU): the hand on the hardware. A refused command ends the scenario: it is the scenario's mistake.
+//! QMP (docs/interop/qmp-spec in QEMU): the hand on the hardware. A refused command ends the
+//! scenario: it is the scenario's mistake.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,21 +19,33 @@ pub struct Qmp {
 impl Qmp {
     /// Fails when QEMU ends meanwhile, as it does where an accelerator does not work.
     pub fn connect(path: &Path) -> Result<Qmp, String> {
-        let mut socket = JsonSocket::connect(path, PATIENCE).map_err(|error| format!("connecting to QMP: {error}"))?;
-        socket.receive(PATIENCE).map_err(|error| format!("QMP's greeting: {error}"))?;
-        let mut qmp = Qmp { socket, events: Vec::new() };
+        let mut socket = JsonSocket::connect(path, PATIENCE)
+            .map_err(|error| format!("connecting to QMP: {error}"))?;
+        socket
+            .receive(PATIENCE)
+            .map_err(|error| format!("QMP's greeting: {error}"))?;
+        let mut qmp = Qmp {
+            socket,
+            events: Vec::new(),
+        };
         qmp.try_run("qmp_capabilities", json!({}))?;
         Ok(qmp)
     }
 
     pub fn run(&mut self, command: &str, arguments: Value) -> Value {
-        self.try_run(command, arguments).unwrap_or_else(|error| panic!("QMP {command}: {error}"))
+        self.try_run(command, arguments)
+            .unwrap_or_else(|error| panic!("QMP {command}: {error}"))
     }
 
     pub fn try_run(&mut self, command: &str, arguments: Value) -> Result<Value, String> {
-        self.socket.send(&json!({ "execute": command, "arguments": arguments })).map_err(|error| error.to_string())?;
+        self.socket
+            .send(&json!({ "execute": command, "arguments": arguments }))
+            .map_err(|error| error.to_string())?;
         loop {
-            let mut answer = self.socket.receive(PATIENCE).map_err(|error| error.to_string())?;
+            let mut answer = self
+                .socket
+                .receive(PATIENCE)
+                .map_err(|error| error.to_string())?;
             if let Some(value) = answer.get_mut("return") {
                 return Ok(value.take());
             }
@@ -48,10 +61,14 @@ impl Qmp {
         self.events.clear();
         self.run("device_del", json!({ "id": id }));
         let deadline = Instant::now() + PATIENCE;
-        let gone = |event: &Value| event["event"] == "DEVICE_DELETED" && event["data"]["device"] == id;
+        let gone =
+            |event: &Value| event["event"] == "DEVICE_DELETED" && event["data"]["device"] == id;
         while !self.events.iter().any(gone) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let event = self.socket.receive(left).unwrap_or_else(|error| panic!("the guest does not let {id} go: {error}"));
+            let event = self
+                .socket
+                .receive(left)
+                .unwrap_or_else(|error| panic!("the guest does not let {id} go: {error}"));
             self.events.push(event);
         }
     }

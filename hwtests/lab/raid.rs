@@ -14,29 +14,57 @@ pub fn leg_failed_and_pulled(bench: &mut Bench) {
     ));
     let volume = bench.mounted("/dev/md0", "ext4", AT);
 
-    bench.sh(&format!("mdadm --manage /dev/md0 --fail $(readlink -f {})", a.link()));
+    bench.sh(&format!(
+        "mdadm --manage /dev/md0 --fail $(readlink -f {})",
+        a.link()
+    ));
     bench.record(&["Disk failure on"]);
     degraded(bench, &volume);
     // The array says so; the drive itself has done nothing.
-    bench.never_said(a.id, &["DriveMissing", "DriveOffline", "MediaErrors", "IoErrors"]);
+    bench.never_said(
+        a.id,
+        &["DriveMissing", "DriveOffline", "MediaErrors", "IoErrors"],
+    );
     bench.sh(&format!("mdadm --manage /dev/md0 --remove failed && mdadm --manage /dev/md0 --re-add $(readlink -f {})", a.link()));
     // A rebuild's end is told by no event: looked at every half minute, or when asked.
     refreshed(bench, &volume);
 
     bench.guest.unplug(&b);
     // The array notices with its next write.
-    bench.sh(&format!("dd if=/dev/zero of={AT}/a bs=64k count=4 conv=fsync"));
+    bench.sh(&format!(
+        "dd if=/dev/zero of={AT}/a bs=64k count=4 conv=fsync"
+    ));
     degraded(bench, &volume);
-    bench.expect(&Expected { subject: b.id, reason: "DriveMissing", severity: BAD, evidence: Evidence::Says("") });
-    bench.expect(&Expected { subject: &volume, reason: "DriveFailing", severity: SUSPECT, evidence: Evidence::Says("") });
-    let seen = bench.guest.ask(&format!("volume {volume}")).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(seen["health"], "HEALTH_SUSPECT", "it works on one leg: {seen:#}");
+    bench.expect(&Expected {
+        subject: b.id,
+        reason: "DriveMissing",
+        severity: BAD,
+        evidence: Evidence::Says(""),
+    });
+    bench.expect(&Expected {
+        subject: &volume,
+        reason: "DriveFailing",
+        severity: SUSPECT,
+        evidence: Evidence::Says(""),
+    });
+    let seen = bench
+        .guest
+        .ask(&format!("volume {volume}"))
+        .unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(
+        seen["health"], "HEALTH_SUSPECT",
+        "it works on one leg: {seen:#}"
+    );
 
     bench.guest.plug(&b, Bus::Scsi(21));
     bench.expect_cleared(b.id, "DriveMissing");
     let name = bench.kernel_name(&b);
-    bench.try_sh("mdadm --manage /dev/md0 --remove failed; mdadm --manage /dev/md0 --remove detached");
-    bench.sh(&format!("mdadm --manage /dev/md0 --re-add /dev/{name} || mdadm --manage /dev/md0 --add /dev/{name}"));
+    bench.try_sh(
+        "mdadm --manage /dev/md0 --remove failed; mdadm --manage /dev/md0 --remove detached",
+    );
+    bench.sh(&format!(
+        "mdadm --manage /dev/md0 --re-add /dev/{name} || mdadm --manage /dev/md0 --add /dev/{name}"
+    ));
     refreshed(bench, &volume);
     bench.expect_cleared(&volume, "DriveFailing");
     bench.sh(&format!("umount {AT} && mdadm --stop /dev/md0"));
@@ -44,12 +72,23 @@ pub fn leg_failed_and_pulled(bench: &mut Bench) {
 
 fn refreshed(bench: &mut Bench, volume: &str) {
     bench.try_sh("mdadm --wait /dev/md0");
-    bench.guest.ask("refresh").unwrap_or_else(|error| panic!("{error}"));
+    bench
+        .guest
+        .ask("refresh")
+        .unwrap_or_else(|error| panic!("{error}"));
     bench.expect_cleared(volume, "RaidDegraded");
 }
 
 fn degraded(bench: &mut Bench, volume: &str) {
-    bench.expect(&Expected { subject: volume, reason: "RaidDegraded", severity: SUSPECT, evidence: Evidence::Says("/md/degraded: 1") });
-    let seen = bench.guest.ask(&format!("volume {volume}")).unwrap_or_else(|error| panic!("{error}"));
+    bench.expect(&Expected {
+        subject: volume,
+        reason: "RaidDegraded",
+        severity: SUSPECT,
+        evidence: Evidence::Says("/md/degraded: 1"),
+    });
+    let seen = bench
+        .guest
+        .ask(&format!("volume {volume}"))
+        .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(seen["health"], "HEALTH_SUSPECT", "{seen:#}");
 }

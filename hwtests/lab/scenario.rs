@@ -1,4 +1,5 @@
-//! The runner: which scenarios, in which order, on one guest; what each took; what a failed one left behind.
+//! The runner: which scenarios, in which order, on one guest; what each took; what a failed one
+//! left behind.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -18,19 +19,28 @@ pub struct Scenario {
     pub run: fn(&mut Bench),
 }
 
-/// Arguments as of every test program: words that a scenario's name has in it, `--list`, and options for threads and output that mean nothing here.
-/// DISKVITALS_LAB_REPEAT boots and runs it all so many times; DISKVITALS_LAB_CAPTURES is a folder for what the kernel said in each scenario.
-/// DISKVITALS_LAB_LONG adds the long ones, which are else only run when a word names them.
+/// Arguments as of every test program: words that a scenario's name has in it, `--list`, and
+/// options for threads and output that mean nothing here. DISKVITALS_LAB_REPEAT boots and runs it
+/// all so many times; DISKVITALS_LAB_CAPTURES is a folder for what the kernel said in each
+/// scenario. DISKVITALS_LAB_LONG adds the long ones, which are else only run when a word names
+/// them.
 pub fn main(scenarios: &[Scenario], long: &[Scenario]) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let words: Vec<&String> = arguments
+        .iter()
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
     let named = |scenario: &&Scenario| words.iter().any(|word| scenario.name.contains(*word));
     let all = words.is_empty();
     let all_long = all && std::env::var_os("DISKVITALS_LAB_LONG").is_some();
     let short = scenarios.iter().filter(|scenario| all || named(scenario));
-    let chosen: Vec<&Scenario> = short.chain(long.iter().filter(|scenario| all_long || named(scenario))).collect();
+    let chosen: Vec<&Scenario> = short
+        .chain(long.iter().filter(|scenario| all_long || named(scenario)))
+        .collect();
     if arguments.iter().any(|argument| argument == "--list") {
-        chosen.iter().for_each(|scenario| println!("{}: test", scenario.name));
+        chosen
+            .iter()
+            .for_each(|scenario| println!("{}: test", scenario.name));
         return ExitCode::SUCCESS;
     }
     let built = match prepare() {
@@ -38,25 +48,45 @@ pub fn main(scenarios: &[Scenario], long: &[Scenario]) -> ExitCode {
         Err(why) => {
             println!("the QEMU lab was left out: {why}");
             // Asked for by name, it must not seem to have run.
-            return if std::env::var_os("DISKVITALS_LAB_REQUIRED").is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+            return if std::env::var_os("DISKVITALS_LAB_REQUIRED").is_some() {
+                ExitCode::FAILURE
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
-    let rounds = std::env::var("DISKVITALS_LAB_REPEAT").ok().and_then(|text| text.parse().ok()).unwrap_or(1_u32);
+    let rounds = std::env::var("DISKVITALS_LAB_REPEAT")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1_u32);
     let failed = (0..rounds).map(|_| round(&built, &chosen)).sum::<usize>();
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// One boot, all scenarios. Returns how many failed.
 fn round(built: &Path, chosen: &[&Scenario]) -> usize {
     let started = Instant::now();
     let mut guest = Guest::boot(built, &scratch());
-    println!("booted with {} in {:.1?}", guest.accelerator, guest.booted_in);
+    println!(
+        "booted with {} in {:.1?}",
+        guest.accelerator, guest.booted_in
+    );
     guest.start_daemon();
-    println!("diskvitalsd runs under systemd after {:.1?}", started.elapsed());
+    println!(
+        "diskvitalsd runs under systemd after {:.1?}",
+        started.elapsed()
+    );
     let mut bench = Bench::new(guest);
     // On a busy machine the first scan may take longer than the daemon waits for one.
     bench.until_within(FIRST_PICTURE, "the first full picture", |bench| {
-        let settled = bench.guest.ask("status").is_ok_and(|node| node["settled"] == true);
+        let settled = bench
+            .guest
+            .ask("status")
+            .is_ok_and(|node| node["settled"] == true);
         let drives = bench.guest.ask("drives").ok()?["drives"].as_array()?.len();
         (settled && drives >= drives::ALL.len()).then_some(())
     });
@@ -71,7 +101,8 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
         let took = began.elapsed();
         if let Some(dir) = std::env::var_os("DISKVITALS_LAB_CAPTURES") {
             let file = Path::new(&dir).join(format!("{}.txt", scenario.name));
-            std::fs::write(&file, bench.raw_records()).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            std::fs::write(&file, bench.raw_records())
+                .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         }
         match ended {
             Ok(()) => {
@@ -86,9 +117,17 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
         }
     }
     if !failed.is_empty() {
-        println!("what is left of the guest: {}", bench.guest.keep().display());
+        println!(
+            "what is left of the guest: {}",
+            bench.guest.keep().display()
+        );
     }
-    println!("lab: {} passed, {} failed, in {:.0?}", chosen.len() - failed.len(), failed.len(), started.elapsed());
+    println!(
+        "lab: {} passed, {} failed, in {:.0?}",
+        chosen.len() - failed.len(),
+        failed.len(),
+        started.elapsed()
+    );
     if !failed.is_empty() {
         // As every test program lists them: scripts/test runs these once more.
         println!("\nfailures:");
@@ -101,11 +140,18 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
 /// Guests that were built, and the folders of those that run.
 fn scratch() -> PathBuf {
     // target/PROFILE/diskvitalsd
-    Path::new(env!("CARGO_BIN_EXE_diskvitalsd")).ancestors().nth(2).expect("target").join("lab")
+    Path::new(env!("CARGO_BIN_EXE_diskvitalsd"))
+        .ancestors()
+        .nth(2)
+        .expect("target")
+        .join("lab")
 }
 
 /// The built guest, or why there can be none.
-#[expect(clippy::disallowed_methods, reason = "the script that builds the guest")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the script that builds the guest"
+)]
 fn prepare() -> Result<PathBuf, String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("not root".to_owned());
@@ -114,10 +160,16 @@ fn prepare() -> Result<PathBuf, String> {
         return Err("qemu-system-x86 is not installed".to_owned());
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("hwtests/lab/build-guest");
-    let output = Command::new(script).stderr(Stdio::inherit()).output().map_err(|error| error.to_string())?;
+    let output = Command::new(script)
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
         return Err(format!("building the guest: {}", output.status));
     }
-    text.lines().last().map(PathBuf::from).ok_or_else(|| "building the guest said nothing".to_owned())
+    text.lines()
+        .last()
+        .map(PathBuf::from)
+        .ok_or_else(|| "building the guest said nothing".to_owned())
 }

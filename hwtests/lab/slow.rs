@@ -1,4 +1,5 @@
-//! Drives that do not answer in time: the kernel's own recovery is told as such, and not as a bad medium.
+//! Drives that do not answer in time: the kernel's own recovery is told as such, and not as a bad
+//! medium.
 
 use crate::lab::bench::{Bench, Evidence, Expected, SUSPECT};
 use crate::lab::drives::{self, Drive};
@@ -26,11 +27,27 @@ pub fn nvme(bench: &mut Bench) {
     reads_that_wait(bench, &drive);
     bench.record(&["timeout, aborting"]);
     let late = format!("nvme {controller}: I/O ");
-    bench.expect(&Expected { subject: drive.id, reason: "IoTimeouts", severity: SUSPECT, evidence: Evidence::Record(&[&late]) });
-    let reset = ["timeout, reset controller", "timeout, aborting", "Abort status"];
-    bench.expect(&Expected { subject: drive.id, reason: "ControllerResets", severity: SUSPECT, evidence: Evidence::Record(&reset) });
+    bench.expect(&Expected {
+        subject: drive.id,
+        reason: "IoTimeouts",
+        severity: SUSPECT,
+        evidence: Evidence::Record(&[&late]),
+    });
+    let reset = [
+        "timeout, reset controller",
+        "timeout, aborting",
+        "Abort status",
+    ];
+    bench.expect(&Expected {
+        subject: drive.id,
+        reason: "ControllerResets",
+        severity: SUSPECT,
+        evidence: Evidence::Record(&reset),
+    });
     bench.guest.throttle(&drive, 0);
-    bench.until("the drive reads again", |bench| bench.read_sector(&drive.link(), 8192).then_some(()));
+    bench.until("the drive reads again", |bench| {
+        bench.read_sector(&drive.link(), 8192).then_some(())
+    });
     bench.never_said(drive.id, &["MediaErrors", "DriveOffline", "DriveMissing"]);
 }
 
@@ -41,9 +58,16 @@ pub fn sata(bench: &mut Bench) {
     reads_that_wait(bench, &drive);
     // The port, not the disk, is named: ataN, which sysfs leads to the disk.
     let late = ["Emask 0x4 (timeout)", "exception Emask", "failed command"];
-    bench.expect(&Expected { subject: drive.id, reason: "IoTimeouts", severity: SUSPECT, evidence: Evidence::Record(&late) });
+    bench.expect(&Expected {
+        subject: drive.id,
+        reason: "IoTimeouts",
+        severity: SUSPECT,
+        evidence: Evidence::Record(&late),
+    });
     bench.record(&["hard resetting link"]);
     bench.guest.throttle(&drive, 0);
-    bench.until("the drive reads again", |bench| bench.read_sector(&drive.link(), 8192).then_some(()));
+    bench.until("the drive reads again", |bench| {
+        bench.read_sector(&drive.link(), 8192).then_some(())
+    });
     bench.never_said(drive.id, &["MediaErrors", "DriveOffline", "DriveMissing"]);
 }

@@ -1,5 +1,5 @@
-//! What drives say of themselves: asked under the shipped unit's rights, a controller's warnings as they are announced, a disk that foresees its end,
-//! and a smartctl that is none.
+//! What drives say of themselves: asked under the shipped unit's rights, a controller's warnings as
+//! they are announced, a disk that foresees its end, and a smartctl that is none.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use crate::lab::drives::{self, Bus, Drive};
 /// Where the unit may write, so that the program can tell what it was asked.
 const PLACE: &str = "/var/lib/diskvitals/lab";
 const CONFIG: &str = "/etc/diskvitals/diskvitals.toml";
-/// An event, one run of smartctl and a judgement, in a machine that is emulated and may have to wait; the interval of a drive that is well is ten
-/// minutes.
+/// An event, one run of smartctl and a judgement, in a machine that is emulated and may have to
+/// wait; the interval of a drive that is well is ten minutes.
 const AT_ONCE: Duration = Duration::from_secs(90);
 
 fn seen(bench: &mut Bench, id: &str) -> Option<Value> {
@@ -20,31 +20,66 @@ fn seen(bench: &mut Bench, id: &str) -> Option<Value> {
 }
 
 fn answered(bench: &mut Bench, id: &str) -> Value {
-    bench.until(&format!("{id} has told of itself"), |bench| seen(bench, id).filter(|drive| drive["smart"]["state"] == "STATE_ANSWERED"))
+    bench.until(&format!("{id} has told of itself"), |bench| {
+        seen(bench, id).filter(|drive| drive["smart"]["state"] == "STATE_ANSWERED")
+    })
 }
 
 /// The rights of the unit as shipped are enough for every kind of drive that says anything.
 pub fn under_the_shipped_unit(bench: &mut Bench) {
     let disk = answered(bench, drives::SATA_PULLED.id);
     assert_eq!(disk["smart"]["passed"], true, "{disk:#}");
-    assert!(disk["smart"]["attributes"].as_array().is_some_and(|table| table.len() > 3), "{disk:#}");
+    assert!(
+        disk["smart"]["attributes"]
+            .as_array()
+            .is_some_and(|table| table.len() > 3),
+        "{disk:#}"
+    );
     let nvme = answered(bench, drives::NVME_WARNS.id);
     assert_eq!(nvme["smart"]["passed"], true, "{nvme:#}");
-    assert!(nvme["smart"]["temperatureCelsius"].as_i64().is_some_and(|celsius| celsius > 0), "{nvme:#}");
-    // A disk that has nothing to tell is no fault. MegaRAID shows its only disk as a logical one, which is not asked.
+    assert!(
+        nvme["smart"]["temperatureCelsius"]
+            .as_i64()
+            .is_some_and(|celsius| celsius > 0),
+        "{nvme:#}"
+    );
+    // A disk that has nothing to tell is no fault. MegaRAID shows its only disk as a logical one,
+    // which is not asked.
     for drive in [drives::SAS_MEDIUM, drives::USB_PULLED] {
         let state = bench.until(&format!("{} was asked", drive.id), |bench| {
-            seen(bench, drive.id).map(|drive| drive["smart"]["state"].clone()).filter(|state| state.is_string() && state != "STATE_WAITING")
+            seen(bench, drive.id)
+                .map(|drive| drive["smart"]["state"].clone())
+                .filter(|state| state.is_string() && state != "STATE_WAITING")
         });
-        assert!(state == "STATE_NOT_APPLICABLE" || state == "STATE_ANSWERED", "{}: {state}", drive.id);
+        assert!(
+            state == "STATE_NOT_APPLICABLE" || state == "STATE_ANSWERED",
+            "{}: {state}",
+            drive.id
+        );
     }
     // A disk that a controller shows and that smartctl reaches behind it as well is one drive.
-    let all = bench.guest.ask("drives").unwrap_or_else(|error| panic!("{error}"));
-    let same: Vec<&Value> =
-        all["drives"].as_array().into_iter().flatten().filter(|drive| drive["serial"] == drives::MEGARAID_MEDIUM.serial).collect();
+    let all = bench
+        .guest
+        .ask("drives")
+        .unwrap_or_else(|error| panic!("{error}"));
+    let same: Vec<&Value> = all["drives"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|drive| drive["serial"] == drives::MEGARAID_MEDIUM.serial)
+        .collect();
     assert_eq!(same.len(), 1, "{same:#?}");
-    let node = bench.guest.ask("status").unwrap_or_else(|error| panic!("{error}"));
-    let source = node["sources"].as_array().into_iter().flatten().find(|source| source["name"] == "smart").cloned().unwrap_or_default();
+    let node = bench
+        .guest
+        .ask("status")
+        .unwrap_or_else(|error| panic!("{error}"));
+    let source = node["sources"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|source| source["name"] == "smart")
+        .cloned()
+        .unwrap_or_default();
     assert_eq!(source["state"], "STATE_ACTIVE", "{source:#}");
 }
 
@@ -53,17 +88,40 @@ pub fn critical_warnings(bench: &mut Bench) {
     let drive = drives::NVME_WARNS;
     answered(bench, drive.id);
     let volume = bench.mounted(&drive.link(), "ext4", "/mnt/warns");
-    for (bits, reason, severity) in [(2, "Overheating", SUSPECT), (1, "SpareLow", BAD), (4, "SmartFailing", BAD)] {
+    for (bits, reason, severity) in [
+        (2, "Overheating", SUSPECT),
+        (1, "SpareLow", BAD),
+        (4, "SmartFailing", BAD),
+    ] {
         let began = Instant::now();
         bench.guest.critical_warning(&drive, bits);
-        let finding = bench.until(&format!("{reason} after critical_warning {bits:#x}"), |bench| bench.active(drive.id, reason));
+        let finding = bench.until(
+            &format!("{reason} after critical_warning {bits:#x}"),
+            |bench| bench.active(drive.id, reason),
+        );
         let took = began.elapsed();
         println!("    critical_warning {bits:#x} became {reason} in {took:.1?}");
-        assert!(took < AT_ONCE, "{reason} came with the interval, not with the event: {took:?}");
-        assert_eq!(finding["severity"], severity, "heat is no failure, the others are: {finding:#}");
+        assert!(
+            took < AT_ONCE,
+            "{reason} came with the interval, not with the event: {took:?}"
+        );
+        assert_eq!(
+            finding["severity"], severity,
+            "heat is no failure, the others are: {finding:#}"
+        );
         if reason == "SmartFailing" {
-            bench.expect(&Expected { subject: drive.id, reason, severity, evidence: Evidence::Says("Critical Warning: 0x04") });
-            bench.expect(&Expected { subject: &volume, reason: "DriveFailing", severity: BAD, evidence: Evidence::Says("") });
+            bench.expect(&Expected {
+                subject: drive.id,
+                reason,
+                severity,
+                evidence: Evidence::Says("Critical Warning: 0x04"),
+            });
+            bench.expect(&Expected {
+                subject: &volume,
+                reason: "DriveFailing",
+                severity: BAD,
+                evidence: Evidence::Says(""),
+            });
         } else {
             bench.never_said(drive.id, &["SmartFailing"]);
         }
@@ -74,39 +132,65 @@ pub fn critical_warnings(bench: &mut Bench) {
     bench.sh("umount /mnt/warns");
 }
 
-/// The kernel's own SCSI disk tells of an informational exception (SPC-6, Informational Exceptions Control mode page). It can only rehearse: 5D/FF,
-/// "(FALSE)" (drivers/scsi/scsi_debug.c, resp_ie_l_pg). The same answer with the code of a true prediction is a failure.
+/// The kernel's own SCSI disk tells of an informational exception (SPC-6, Informational Exceptions
+/// Control mode page). It can only rehearse: 5D/FF, "(FALSE)" (drivers/scsi/scsi_debug.c,
+/// resp_ie_l_pg). The same answer with the code of a true prediction is a failure.
 pub fn a_disk_that_foresees_its_end(bench: &mut Bench) {
     bench.sh("test -d /sys/bus/pseudo/drivers/scsi_debug || modprobe scsi_debug dev_size_mb=64 num_tgts=1 max_luns=1; udevadm settle");
     let (id, name) = bench.until("its disk is a drive", |bench| {
         let all = bench.guest.ask("drives").ok()?;
-        let mine =
-            |drive: &&Value| drive["id"].as_str().is_some_and(|id| id.starts_with("naa.333333")) && drive["presence"] == "PRESENCE_PRESENT";
+        let mine = |drive: &&Value| {
+            drive["id"]
+                .as_str()
+                .is_some_and(|id| id.starts_with("naa.333333"))
+                && drive["presence"] == "PRESENCE_PRESENT"
+        };
         let drive = all["drives"].as_array()?.iter().find(mine)?.clone();
-        Some((drive["id"].as_str()?.to_owned(), drive["name"].as_str()?.to_owned()))
+        Some((
+            drive["id"].as_str()?.to_owned(),
+            drive["name"].as_str()?.to_owned(),
+        ))
     });
     bench.breaks(&id);
     answered(bench, &id);
     // DEXCPT off, TEST on, MRIE 6: reported when asked.
-    bench.sh(&format!("sg_wr_mode -p 1c -c 1c,0a,0c,06,0,0,0,0,0,0,0,1 /dev/{name}"));
+    bench.sh(&format!(
+        "sg_wr_mode -p 1c -c 1c,0a,0c,06,0,0,0,0,0,0,0,1 /dev/{name}"
+    ));
     refresh(bench, &id);
-    bench.expect(&Expected { subject: &id, reason: "SmartFailing", severity: INFO, evidence: Evidence::Says("asc=5d") });
+    bench.expect(&Expected {
+        subject: &id,
+        reason: "SmartFailing",
+        severity: INFO,
+        evidence: Evidence::Says("asc=5d"),
+    });
 
     in_its_place(bench);
     bench.sh(&format!("smartctl -j -x /dev/{name} | sed 's/\"ascq\": 255/\"ascq\": 16/; s/ (FALSE)//' > {PLACE}/dev/{name}.json; echo 8 > {PLACE}/dev/{name}.exit"));
     refresh(bench, &id);
-    bench.expect(&Expected { subject: &id, reason: "SmartFailing", severity: BAD, evidence: Evidence::Says("asc=5d") });
+    bench.expect(&Expected {
+        subject: &id,
+        reason: "SmartFailing",
+        severity: BAD,
+        evidence: Evidence::Says("asc=5d"),
+    });
     smartctl_again(bench);
-    bench.sh(&format!("sg_wr_mode -p 1c -c 1c,0a,08,06,0,0,0,0,0,0,0,1 /dev/{name}"));
+    bench.sh(&format!(
+        "sg_wr_mode -p 1c -c 1c,0a,08,06,0,0,0,0,0,0,0,1 /dev/{name}"
+    ));
     refresh(bench, &id);
     bench.expect_cleared(&id, "SmartFailing");
 }
 
 fn refresh(bench: &mut Bench, id: &str) {
-    bench.guest.ask(&format!("refresh {id}")).unwrap_or_else(|error| panic!("{error}"));
+    bench
+        .guest
+        .ask(&format!("refresh {id}"))
+        .unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// In smartctl's place, a program that does what it is told for some drives and asks smartctl for the others.
+/// In smartctl's place, a program that does what it is told for some drives and asks smartctl for
+/// the others.
 fn in_its_place(bench: &mut Bench) {
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/smartctl");
     std::fs::copy(script, bench.guest.share().join("smartctl")).expect("copied");
@@ -125,12 +209,17 @@ fn smartctl_again(bench: &mut Bench) {
 /// `nvme6` of `nvme6n1`.
 fn controller(bench: &mut Bench, drive: &Drive) -> String {
     let name = bench.kernel_name(drive);
-    name.rsplit_once('n').map_or(name.clone(), |(controller, _)| controller.to_owned())
+    name.rsplit_once('n')
+        .map_or(name.clone(), |(controller, _)| controller.to_owned())
 }
 
 pub fn a_smartctl_that_is_none(bench: &mut Bench) {
-    let odd =
-        [(drives::NVME_HANGS, "hang"), (drives::NVME_FLOODS, "flood"), (drives::NVME_HALF, "half"), (drives::NVME_DIES, "signal SEGV")];
+    let odd = [
+        (drives::NVME_HANGS, "hang"),
+        (drives::NVME_FLOODS, "flood"),
+        (drives::NVME_HALF, "half"),
+        (drives::NVME_DIES, "signal SEGV"),
+    ];
     let restarts = bench.sh("systemctl show -P NRestarts diskvitalsd");
     for (drive, _) in &odd {
         answered(bench, drive.id);
@@ -148,22 +237,53 @@ pub fn a_smartctl_that_is_none(bench: &mut Bench) {
         seen(bench, drives::NVME_WARNS.id).filter(|drive| drive["smart"]["answered"] != before)
     });
     for (drive, what) in &odd {
-        bench.until(&format!("of what does `{what}` nothing is known"), |bench| {
-            let drive = seen(bench, drive.id)?;
-            let stuck = drive["findings"].as_array()?.iter().any(|finding| finding["reason"] == "ProbeTimeout");
-            (drive["health"] == "HEALTH_UNKNOWN" || stuck).then_some(())
-        });
-        bench.never_said(drive.id, &["SmartFailing", "SmartUnavailable", "MediaErrors", "IoErrors", "DriveMissing"]);
+        bench.until(
+            &format!("of what does `{what}` nothing is known"),
+            |bench| {
+                let drive = seen(bench, drive.id)?;
+                let stuck = drive["findings"]
+                    .as_array()?
+                    .iter()
+                    .any(|finding| finding["reason"] == "ProbeTimeout");
+                (drive["health"] == "HEALTH_UNKNOWN" || stuck).then_some(())
+            },
+        );
+        bench.never_said(
+            drive.id,
+            &[
+                "SmartFailing",
+                "SmartUnavailable",
+                "MediaErrors",
+                "IoErrors",
+                "DriveMissing",
+            ],
+        );
     }
     let status = bench.sh("cat /proc/$(systemctl show -P MainPID diskvitalsd)/status");
-    let peak: u64 = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().split(' ').next()?.parse().ok()).expect("a number");
+    let peak: u64 = status
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("VmHWM:")?
+                .trim()
+                .split(' ')
+                .next()?
+                .parse()
+                .ok()
+        })
+        .expect("a number");
     assert!(peak < 64 << 10, "the daemon has grown to {peak} KiB");
-    assert_eq!(bench.sh("systemctl show -P NRestarts diskvitalsd"), restarts, "the daemon has been restarted");
+    assert_eq!(
+        bench.sh("systemctl show -P NRestarts diskvitalsd"),
+        restarts,
+        "the daemon has been restarted"
+    );
 
     smartctl_again(bench);
     for (drive, what) in &odd {
         refresh(bench, drive.id);
-        bench.until(&format!("after `{what}` it is well"), |bench| seen(bench, drive.id).filter(|drive| drive["health"] == "HEALTH_GOOD"));
+        bench.until(&format!("after `{what}` it is well"), |bench| {
+            seen(bench, drive.id).filter(|drive| drive["health"] == "HEALTH_GOOD")
+        });
     }
 }
 
@@ -176,15 +296,33 @@ pub fn unplugged_while_it_is_asked(bench: &mut Bench) {
     bench.sh(&format!("echo 5 > {PLACE}/dev/{device}.sleep"));
     refresh(bench, drive.id);
     bench.until("it is being asked", |bench| {
-        (bench.try_sh(&format!("grep '^begin.*/dev/{device}$' {PLACE}/calls")).status == 0).then_some(())
+        (bench
+            .try_sh(&format!("grep '^begin.*/dev/{device}$' {PLACE}/calls"))
+            .status
+            == 0)
+            .then_some(())
     });
     bench.guest.unplug(&drive);
-    bench.until("it is missed", |bench| bench.active(drive.id, "DriveMissing"));
+    bench.until("it is missed", |bench| {
+        bench.active(drive.id, "DriveMissing")
+    });
     bench.sh(&format!("rm {PLACE}/dev/{device}.sleep"));
     bench.guest.plug(&drive, Bus::Nvme(5));
     bench.expect_cleared(drive.id, "DriveMissing");
     smartctl_again(bench);
-    bench.until("it is well", |bench| seen(bench, drive.id).filter(|drive| drive["health"] == "HEALTH_GOOD"));
+    bench.until("it is well", |bench| {
+        seen(bench, drive.id).filter(|drive| drive["health"] == "HEALTH_GOOD")
+    });
     answered(bench, drive.id);
-    bench.never_said(drive.id, &["SmartFailing", "SmartUnavailable", "ProbeTimeout", "SmartAttributeFailing", "SpareLow", "DriveReadOnly"]);
+    bench.never_said(
+        drive.id,
+        &[
+            "SmartFailing",
+            "SmartUnavailable",
+            "ProbeTimeout",
+            "SmartAttributeFailing",
+            "SpareLow",
+            "DriveReadOnly",
+        ],
+    );
 }

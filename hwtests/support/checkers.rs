@@ -1,4 +1,5 @@
-//! Loop devices that checkers have: those of all, and those that stand on devices of one scene. Others may check filesystems of this machine meanwhile.
+//! Loop devices that checkers have: those of all, and those that stand on devices of one scene.
+//! Others may check filesystems of this machine meanwhile.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -12,14 +13,21 @@ use super::{SOON, Scene, eventually};
 
 /// In use by checkers.
 pub fn loops_of_checkers() -> Vec<String> {
-    backed().into_iter().filter(|(_, backing)| is_ours(backing)).map(|(name, _)| name).collect()
+    backed()
+        .into_iter()
+        .filter(|(_, backing)| is_ours(backing))
+        .map(|(name, _)| name)
+        .collect()
 }
 
 /// In use by checkers of what is on this scene's loop devices.
 pub fn loops_over(scene: &Scene) -> Vec<String> {
     let dir = scene.path("");
-    let here: Vec<DevNo> =
-        backed().iter().filter(|(_, backing)| Path::new(backing).starts_with(&dir)).filter_map(|(name, _)| number(name)).collect();
+    let here: Vec<DevNo> = backed()
+        .iter()
+        .filter(|(_, backing)| Path::new(backing).starts_with(&dir))
+        .filter_map(|(name, _)| number(name))
+        .collect();
     let mut loops = loops_of_checkers();
     // One that cannot be asked has just gone.
     loops.retain(|name| stands_on(name).is_some_and(|dev| here.contains(&dev)));
@@ -27,13 +35,21 @@ pub fn loops_over(scene: &Scene) -> Vec<String> {
 }
 
 pub async fn no_loops_over(scene: &Scene) {
-    eventually("no loop of a checker is left", SOON, async || loops_over(scene).is_empty().then_some(())).await;
+    eventually("no loop of a checker is left", SOON, async || {
+        loops_over(scene).is_empty().then_some(())
+    })
+    .await;
 }
 
 /// Names and backing files of the loop devices that have one.
 fn backed() -> Vec<(String, String)> {
-    let entries = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(|name| name.starts_with("loop"));
+    let entries = std::fs::read_dir("/sys/block")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let names = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("loop"));
     let backing = |name: String| {
         let text = std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
         Some((name, text.trim_end().to_owned()))
@@ -42,18 +58,26 @@ fn backed() -> Vec<(String, String)> {
 }
 
 fn number(name: &str) -> Option<DevNo> {
-    std::fs::read_to_string(format!("/sys/block/{name}/dev")).ok()?.trim().parse().ok()
+    std::fs::read_to_string(format!("/sys/block/{name}/dev"))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// The block device that is its backing file.
 fn stands_on(name: &str) -> Option<DevNo> {
     let device = File::open(Path::new("/dev").join(name)).ok()?;
     let mut info = [0_u64; 29];
-    // SAFETY: the call fills a struct loop_info64, which has 232 bytes; `info` is as large, aligned as its largest member, and lives throughout.
+    // SAFETY: the call fills a struct loop_info64, which has 232 bytes; `info` is as large, aligned
+    // as its largest member, and lives throughout.
     unsafe { loop_get_status64(device.as_raw_fd(), &mut info) }.ok()?;
     // lo_device, lo_inode, lo_rdevice.
     let dev = info[2];
-    Some(DevNo::new(u32::try_from(major(dev)).ok()?, u32::try_from(minor(dev)).ok()?))
+    Some(DevNo::new(
+        u32::try_from(major(dev)).ok()?,
+        u32::try_from(minor(dev)).ok()?,
+    ))
 }
 
 nix::ioctl_read_bad! {

@@ -28,12 +28,12 @@ impl Client {
     /// Connects with the first question, and again after a restart of the daemon.
     pub fn new(socket: &Path) -> Client {
         let socket: PathBuf = socket.to_owned();
-        let channel = Endpoint::from_static("http://localhost").timeout(Duration::from_secs(10)).connect_with_connector_lazy(
-            tower::service_fn(move |_| {
+        let channel = Endpoint::from_static("http://localhost")
+            .timeout(Duration::from_secs(10))
+            .connect_with_connector_lazy(tower::service_fn(move |_| {
                 let socket = socket.clone();
                 async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-            }),
-        );
+            }));
         Client { channel }
     }
 
@@ -50,7 +50,10 @@ impl Client {
     }
 
     pub async fn try_node(&self) -> Result<Node, Status> {
-        self.inventory().get_node(GetNodeRequest {}).await.map(tonic::Response::into_inner)
+        self.inventory()
+            .get_node(GetNodeRequest {})
+            .await
+            .map(tonic::Response::into_inner)
     }
 
     pub async fn node(&self) -> Node {
@@ -58,18 +61,34 @@ impl Client {
     }
 
     pub async fn try_volume(&self, id: &str) -> Result<Volume, Status> {
-        let request = GetVolumeRequest { id: id.to_owned(), ..Default::default() };
-        self.inventory().get_volume(request).await.map(tonic::Response::into_inner)
+        let request = GetVolumeRequest {
+            id: id.to_owned(),
+            ..Default::default()
+        };
+        self.inventory()
+            .get_volume(request)
+            .await
+            .map(tonic::Response::into_inner)
     }
 
     /// By id.
     pub async fn volume(&self, id: &str) -> Volume {
-        self.try_volume(id).await.unwrap_or_else(|status| panic!("GetVolume {id}: {status}"))
+        self.try_volume(id)
+            .await
+            .unwrap_or_else(|status| panic!("GetVolume {id}: {status}"))
     }
 
     pub async fn volume_of(&self, driver: &str, handle: &str) -> Volume {
-        let request = GetVolumeRequest { driver: driver.to_owned(), handle: handle.to_owned(), ..Default::default() };
-        self.inventory().get_volume(request).await.unwrap_or_else(|status| panic!("GetVolume {driver} {handle}: {status}")).into_inner()
+        let request = GetVolumeRequest {
+            driver: driver.to_owned(),
+            handle: handle.to_owned(),
+            ..Default::default()
+        };
+        self.inventory()
+            .get_volume(request)
+            .await
+            .unwrap_or_else(|status| panic!("GetVolume {driver} {handle}: {status}"))
+            .into_inner()
     }
 
     /// All of them, page by page.
@@ -77,8 +96,15 @@ impl Client {
         let mut all = Vec::new();
         let mut page_token = String::new();
         loop {
-            let page =
-                self.inventory().list_volumes(ListVolumesRequest { page_size: 0, page_token }).await.expect("ListVolumes").into_inner();
+            let page = self
+                .inventory()
+                .list_volumes(ListVolumesRequest {
+                    page_size: 0,
+                    page_token,
+                })
+                .await
+                .expect("ListVolumes")
+                .into_inner();
             all.extend(page.volumes);
             if page.next_page_token.is_empty() {
                 return all;
@@ -91,7 +117,15 @@ impl Client {
         let mut all = Vec::new();
         let mut page_token = String::new();
         loop {
-            let page = self.inventory().list_drives(ListDrivesRequest { page_size: 0, page_token }).await.expect("ListDrives").into_inner();
+            let page = self
+                .inventory()
+                .list_drives(ListDrivesRequest {
+                    page_size: 0,
+                    page_token,
+                })
+                .await
+                .expect("ListDrives")
+                .into_inner();
             all.extend(page.drives);
             if page.next_page_token.is_empty() {
                 return all;
@@ -101,7 +135,11 @@ impl Client {
     }
 
     pub async fn drive(&self, id: &str) -> Option<Drive> {
-        match self.inventory().get_drive(GetDriveRequest { id: id.to_owned() }).await {
+        match self
+            .inventory()
+            .get_drive(GetDriveRequest { id: id.to_owned() })
+            .await
+        {
             Ok(drive) => Some(drive.into_inner()),
             Err(status) if status.code() == Code::NotFound => None,
             Err(status) => panic!("GetDrive {id}: {status}"),
@@ -111,7 +149,10 @@ impl Client {
     /// The present drive of that kernel name, once it is there.
     pub async fn drive_named(&self, name: &str) -> Drive {
         eventually(&format!("a drive named {name}"), SOON, async || {
-            self.drives().await.into_iter().find(|drive| drive.name == name && drive.presence() == Presence::Present)
+            self.drives()
+                .await
+                .into_iter()
+                .find(|drive| drive.name == name && drive.presence() == Presence::Present)
         })
         .await
     }
@@ -120,8 +161,17 @@ impl Client {
         let mut all = Vec::new();
         let mut page_token = String::new();
         loop {
-            let request = ListFindingsRequest { page_size: 0, page_token, include_cleared };
-            let page = self.inventory().list_findings(request).await.expect("ListFindings").into_inner();
+            let request = ListFindingsRequest {
+                page_size: 0,
+                page_token,
+                include_cleared,
+            };
+            let page = self
+                .inventory()
+                .list_findings(request)
+                .await
+                .expect("ListFindings")
+                .into_inner();
             all.extend(page.findings);
             if page.next_page_token.is_empty() {
                 return all;
@@ -132,8 +182,16 @@ impl Client {
 
     /// The active finding of that subject and reason.
     pub async fn finding(&self, subject: &str, reason: &str) -> Option<Finding> {
-        let mut found: Vec<_> = self.findings(false).await.into_iter().filter(|finding| is_about(finding, subject, reason)).collect();
-        assert!(found.len() < 2, "two active findings of one subject and reason: {found:#?}");
+        let mut found: Vec<_> = self
+            .findings(false)
+            .await
+            .into_iter()
+            .filter(|finding| is_about(finding, subject, reason))
+            .collect();
+        assert!(
+            found.len() < 2,
+            "two active findings of one subject and reason: {found:#?}"
+        );
         found.pop()
     }
 
@@ -142,11 +200,17 @@ impl Client {
         let deadline = Instant::now() + within;
         loop {
             let findings = self.findings(false).await;
-            if let Some(finding) = findings.iter().find(|finding| is_about(finding, subject, reason)) {
+            if let Some(finding) = findings
+                .iter()
+                .find(|finding| is_about(finding, subject, reason))
+            {
                 return finding.clone();
             }
             if Instant::now() >= deadline {
-                panic!("no {reason} of {subject} within {within:?}; there are: {}", titles(&findings));
+                panic!(
+                    "no {reason} of {subject} within {within:?}; there are: {}",
+                    titles(&findings)
+                );
             }
             super::pause(Duration::from_millis(20)).await;
         }
@@ -154,10 +218,18 @@ impl Client {
 
     /// Waits for it, with the mount table's word in its evidence: the kernel's log may tell first.
     pub async fn read_only(&self, subject: &str) -> Finding {
-        let says_so = |record: &Evidence| record.source.contains("mountinfo") && record.text.contains("emergency_ro");
-        eventually("it is read-only, by the mount table as well", SOON, async || {
-            self.finding(subject, "ReadOnly").await.filter(|finding| finding.evidence.iter().any(says_so))
-        })
+        let says_so = |record: &Evidence| {
+            record.source.contains("mountinfo") && record.text.contains("emergency_ro")
+        };
+        eventually(
+            "it is read-only, by the mount table as well",
+            SOON,
+            async || {
+                self.finding(subject, "ReadOnly")
+                    .await
+                    .filter(|finding| finding.evidence.iter().any(says_so))
+            },
+        )
         .await
     }
 
@@ -166,17 +238,24 @@ impl Client {
         let deadline = Instant::now() + within;
         loop {
             let findings = self.findings(true).await;
-            if let Some(finding) = findings.iter().find(|finding| finding.id == id && finding.cleared.is_some()) {
+            if let Some(finding) = findings
+                .iter()
+                .find(|finding| finding.id == id && finding.cleared.is_some())
+            {
                 return finding.clone();
             }
             if Instant::now() >= deadline {
-                panic!("{id} has not cleared within {within:?}: {:#?}", findings.iter().find(|finding| finding.id == id));
+                panic!(
+                    "{id} has not cleared within {within:?}: {:#?}",
+                    findings.iter().find(|finding| finding.id == id)
+                );
             }
             super::pause(Duration::from_millis(20)).await;
         }
     }
 
-    /// Waits until the volume has been measured (raw block has no usage) and nothing is wrong with it.
+    /// Waits until the volume has been measured (raw block has no usage) and nothing is wrong with
+    /// it.
     pub async fn normal(&self, id: &str) -> Volume {
         let deadline = Instant::now() + SOON;
         loop {
@@ -186,11 +265,17 @@ impl Client {
                 && volume.health() == Health::Good
                 && volume.operational_status() == OperationalStatus::Operative
                 && volume.findings.is_empty()
-                && (volume.block || volume.usage.is_some_and(|usage| usage.stale_since.is_none()))
+                && (volume.block
+                    || volume
+                        .usage
+                        .is_some_and(|usage| usage.stale_since.is_none()))
             {
                 return volume;
             }
-            assert!(Instant::now() < deadline, "not back to normal within {SOON:?}: {volume:#?}");
+            assert!(
+                Instant::now() < deadline,
+                "not back to normal within {SOON:?}: {volume:#?}"
+            );
             super::pause(Duration::from_millis(20)).await;
         }
     }
@@ -204,33 +289,54 @@ impl Client {
         let deadline = Instant::now() + SOON;
         for (id, before) in before {
             while self.volume(id).await.last_probe == before {
-                assert!(Instant::now() < deadline, "{id} has not been probed within {SOON:?}");
+                assert!(
+                    Instant::now() < deadline,
+                    "{id} has not been probed within {SOON:?}"
+                );
                 super::pause(Duration::from_millis(5)).await;
             }
         }
     }
 
     pub async fn acknowledge(&self, finding: &str, note: &str) -> Result<Finding, Status> {
-        let request = AcknowledgeFindingRequest { finding_id: finding.to_owned(), note: note.to_owned() };
-        self.admin().acknowledge_finding(request).await.map(tonic::Response::into_inner)
+        let request = AcknowledgeFindingRequest {
+            finding_id: finding.to_owned(),
+            note: note.to_owned(),
+        };
+        self.admin()
+            .acknowledge_finding(request)
+            .await
+            .map(tonic::Response::into_inner)
     }
 
     pub async fn unacknowledge(&self, finding: &str) -> Result<Finding, Status> {
         self.admin()
-            .unacknowledge_finding(UnacknowledgeFindingRequest { finding_id: finding.to_owned() })
+            .unacknowledge_finding(UnacknowledgeFindingRequest {
+                finding_id: finding.to_owned(),
+            })
             .await
             .map(tonic::Response::into_inner)
     }
 
     /// Asks the sources to look again now. Empty: all of them.
     pub async fn refresh(&self, query: &str) {
-        self.admin().refresh(RefreshRequest { query: query.to_owned() }).await.unwrap_or_else(|status| panic!("Refresh {query}: {status}"));
+        self.admin()
+            .refresh(RefreshRequest {
+                query: query.to_owned(),
+            })
+            .await
+            .unwrap_or_else(|status| panic!("Refresh {query}: {status}"));
     }
 
     /// A stream that has told all there is: only changes follow.
     pub async fn watch(&self) -> Watcher {
         // Without the time-out of a single answer: it stays open.
-        let stream = self.inventory().watch(WatchRequest { resume_revision: 0 }).await.expect("Watch").into_inner();
+        let stream = self
+            .inventory()
+            .watch(WatchRequest { resume_revision: 0 })
+            .await
+            .expect("Watch")
+            .into_inner();
         let mut watcher = Watcher { stream };
         loop {
             let event = watcher.next(SOON).await;
@@ -247,12 +353,19 @@ pub struct Watcher {
 
 impl Watcher {
     pub async fn next(&mut self, within: Duration) -> WatchEvent {
-        let event = timeout(within, self.stream.message()).await.unwrap_or_else(|_| panic!("no event within {within:?}"));
+        let event = timeout(within, self.stream.message())
+            .await
+            .unwrap_or_else(|_| panic!("no event within {within:?}"));
         event.expect("Watch goes on").expect("Watch does not end")
     }
 
     /// The first volume event for which `wanted` holds.
-    pub async fn volume(&mut self, within: Duration, what: &str, wanted: impl Fn(&Volume, Change) -> bool) -> Volume {
+    pub async fn volume(
+        &mut self,
+        within: Duration,
+        what: &str,
+        wanted: impl Fn(&Volume, Change) -> bool,
+    ) -> Volume {
         self.find(within, what, |item, change| match item {
             Item::Volume(volume) if wanted(&volume, change) => Some(volume),
             _ => None,
@@ -260,7 +373,12 @@ impl Watcher {
         .await
     }
 
-    pub async fn drive(&mut self, within: Duration, what: &str, wanted: impl Fn(&Drive, Change) -> bool) -> Drive {
+    pub async fn drive(
+        &mut self,
+        within: Duration,
+        what: &str,
+        wanted: impl Fn(&Drive, Change) -> bool,
+    ) -> Drive {
         self.find(within, what, |item, change| match item {
             Item::Drive(drive) if wanted(&drive, change) => Some(drive),
             _ => None,
@@ -268,11 +386,18 @@ impl Watcher {
         .await
     }
 
-    async fn find<T>(&mut self, within: Duration, what: &str, wanted: impl Fn(Item, Change) -> Option<T>) -> T {
+    async fn find<T>(
+        &mut self,
+        within: Duration,
+        what: &str,
+        wanted: impl Fn(Item, Change) -> Option<T>,
+    ) -> T {
         let deadline = Instant::now() + within;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let Ok(event) = timeout(left, self.stream.message()).await else { panic!("not seen on Watch within {within:?}: {what}") };
+            let Ok(event) = timeout(left, self.stream.message()).await else {
+                panic!("not seen on Watch within {within:?}: {what}")
+            };
             let event = event.expect("Watch goes on").expect("Watch does not end");
             let change = event.change();
             if let Some(found) = event.item.and_then(|item| wanted(item, change)) {
@@ -283,28 +408,64 @@ impl Watcher {
 }
 
 pub fn is_about(finding: &Finding, subject: &str, reason: &str) -> bool {
-    finding.reason == reason && finding.subject.as_ref().is_some_and(|about| about.id == subject)
+    finding.reason == reason
+        && finding
+            .subject
+            .as_ref()
+            .is_some_and(|about| about.id == subject)
 }
 
 fn titles(findings: &[Finding]) -> String {
-    let subject = |finding: &Finding| finding.subject.as_ref().map(|subject| subject.id.clone()).unwrap_or_default();
-    findings.iter().map(|finding| format!("\n  {} {}: {}", subject(finding), finding.reason, finding.message)).collect()
+    let subject = |finding: &Finding| {
+        finding
+            .subject
+            .as_ref()
+            .map(|subject| subject.id.clone())
+            .unwrap_or_default()
+    };
+    findings
+        .iter()
+        .map(|finding| {
+            format!(
+                "\n  {} {}: {}",
+                subject(finding),
+                finding.reason,
+                finding.message
+            )
+        })
+        .collect()
 }
 
 /// Reason, subject and meaning at once; the message and the clearing rule are there.
 #[track_caller]
 pub fn assert_finding(finding: &Finding, severity: Severity, status: FindingStatus) {
-    assert_eq!((finding.severity(), finding.status()), (severity, status), "{finding:#?}");
-    assert!(!finding.message.is_empty() && !finding.clears_when.is_empty(), "{finding:#?}");
-    assert!(finding.since.is_some() && finding.cleared.is_none() && finding.count >= 1, "{finding:#?}");
-    assert!(!finding.evidence.is_empty(), "without evidence: {finding:#?}");
+    assert_eq!(
+        (finding.severity(), finding.status()),
+        (severity, status),
+        "{finding:#?}"
+    );
+    assert!(
+        !finding.message.is_empty() && !finding.clears_when.is_empty(),
+        "{finding:#?}"
+    );
+    assert!(
+        finding.since.is_some() && finding.cleared.is_none() && finding.count >= 1,
+        "{finding:#?}"
+    );
+    assert!(
+        !finding.evidence.is_empty(),
+        "without evidence: {finding:#?}"
+    );
 }
 
 /// Some record of the evidence comes from `source` and says `text`.
 #[track_caller]
 pub fn assert_evidence(finding: &Finding, source: &str, text: &str) {
     assert!(
-        finding.evidence.iter().any(|record| record.source.contains(source) && record.text.contains(text)),
+        finding
+            .evidence
+            .iter()
+            .any(|record| record.source.contains(source) && record.text.contains(text)),
         "no evidence from `{source}` that says `{text}`: {finding:#?}"
     );
 }

@@ -1,7 +1,9 @@
-//! Damage to filesystems that are not mounted, by bytes of the image: where a structure lies is computed from the superblock, and checksums are
-//! recomputed where damage must be one that only its meaning gives away.
+//! Damage to filesystems that are not mounted, by bytes of the image: where a structure lies is
+//! computed from the superblock, and checksums are recomputed where damage must be one that only
+//! its meaning gives away.
 //!
-//! In: an image, a kind, a seed. Out: what was damaged, in words. Whether it is damage is for the offline checker to say (`offline`).
+//! In: an image, a kind, a seed. Out: what was damaged, in words. Whether it is damage is for the
+//! offline checker to say (`offline`).
 
 pub mod btrfs;
 pub mod btrfs_kinds;
@@ -28,18 +30,33 @@ pub struct Kind<L> {
 
 impl<L> Kind<L> {
     pub const fn new(name: &'static str, damage: fn(&L, &mut Random) -> Option<String>) -> Kind<L> {
-        Kind { name, damage, unmounted_only: None }
+        Kind {
+            name,
+            damage,
+            unmounted_only: None,
+        }
     }
 
-    pub const fn unmounted(name: &'static str, damage: fn(&L, &mut Random) -> Option<String>, why: &'static str) -> Kind<L> {
-        Kind { name, damage, unmounted_only: Some(why) }
+    pub const fn unmounted(
+        name: &'static str,
+        damage: fn(&L, &mut Random) -> Option<String>,
+        why: &'static str,
+    ) -> Kind<L> {
+        Kind {
+            name,
+            damage,
+            unmounted_only: Some(why),
+        }
     }
 }
 
 /// Name, and why it is not to be tried while mounted.
 pub fn kinds(filesystem: Filesystem) -> Vec<(&'static str, Option<&'static str>)> {
     fn listed<L>(kinds: &[Kind<L>]) -> Vec<(&'static str, Option<&'static str>)> {
-        kinds.iter().map(|kind| (kind.name, kind.unmounted_only)).collect()
+        kinds
+            .iter()
+            .map(|kind| (kind.name, kind.unmounted_only))
+            .collect()
     }
     match filesystem {
         Filesystem::Ext4 => listed(ext4_kinds::KINDS),
@@ -50,14 +67,32 @@ pub fn kinds(filesystem: Filesystem) -> Vec<(&'static str, Option<&'static str>)
 
 /// Damages `image`. Out: what was damaged; None where nothing suits.
 pub fn damage(filesystem: Filesystem, kind: &str, image: &Path, seed: u64) -> Option<String> {
-    fn by_name<L>(kinds: &[Kind<L>], name: &str, layout: &L, random: &mut Random) -> Option<String> {
-        let kind = kinds.iter().find(|kind| kind.name == name).unwrap_or_else(|| panic!("no kind of damage is named {name}"));
+    fn by_name<L>(
+        kinds: &[Kind<L>],
+        name: &str,
+        layout: &L,
+        random: &mut Random,
+    ) -> Option<String> {
+        let kind = kinds
+            .iter()
+            .find(|kind| kind.name == name)
+            .unwrap_or_else(|| panic!("no kind of damage is named {name}"));
         (kind.damage)(layout, random)
     }
     let mut random = Random::of(seed, kind);
     match filesystem {
-        Filesystem::Ext4 => by_name(ext4_kinds::KINDS, kind, &ext4::Ext4::open(image), &mut random),
+        Filesystem::Ext4 => by_name(
+            ext4_kinds::KINDS,
+            kind,
+            &ext4::Ext4::open(image),
+            &mut random,
+        ),
         Filesystem::Xfs => by_name(xfs_kinds::KINDS, kind, &xfs::Xfs::open(image), &mut random),
-        Filesystem::Btrfs => by_name(btrfs_kinds::KINDS, kind, &btrfs::Btrfs::open(image), &mut random),
+        Filesystem::Btrfs => by_name(
+            btrfs_kinds::KINDS,
+            kind,
+            &btrfs::Btrfs::open(image),
+            &mut random,
+        ),
     }
 }

@@ -1,4 +1,5 @@
-//! A client that calls a CSI driver as the kubelet and the sidecars do. Knows nothing of scenes: the QEMU lab runs it in its guest.
+//! A client that calls a CSI driver as the kubelet and the sidecars do. Knows nothing of scenes:
+//! the QEMU lab runs it in its guest.
 
 use std::path::Path;
 use std::time::Duration;
@@ -30,7 +31,11 @@ impl Csi {
             let socket = socket.clone();
             async move { UnixStream::connect(socket).await.map(TokioIo::new) }
         });
-        Csi { channel: Endpoint::from_static("http://localhost").timeout(PATIENCE).connect_with_connector_lazy(connector) }
+        Csi {
+            channel: Endpoint::from_static("http://localhost")
+                .timeout(PATIENCE)
+                .connect_with_connector_lazy(connector),
+        }
     }
 
     pub fn identity(&self) -> IdentityClient<Channel> {
@@ -45,7 +50,12 @@ impl Csi {
         ControllerClient::new(self.channel.clone())
     }
 
-    pub async fn create(&self, name: &str, bytes: i64, capability: VolumeCapability) -> Result<String, Status> {
+    pub async fn create(
+        &self,
+        name: &str,
+        bytes: i64,
+        capability: VolumeCapability,
+    ) -> Result<String, Status> {
         self.create_with(name, bytes, capability, &[]).await
     }
 
@@ -59,20 +69,41 @@ impl Csi {
     ) -> Result<String, Status> {
         let request = CreateVolumeRequest {
             name: name.to_owned(),
-            capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
+            capacity_range: Some(CapacityRange {
+                required_bytes: bytes,
+                limit_bytes: 0,
+            }),
             volume_capabilities: vec![capability],
-            parameters: parameters.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            parameters: parameters
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
             ..Default::default()
         };
-        Ok(self.controller().create_volume(request).await?.into_inner().volume.expect("a volume").volume_id)
+        Ok(self
+            .controller()
+            .create_volume(request)
+            .await?
+            .into_inner()
+            .volume
+            .expect("a volume")
+            .volume_id)
     }
 
     pub async fn delete(&self, handle: &str) -> Result<(), Status> {
-        let request = DeleteVolumeRequest { volume_id: handle.to_owned(), ..Default::default() };
+        let request = DeleteVolumeRequest {
+            volume_id: handle.to_owned(),
+            ..Default::default()
+        };
         self.controller().delete_volume(request).await.map(drop)
     }
 
-    pub async fn stage(&self, handle: &str, at: &Path, capability: VolumeCapability) -> Result<(), Status> {
+    pub async fn stage(
+        &self,
+        handle: &str,
+        at: &Path,
+        capability: VolumeCapability,
+    ) -> Result<(), Status> {
         let request = NodeStageVolumeRequest {
             volume_id: handle.to_owned(),
             staging_target_path: text(at),
@@ -83,7 +114,10 @@ impl Csi {
     }
 
     pub async fn unstage(&self, handle: &str, at: &Path) -> Result<(), Status> {
-        let request = NodeUnstageVolumeRequest { volume_id: handle.to_owned(), staging_target_path: text(at) };
+        let request = NodeUnstageVolumeRequest {
+            volume_id: handle.to_owned(),
+            staging_target_path: text(at),
+        };
         self.node().node_unstage_volume(request).await.map(drop)
     }
 
@@ -107,7 +141,10 @@ impl Csi {
     }
 
     pub async fn unpublish(&self, handle: &str, at: &Path) -> Result<(), Status> {
-        let request = NodeUnpublishVolumeRequest { volume_id: handle.to_owned(), target_path: text(at) };
+        let request = NodeUnpublishVolumeRequest {
+            volume_id: handle.to_owned(),
+            target_path: text(at),
+        };
         self.node().node_unpublish_volume(request).await.map(drop)
     }
 
@@ -115,25 +152,60 @@ impl Csi {
         let request = NodeExpandVolumeRequest {
             volume_id: handle.to_owned(),
             volume_path: text(at),
-            capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
+            capacity_range: Some(CapacityRange {
+                required_bytes: bytes,
+                limit_bytes: 0,
+            }),
             ..Default::default()
         };
-        self.node().node_expand_volume(request).await.map(|answer| answer.into_inner().capacity_bytes)
+        self.node()
+            .node_expand_volume(request)
+            .await
+            .map(|answer| answer.into_inner().capacity_bytes)
     }
 
-    pub async fn stats(&self, handle: &str, at: &Path) -> Result<NodeGetVolumeStatsResponse, Status> {
-        let request = NodeGetVolumeStatsRequest { volume_id: handle.to_owned(), volume_path: text(at), ..Default::default() };
-        self.node().node_get_volume_stats(request).await.map(Response::into_inner)
+    pub async fn stats(
+        &self,
+        handle: &str,
+        at: &Path,
+    ) -> Result<NodeGetVolumeStatsResponse, Status> {
+        let request = NodeGetVolumeStatsRequest {
+            volume_id: handle.to_owned(),
+            volume_path: text(at),
+            ..Default::default()
+        };
+        self.node()
+            .node_get_volume_stats(request)
+            .await
+            .map(Response::into_inner)
     }
 
-    pub async fn health(&self, handle: &str) -> Result<Vec<volume_health::VolumeHealthEntry>, Status> {
-        let request = NodeGetVolumeHealthRequest { volume_id: handle.to_owned(), ..Default::default() };
-        let answer = self.node().node_get_volume_health(request).await?.into_inner();
-        Ok(answer.volume_health.expect("the volume's health").health_statuses)
+    pub async fn health(
+        &self,
+        handle: &str,
+    ) -> Result<Vec<volume_health::VolumeHealthEntry>, Status> {
+        let request = NodeGetVolumeHealthRequest {
+            volume_id: handle.to_owned(),
+            ..Default::default()
+        };
+        let answer = self
+            .node()
+            .node_get_volume_health(request)
+            .await?
+            .into_inner();
+        Ok(answer
+            .volume_health
+            .expect("the volume's health")
+            .health_statuses)
     }
 
-    pub async fn storage(&self) -> Result<Vec<node_get_storage_health_response::StorageBackendHealth>, Status> {
-        let answer = self.node().node_get_storage_health(NodeGetStorageHealthRequest::default()).await?;
+    pub async fn storage(
+        &self,
+    ) -> Result<Vec<node_get_storage_health_response::StorageBackendHealth>, Status> {
+        let answer = self
+            .node()
+            .node_get_storage_health(NodeGetStorageHealthRequest::default())
+            .await?;
         Ok(answer.into_inner().backend_health)
     }
 
@@ -141,9 +213,22 @@ impl Csi {
     pub async fn list(&self) -> Vec<String> {
         let (mut all, mut starting_token) = (Vec::new(), String::new());
         loop {
-            let request = ListVolumesRequest { max_entries: 0, starting_token };
-            let page = self.controller().list_volumes(request).await.expect("ListVolumes").into_inner();
-            all.extend(page.entries.into_iter().filter_map(|entry| entry.volume).map(|volume| volume.volume_id));
+            let request = ListVolumesRequest {
+                max_entries: 0,
+                starting_token,
+            };
+            let page = self
+                .controller()
+                .list_volumes(request)
+                .await
+                .expect("ListVolumes")
+                .into_inner();
+            all.extend(
+                page.entries
+                    .into_iter()
+                    .filter_map(|entry| entry.volume)
+                    .map(|volume| volume.volume_id),
+            );
             if page.next_token.is_empty() {
                 return all;
             }
@@ -157,10 +242,19 @@ fn text(path: &Path) -> String {
 }
 
 pub fn mount(mode: Mode, fs_type: &str) -> VolumeCapability {
-    let mount = MountVolume { fs_type: fs_type.to_owned(), ..Default::default() };
-    VolumeCapability { access_mode: Some(AccessMode { mode: mode.into() }), access_type: Some(AccessType::Mount(mount)) }
+    let mount = MountVolume {
+        fs_type: fs_type.to_owned(),
+        ..Default::default()
+    };
+    VolumeCapability {
+        access_mode: Some(AccessMode { mode: mode.into() }),
+        access_type: Some(AccessType::Mount(mount)),
+    }
 }
 
 pub fn block(mode: Mode) -> VolumeCapability {
-    VolumeCapability { access_mode: Some(AccessMode { mode: mode.into() }), access_type: Some(AccessType::Block(BlockVolume {})) }
+    VolumeCapability {
+        access_mode: Some(AccessMode { mode: mode.into() }),
+        access_type: Some(AccessType::Block(BlockVolume {})),
+    }
 }

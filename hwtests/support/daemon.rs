@@ -12,7 +12,8 @@ use tokio::time::{Instant, timeout};
 
 use super::{Client, Monitor, Scene};
 
-/// What is different from the defaults: everything quick, errors over soon, loop devices admitted, small filesystems judged by percent.
+/// What is different from the defaults: everything quick, errors over soon, loop devices admitted,
+/// small filesystems judged by percent.
 pub const CONFIG: &str = r#"
 [log]
 level = "debug"
@@ -81,7 +82,11 @@ impl Arguments {
 
     #[expect(clippy::disallowed_methods, reason = "the program under test")]
     pub fn spawn(&self) -> Child {
-        let log = std::fs::File::options().create(true).append(true).open(&self.log).expect("the log");
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .expect("the log");
         Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
             .arg("--socket")
             .arg(&self.socket)
@@ -108,8 +113,15 @@ impl Arguments {
         let mut child = self.spawn();
         let status = timeout(Duration::from_secs(10), child.wait()).await;
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let status = status.unwrap_or_else(|_| panic!("it runs, and should have refused to:\n{text}")).expect("its status");
-        (status.code().unwrap_or_else(|| panic!("ended by signal {:?}:\n{text}", status.signal())), text)
+        let status = status
+            .unwrap_or_else(|_| panic!("it runs, and should have refused to:\n{text}"))
+            .expect("its status");
+        (
+            status
+                .code()
+                .unwrap_or_else(|| panic!("ended by signal {:?}:\n{text}", status.signal())),
+            text,
+        )
     }
 }
 
@@ -131,19 +143,25 @@ impl Daemon {
                 return daemon;
             }
             daemon.must_run();
-            assert!(started.elapsed() < SETTLE, "no full picture within {SETTLE:?}");
+            assert!(
+                started.elapsed() < SETTLE,
+                "no full picture within {SETTLE:?}"
+            );
             super::pause(Duration::from_millis(10)).await;
         }
     }
 
-    /// What was in the kernel's log before has been read, a moment after the first full picture: what a test breaks from now on is news, not history. Where
-    /// the log is not read, or less is logged, there is nothing to wait for.
+    /// What was in the kernel's log before has been read, a moment after the first full picture:
+    /// what a test breaks from now on is news, not history. Where the log is not read, or less is
+    /// logged, there is nothing to wait for.
     async fn has_read_the_log(&self) {
         let deadline = Instant::now() + Duration::from_secs(5);
         let told = |log: &str, words: &str| log.matches(words).count();
         while Instant::now() < deadline {
             let log = self.log();
-            if !log.contains(" DEBUG ") || told(&log, "history=true") >= told(&log, "the kernel log is read from") {
+            if !log.contains(" DEBUG ")
+                || told(&log, "history=true") >= told(&log, "the kernel log is read from")
+            {
                 return;
             }
             super::pause(Duration::from_millis(5)).await;
@@ -152,7 +170,8 @@ impl Daemon {
 
     /// Started, not waited for.
     pub fn launch(arguments: &Arguments) -> Daemon {
-        // What an earlier daemon on the same scene said is in the same file: it is shown whole on failure.
+        // What an earlier daemon on the same scene said is in the same file: it is shown whole on
+        // failure.
         let child = arguments.spawn();
         Daemon {
             child,
@@ -203,7 +222,9 @@ impl Daemon {
 
     async fn ended(&mut self, within: Duration) -> ExitStatus {
         let status = timeout(within, self.child.wait()).await;
-        status.unwrap_or_else(|_| panic!("diskvitalsd has not ended within {within:?}")).expect("its status")
+        status
+            .unwrap_or_else(|_| panic!("diskvitalsd has not ended within {within:?}"))
+            .expect("its status")
     }
 }
 
@@ -212,7 +233,10 @@ impl Drop for Daemon {
         if std::thread::panicking() {
             let text = self.log();
             let lines: Vec<&str> = text.lines().collect();
-            eprintln!("--- the daemon's last words\n{}\n---", lines[lines.len().saturating_sub(60)..].join("\n"));
+            eprintln!(
+                "--- the daemon's last words\n{}\n---",
+                lines[lines.len().saturating_sub(60)..].join("\n")
+            );
         }
     }
 }

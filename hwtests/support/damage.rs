@@ -1,5 +1,5 @@
-//! Damage to filesystems that are not mounted: what lies on the device is changed below them. Through the device and not its image: the device
-//! has a page cache of its own.
+//! Damage to filesystems that are not mounted: what lies on the device is changed below them.
+//! Through the device and not its image: the device has a page cache of its own.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -7,21 +7,33 @@ use std::path::Path;
 use super::Disk;
 use super::tools::run;
 
-/// Overwrites the first block of the ext4 folder `folder` (as seen from its top), and returns the folder's inode. Blocks must be of 4096 bytes.
+/// Overwrites the first block of the ext4 folder `folder` (as seen from its top), and returns the
+/// folder's inode. Blocks must be of 4096 bytes.
 pub fn ext4_folder(disk: &Disk, folder: &str) -> u64 {
     let debugfs = |request: String| run("/usr/sbin/debugfs", &[&"-R", &request, &disk.device]);
     let blocks = debugfs(format!("blocks {folder}"));
-    let block: u64 = blocks.split_whitespace().next().and_then(|block| block.parse().ok()).unwrap_or_else(|| panic!("no block: {blocks}"));
+    let block: u64 = blocks
+        .split_whitespace()
+        .next()
+        .and_then(|block| block.parse().ok())
+        .unwrap_or_else(|| panic!("no block: {blocks}"));
     write(&disk.device, block * 4096, &[0xa5; 4096]);
     // `Inode: 12   Type: directory …`
     let stat = debugfs(format!("stat {folder}"));
-    stat.split_whitespace().nth(1).and_then(|inode| inode.parse().ok()).unwrap_or_else(|| panic!("no inode: {stat}"))
+    stat.split_whitespace()
+        .nth(1)
+        .and_then(|inode| inode.parse().ok())
+        .unwrap_or_else(|| panic!("no inode: {stat}"))
 }
 
-/// Changes one byte of each place where `pattern` is found on the device, aligned to 4096 bytes. Returns how many there were.
+/// Changes one byte of each place where `pattern` is found on the device, aligned to 4096 bytes.
+/// Returns how many there were.
 pub fn each_block_that_begins_with(disk: &Disk, pattern: &[u8]) -> usize {
     let device = std::fs::read(&disk.device).expect("the device");
-    let hits: Vec<usize> = (0..device.len()).step_by(4096).filter(|at| device[*at..].starts_with(pattern)).collect();
+    let hits: Vec<usize> = (0..device.len())
+        .step_by(4096)
+        .filter(|at| device[*at..].starts_with(pattern))
+        .collect();
     for at in &hits {
         write(&disk.device, *at as u64, &[pattern[0] ^ 0xff]);
     }
@@ -29,6 +41,11 @@ pub fn each_block_that_begins_with(disk: &Disk, pattern: &[u8]) -> usize {
 }
 
 fn write(device: &Path, at: u64, bytes: &[u8]) {
-    let file = std::fs::File::options().write(true).open(device).expect("the device");
-    file.write_all_at(bytes, at).and_then(|()| file.sync_all()).expect("the damage");
+    let file = std::fs::File::options()
+        .write(true)
+        .open(device)
+        .expect("the device");
+    file.write_all_at(bytes, at)
+        .and_then(|()| file.sync_all())
+        .expect("the damage");
 }

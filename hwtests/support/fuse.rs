@@ -1,6 +1,8 @@
-//! A filesystem of ours with one file, whose server answers, fails, hangs or dies when told so. The file can carry a loop device.
+//! A filesystem of ours with one file, whose server answers, fails, hangs or dies when told so. The
+//! file can carry a loop device.
 //!
-//! The server is a thread of the test. When the test ends in whatever way, the kernel aborts the connection: nothing hangs on.
+//! The server is a thread of the test. When the test ends in whatever way, the kernel aborts the
+//! connection: nothing hangs on.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -55,15 +57,33 @@ pub enum Effect {
 impl Fault {
     /// Reads of this range fail.
     pub fn reads(range: Range<u64>) -> Fault {
-        Fault { range, reads: true, writes: false, after: 0, effect: Effect::Fail }
+        Fault {
+            range,
+            reads: true,
+            writes: false,
+            after: 0,
+            effect: Effect::Fail,
+        }
     }
 
     pub fn writes(range: Range<u64>) -> Fault {
-        Fault { range, reads: false, writes: true, after: 0, effect: Effect::Fail }
+        Fault {
+            range,
+            reads: false,
+            writes: true,
+            after: 0,
+            effect: Effect::Fail,
+        }
     }
 
     pub fn both(range: Range<u64>) -> Fault {
-        Fault { range, reads: true, writes: true, after: 0, effect: Effect::Fail }
+        Fault {
+            range,
+            reads: true,
+            writes: true,
+            after: 0,
+            effect: Effect::Fail,
+        }
     }
 }
 
@@ -80,8 +100,17 @@ struct Switch {
 impl Switch {
     /// Waits while it hangs. Err: to be answered with an error.
     fn pass(&self) -> Result<(), Errno> {
-        let mode = self.changed.wait_while(self.mode.lock().expect("the mode"), |mode| *mode == Mode::Hang).expect("the mode");
-        if *mode == Mode::Fail { Err(Errno::EIO) } else { Ok(()) }
+        let mode = self
+            .changed
+            .wait_while(self.mode.lock().expect("the mode"), |mode| {
+                *mode == Mode::Hang
+            })
+            .expect("the mode");
+        if *mode == Mode::Fail {
+            Err(Errno::EIO)
+        } else {
+            Ok(())
+        }
     }
 
     /// What the faults say of one request, besides the mode.
@@ -107,8 +136,14 @@ impl Switch {
             }
             Effect::Hang => {
                 self.held.fetch_add(1, Ordering::Relaxed);
-                let hung = |faults: &mut Vec<Fault>| faults.iter().any(|fault| fault.effect == Effect::Hang);
-                drop(self.faults_changed.wait_while(faults, hung).expect("the faults"));
+                let hung = |faults: &mut Vec<Fault>| {
+                    faults.iter().any(|fault| fault.effect == Effect::Hang)
+                };
+                drop(
+                    self.faults_changed
+                        .wait_while(faults, hung)
+                        .expect("the faults"),
+                );
                 self.pass()
             }
         }
@@ -130,11 +165,29 @@ impl Served {
     /// Mounts at `at` a filesystem whose file `disk.img` has the content of `backing`.
     pub fn mount(at: &Path, backing: &Path) -> Served {
         std::fs::create_dir_all(at).expect("the mount point");
-        let content = File::options().read(true).write(true).open(backing).expect("the backing file");
+        let content = File::options()
+            .read(true)
+            .write(true)
+            .open(backing)
+            .expect("the backing file");
         // Opened with O_CLOEXEC: a child that held it would keep the connection alive.
-        let device = File::options().read(true).write(true).open("/dev/fuse").expect("/dev/fuse");
-        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
-        mount(Some("dvhw"), at, Some("fuse.dvhw"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some(options.as_str())).expect("mounting FUSE");
+        let device = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/fuse")
+            .expect("/dev/fuse");
+        let options = format!(
+            "fd={},rootmode=40000,user_id=0,group_id=0,allow_other",
+            device.as_raw_fd()
+        );
+        mount(
+            Some("dvhw"),
+            at,
+            Some("fuse.dvhw"),
+            MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+            Some(options.as_str()),
+        )
+        .expect("mounting FUSE");
         let switch = Arc::new(Switch {
             mode: Mutex::new(Mode::Pass),
             changed: Condvar::new(),
@@ -142,13 +195,20 @@ impl Served {
             faults_changed: Condvar::new(),
             held: AtomicUsize::new(0),
         });
-        let filesystem = OneFile { content, switch: switch.clone() };
+        let filesystem = OneFile {
+            content,
+            switch: switch.clone(),
+        };
         let mut config = Config::default();
         config.acl = SessionACL::All;
-        let session = Session::from_fd(filesystem, OwnedFd::from(device), SessionACL::All, config).expect("FUSE's handshake");
+        let session = Session::from_fd(filesystem, OwnedFd::from(device), SessionACL::All, config)
+            .expect("FUSE's handshake");
         // Ends with the connection; nobody waits for it.
         std::thread::spawn(move || session.run());
-        Served { at: at.to_owned(), switch }
+        Served {
+            at: at.to_owned(),
+            switch,
+        }
     }
 
     pub fn file(&self) -> PathBuf {
@@ -170,11 +230,16 @@ impl Served {
         self.switch.held.load(Ordering::Relaxed)
     }
 
-    /// The server is gone, the mount stays: everything answers ENOTCONN from now on. The mount must be in use (a loop device over its file, or
-    /// an open descriptor), else this unmounts it as well.
+    /// The server is gone, the mount stays: everything answers ENOTCONN from now on. The mount must
+    /// be in use (a loop device over its file, or an open descriptor), else this unmounts it as
+    /// well.
     pub fn die(&self) {
         // MNT_FORCE aborts the connection (fuse_umount_begin) before it finds the mount busy.
-        assert_eq!(umount2(&self.at, MntFlags::MNT_FORCE), Err(Nix::EBUSY), "the mount should have been in use");
+        assert_eq!(
+            umount2(&self.at, MntFlags::MNT_FORCE),
+            Err(Nix::EBUSY),
+            "the mount should have been in use"
+        );
         self.fault(Vec::new());
         self.switch.set(Mode::Fail);
     }
@@ -195,7 +260,14 @@ struct OneFile {
 
 impl OneFile {
     fn attributes(&self, ino: u64) -> FileAttr {
-        let size = if ino == FILE_INO { self.content.metadata().map(|metadata| metadata.len()).unwrap_or(0) } else { 0 };
+        let size = if ino == FILE_INO {
+            self.content
+                .metadata()
+                .map(|metadata| metadata.len())
+                .unwrap_or(0)
+        } else {
+            0
+        };
         FileAttr {
             ino: INodeNo(ino),
             size,
@@ -204,7 +276,11 @@ impl OneFile {
             mtime: UNIX_EPOCH,
             ctime: UNIX_EPOCH,
             crtime: UNIX_EPOCH,
-            kind: if ino == FILE_INO { FileType::RegularFile } else { FileType::Directory },
+            kind: if ino == FILE_INO {
+                FileType::RegularFile
+            } else {
+                FileType::Directory
+            },
             perm: if ino == FILE_INO { 0o600 } else { 0o755 },
             nlink: 1,
             uid: 0,
@@ -220,12 +296,20 @@ impl Filesystem for OneFile {
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.switch.pass() {
             Err(error) => reply.error(error),
-            Ok(()) if parent == INodeNo::ROOT && name == FILE => reply.entry(&TTL, &self.attributes(FILE_INO), Generation(0)),
+            Ok(()) if parent == INodeNo::ROOT && name == FILE => {
+                reply.entry(&TTL, &self.attributes(FILE_INO), Generation(0))
+            }
             Ok(()) => reply.error(Errno::ENOENT),
         }
     }
 
-    fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
         match self.switch.pass() {
             Err(error) => reply.error(error),
             Ok(()) => reply.attr(&TTL, &self.attributes(u64::from(ino))),
@@ -253,7 +337,11 @@ impl Filesystem for OneFile {
     ) {
         let mut buffer = vec![0; size as usize];
         let touched = self.switch.touch(offset, u64::from(size), false);
-        match touched.and_then(|()| self.content.read_at(&mut buffer, offset).map_err(Errno::from)) {
+        match touched.and_then(|()| {
+            self.content
+                .read_at(&mut buffer, offset)
+                .map_err(Errno::from)
+        }) {
             Err(error) => reply.error(error),
             Ok(length) => reply.data(&buffer[..length]),
         }
@@ -274,15 +362,31 @@ impl Filesystem for OneFile {
         let touched = self.switch.touch(offset, data.len() as u64, true);
         match touched.and_then(|()| self.content.write_all_at(data, offset).map_err(Errno::from)) {
             Err(error) => reply.error(error),
-            Ok(()) => reply.written(u32::try_from(data.len()).expect("FUSE's largest write is 16 MiB")),
+            Ok(()) => {
+                reply.written(u32::try_from(data.len()).expect("FUSE's largest write is 16 MiB"))
+            }
         }
     }
 
-    fn flush(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        _handle: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
         reply.ok();
     }
 
-    fn fsync(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+    fn fsync(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        _handle: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
         match self.switch.pass() {
             Err(error) => reply.error(error),
             Ok(()) => reply.ok(),
@@ -296,12 +400,26 @@ impl Filesystem for OneFile {
         }
     }
 
-    fn readdir(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
         if let Err(error) = self.switch.pass() {
             return reply.error(error);
         }
-        let entries = [(1, FileType::Directory, "."), (1, FileType::Directory, ".."), (FILE_INO, FileType::RegularFile, FILE)];
-        for (at, (ino, kind, name)) in (1..).zip(entries).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
+        let entries = [
+            (1, FileType::Directory, "."),
+            (1, FileType::Directory, ".."),
+            (FILE_INO, FileType::RegularFile, FILE),
+        ];
+        for (at, (ino, kind, name)) in (1..)
+            .zip(entries)
+            .skip(usize::try_from(offset).unwrap_or(usize::MAX))
+        {
             if reply.add(INodeNo(ino), at, kind, name) {
                 break;
             }

@@ -1,5 +1,6 @@
-//! Writers that never rest: create, append, rename, truncate, link, remove, files without names, files that are removed while open, attributes, folders.
-//! Bounded in what they use; while the filesystem is frozen they wait as any program does, and go on when it is thawed.
+//! Writers that never rest: create, append, rename, truncate, link, remove, files without names,
+//! files that are removed while open, attributes, folders. Bounded in what they use; while the
+//! filesystem is frozen they wait as any program does, and go on when it is thawed.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -47,16 +48,31 @@ impl Load {
         let operations = Arc::new(AtomicU64::new(0));
         let (tell, ended) = channel();
         for at in 0..writers {
-            let (stop, operations, tell, dir) = (stop.clone(), operations.clone(), tell.clone(), dir.join(format!("load-{at}")));
+            let (stop, operations, tell, dir) = (
+                stop.clone(),
+                operations.clone(),
+                tell.clone(),
+                dir.join(format!("load-{at}")),
+            );
             let random = Random::of(seed, &format!("writer {at}"));
             std::thread::spawn(move || {
-                let mut writer = Writer { dir, random, open: Vec::new(), written: Written::default() };
+                let mut writer = Writer {
+                    dir,
+                    random,
+                    open: Vec::new(),
+                    written: Written::default(),
+                };
                 writer.write_until(&stop, &operations);
                 // Nobody listens any more when it took too long.
                 let _ = tell.send(writer.written);
             });
         }
-        Load { stop, operations, ended, writers }
+        Load {
+            stop,
+            operations,
+            ended,
+            writers,
+        }
     }
 
     /// Operations so far.
@@ -69,7 +85,10 @@ impl Load {
         let deadline = Instant::now() + PATIENCE;
         let mut all = Written::default();
         for ended in 0..self.writers {
-            match self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            match self
+                .ended
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
                 Ok(written) => {
                     all.operations += written.operations;
                     all.errors += written.errors;
@@ -114,7 +133,9 @@ impl Writer {
                 Err(error)
                     if matches!(
                         error.kind(),
-                        io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty
+                        io::ErrorKind::NotFound
+                            | io::ErrorKind::AlreadyExists
+                            | io::ErrorKind::DirectoryNotEmpty
                     ) => {}
                 Err(_) => {
                     self.written.errors += 1;
@@ -128,7 +149,8 @@ impl Writer {
     }
 
     fn name(&mut self, kind: &str) -> PathBuf {
-        self.dir.join(format!("{kind}-{}", self.random.below(FILES)))
+        self.dir
+            .join(format!("{kind}-{}", self.random.below(FILES)))
     }
 
     fn step(&mut self) -> io::Result<()> {
@@ -145,9 +167,16 @@ impl Writer {
                 }
                 let mut open = open;
                 open.write_all(&self.random.bytes(3000))?;
-                if self.random.one_in(4) { open.sync_all() } else { Ok(()) }
+                if self.random.one_in(4) {
+                    open.sync_all()
+                } else {
+                    Ok(())
+                }
             }
-            8 => File::options().write(true).open(&file)?.set_len(self.random.below(SIZE)),
+            8 => File::options()
+                .write(true)
+                .open(&file)?
+                .set_len(self.random.below(SIZE)),
             9 => File::options()
                 .write(true)
                 .create(true)
@@ -162,7 +191,10 @@ impl Writer {
             }
             15 => {
                 // No name, and sometimes one later.
-                let unnamed = File::options().write(true).custom_flags(nix::libc::O_TMPFILE).open(&self.dir)?;
+                let unnamed = File::options()
+                    .write(true)
+                    .custom_flags(nix::libc::O_TMPFILE)
+                    .open(&self.dir)?;
                 (&unnamed).write_all(&self.random.bytes(2000))?;
                 self.keep(unnamed);
                 Ok(())

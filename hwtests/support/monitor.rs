@@ -1,4 +1,5 @@
-//! A client that never stops asking while a scenario plays: no RPC may wait for a device or a mount.
+//! A client that never stops asking while a scenario plays: no RPC may wait for a device or a
+//! mount.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use tonic::Code;
 
 use super::{Client, pause};
 
-/// A machine that runs other things besides delays any process; a question that waits for a mount takes far longer.
+/// A machine that runs other things besides delays any process; a question that waits for a mount
+/// takes far longer.
 const FAST: Duration = Duration::from_millis(900);
 
 pub struct Monitor {
@@ -33,7 +35,10 @@ impl Monitor {
         let task = tokio::spawn(async move {
             tokio::pin!(stopped);
             let mut took = Vec::new();
-            while tokio::time::timeout(Duration::ZERO, &mut stopped).await.is_err() {
+            while tokio::time::timeout(Duration::ZERO, &mut stopped)
+                .await
+                .is_err()
+            {
                 ask(&client, &mut took).await;
                 pause(Duration::from_millis(5)).await;
             }
@@ -49,8 +54,12 @@ impl Monitor {
         let mut took = self.task.await.expect("every question was answered");
         took.sort();
         assert!(!took.is_empty(), "nothing was asked");
-        let asked =
-            Asked { calls: took.len(), median: took[took.len() / 2], p99: took[(took.len() - 1) * 99 / 100], worst: took[took.len() - 1] };
+        let asked = Asked {
+            calls: took.len(),
+            median: took[took.len() / 2],
+            p99: took[(took.len() - 1) * 99 / 100],
+            worst: took[took.len() - 1],
+        };
         assert!(
             asked.worst < FAST,
             "an answer took {:?} (of {}: median {:?}, p99 {:?})",
@@ -66,11 +75,20 @@ impl Monitor {
 async fn ask(client: &Client, took: &mut Vec<Duration>) {
     let mut inventory = client.inventory();
     let started = Instant::now();
-    let page = inventory.list_volumes(ListVolumesRequest::default()).await.expect("ListVolumes").into_inner();
+    let page = inventory
+        .list_volumes(ListVolumesRequest::default())
+        .await
+        .expect("ListVolumes")
+        .into_inner();
     took.push(started.elapsed());
     for volume in page.volumes {
         let started = Instant::now();
-        let answer = inventory.get_volume(GetVolumeRequest { id: volume.id, ..Default::default() }).await;
+        let answer = inventory
+            .get_volume(GetVolumeRequest {
+                id: volume.id,
+                ..Default::default()
+            })
+            .await;
         took.push(started.elapsed());
         if let Err(status) = answer {
             // It may have gone since it was listed.

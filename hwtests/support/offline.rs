@@ -18,7 +18,10 @@ pub enum Truth {
 const SHOWN: usize = 3;
 
 /// Of an image (or a device) that nobody has mounted.
-#[expect(clippy::disallowed_methods, reason = "a test asks the system's own checkers")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test asks the system's own checkers"
+)]
 pub fn truth(filesystem: Filesystem, image: &Path) -> Truth {
     let (program, arguments): (&str, &[&str]) = match filesystem {
         Filesystem::Ext4 => ("/usr/sbin/e2fsck", &["-fn"]),
@@ -26,19 +29,38 @@ pub fn truth(filesystem: Filesystem, image: &Path) -> Truth {
         Filesystem::Btrfs => ("/usr/bin/btrfs", &["check", "--readonly"]),
     };
     // A device is no file.
-    let arguments: Vec<&str> = arguments.iter().filter(|argument| **argument != "-f" || image.is_file()).copied().collect();
-    let output = std::process::Command::new(program).args(&arguments).arg(image).output();
+    let arguments: Vec<&str> = arguments
+        .iter()
+        .filter(|argument| **argument != "-f" || image.is_file())
+        .copied()
+        .collect();
+    let output = std::process::Command::new(program)
+        .args(&arguments)
+        .arg(image)
+        .output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
-    let found: Vec<String> = text.lines().filter(|line| !is_boilerplate(filesystem, line)).map(str::to_owned).collect();
+    let found: Vec<String> = text
+        .lines()
+        .filter(|line| !is_boilerplate(filesystem, line))
+        .map(str::to_owned)
+        .collect();
     let shown = || found.iter().take(SHOWN).cloned().collect::<Vec<_>>();
-    let Some(code) = output.status.code() else { return Truth::Unknown(format!("{program}: {}", output.status)) };
+    let Some(code) = output.status.code() else {
+        return Truth::Unknown(format!("{program}: {}", output.status));
+    };
     match filesystem {
-        Filesystem::Xfs if text.contains("valuable metadata changes in a log") => Truth::Unknown("its log is not replayed".to_owned()),
-        Filesystem::Ext4 if text.contains("skipping journal recovery") => Truth::Unknown("its journal is not replayed".to_owned()),
+        Filesystem::Xfs if text.contains("valuable metadata changes in a log") => {
+            Truth::Unknown("its log is not replayed".to_owned())
+        }
+        Filesystem::Ext4 if text.contains("skipping journal recovery") => {
+            Truth::Unknown("its journal is not replayed".to_owned())
+        }
         // 8: it cannot tell; but what it found before counts.
-        Filesystem::Ext4 if code & !0xc != 0 => Truth::Unknown(format!("exit status {code}: {}", shown().join(" | "))),
+        Filesystem::Ext4 if code & !0xc != 0 => {
+            Truth::Unknown(format!("exit status {code}: {}", shown().join(" | ")))
+        }
         _ if found.is_empty() && code == 0 => Truth::Clean,
         _ if found.is_empty() => Truth::Damaged(vec![format!("exit status {code}")]),
         _ => Truth::Damaged(shown()),
@@ -46,12 +68,21 @@ pub fn truth(filesystem: Filesystem, image: &Path) -> Truth {
 }
 
 fn is_boilerplate(filesystem: Filesystem, line: &str) -> bool {
-    let begins = |with: &[&str]| line.trim().is_empty() || with.iter().any(|with| line.starts_with(with));
+    let begins =
+        |with: &[&str]| line.trim().is_empty() || with.iter().any(|with| line.starts_with(with));
     match filesystem {
         // The summary: `image: 3120/16384 files (0.3% non-contiguous), 14523/65536 blocks`.
-        Filesystem::Ext4 => begins(&["e2fsck ", "Pass "]) || line.contains("non-contiguous)") || line.contains("could be shorter"),
+        Filesystem::Ext4 => {
+            begins(&["e2fsck ", "Pass "])
+                || line.contains("non-contiguous)")
+                || line.contains("could be shorter")
+        }
         Filesystem::Xfs => {
-            let geometry = ["Cannot get host filesystem geometry", "Repair may fail if there is", "the image and the host filesystem"];
+            let geometry = [
+                "Cannot get host filesystem geometry",
+                "Repair may fail if there is",
+                "the image and the host filesystem",
+            ];
             begins(&geometry) || begins(&["Phase ", "        - ", "No modify flag"])
         }
         Filesystem::Btrfs => {

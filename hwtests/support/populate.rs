@@ -1,5 +1,6 @@
-//! Fills a mounted filesystem with what filesystems hold: wide and deep folders, long and short symbolic links, attributes in and outside of inodes,
-//! hard links, sparse and fragmented files, sockets, devices. The same seed gives the same tree.
+//! Fills a mounted filesystem with what filesystems hold: wide and deep folders, long and short
+//! symbolic links, attributes in and outside of inodes, hard links, sparse and fragmented files,
+//! sockets, devices. The same seed gives the same tree.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -25,7 +26,12 @@ pub struct Plan {
 }
 
 /// 3,100 inodes, 25 MiB.
-pub const USUAL: Plan = Plan { wide: 1500, folders: 40, small: 6000, fragmented: 6 };
+pub const USUAL: Plan = Plan {
+    wide: 1500,
+    folders: 40,
+    small: 6000,
+    fragmented: 6,
+};
 
 pub fn populate(top: &Path, plan: Plan, seed: u64) -> io::Result<()> {
     let mut random = Random::of(seed, "populate");
@@ -41,9 +47,17 @@ pub fn populate(top: &Path, plan: Plan, seed: u64) -> io::Result<()> {
 fn wide(dir: &Path, plan: Plan, random: &mut Random) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     for at in 0..plan.wide {
-        let name = format!("{at:06}-{:016x}-{}", random.next(), "n".repeat(random.between(1, 24) as usize));
+        let name = format!(
+            "{at:06}-{:016x}-{}",
+            random.next(),
+            "n".repeat(random.between(1, 24) as usize)
+        );
         // Most of them are empty: it is the folder that counts.
-        let size = if at % 8 == 0 { random.below(plan.small) } else { 0 };
+        let size = if at % 8 == 0 {
+            random.below(plan.small)
+        } else {
+            0
+        };
         file(&dir.join(name), size, random)?;
     }
     // Holes among the entries.
@@ -59,7 +73,11 @@ fn folders(dir: &Path, plan: Plan, random: &mut Random) -> io::Result<()> {
         let folder = dir.join(format!("folder-{folder:03}"));
         fs::create_dir_all(&folder)?;
         for at in 0..30 {
-            file(&folder.join(format!("file-{at:02}-{:08x}", random.below(1 << 32))), random.below(plan.small), random)?;
+            file(
+                &folder.join(format!("file-{at:02}-{:08x}", random.below(1 << 32))),
+                random.below(plan.small),
+                random,
+            )?;
         }
     }
     Ok(())
@@ -78,10 +96,16 @@ fn deep(dir: &Path, random: &mut Random) -> io::Result<()> {
 fn links(dir: &Path, random: &mut Random) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     for at in 0..60 {
-        symlink(format!("../many/folder-{at:03}"), dir.join(format!("short-{at}")))?;
+        symlink(
+            format!("../many/folder-{at:03}"),
+            dir.join(format!("short-{at}")),
+        )?;
         // Longer than any inode; XFS takes 1024 bytes at most.
         let length = random.between(500, 1000) as usize;
-        symlink("very/long/target/".repeat(length / 17), dir.join(format!("long-{at}")))?;
+        symlink(
+            "very/long/target/".repeat(length / 17),
+            dir.join(format!("long-{at}")),
+        )?;
         let first = dir.join(format!("hard-{at}-0"));
         file(&first, random.below(9000), random)?;
         for other in 1..random.between(2, 5) {
@@ -136,7 +160,14 @@ fn shapes(dir: &Path, plan: Plan, random: &mut Random) -> io::Result<()> {
 fn specials(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     for at in 0..8_u64 {
-        let node = |kind: SFlag, name: String, device: u64| mknod(&dir.join(name), kind, Mode::from_bits_truncate(0o600), device);
+        let node = |kind: SFlag, name: String, device: u64| {
+            mknod(
+                &dir.join(name),
+                kind,
+                Mode::from_bits_truncate(0o600),
+                device,
+            )
+        };
         node(SFlag::S_IFIFO, format!("fifo-{at}"), 0)?;
         // The null device: opened by mistake, it does no harm.
         node(SFlag::S_IFCHR, format!("null-{at}"), makedev(1, 3))?;
@@ -159,6 +190,16 @@ pub fn set_attribute(path: &Path, name: &str, value: &[u8]) -> io::Result<()> {
     let path = text(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))?;
     let name = text(name.as_bytes())?;
     // SAFETY: two C strings and a buffer with its length.
-    let done = unsafe { nix::libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) };
-    nix::errno::Errno::result(done).map(drop).map_err(io::Error::from)
+    let done = unsafe {
+        nix::libc::setxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            0,
+        )
+    };
+    nix::errno::Errno::result(done)
+        .map(drop)
+        .map_err(io::Error::from)
 }

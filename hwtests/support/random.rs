@@ -1,4 +1,5 @@
-//! Numbers that are the same for the same seed, on every machine: what a trial did can be done again.
+//! Numbers that are the same for the same seed, on every machine: what a trial did can be done
+//! again.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
@@ -11,7 +12,9 @@ impl Random {
 
     /// One that depends on `name` too, so that trials do not share their numbers.
     pub fn of(seed: u64, name: &str) -> Random {
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
         Random(seed ^ hash)
     }
 
@@ -37,11 +40,18 @@ impl Random {
     }
 
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        if from.is_empty() { None } else { from.get(self.below(from.len() as u64) as usize) }
+        if from.is_empty() {
+            None
+        } else {
+            from.get(self.below(from.len() as u64) as usize)
+        }
     }
 
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(count).collect()
+        (0..count.div_ceil(8))
+            .flat_map(|_| self.next().to_le_bytes())
+            .take(count)
+            .collect()
     }
 
     pub fn shuffle<T>(&mut self, things: &mut [T]) {

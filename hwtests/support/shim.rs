@@ -35,7 +35,11 @@ impl Shim {
 
     #[expect(clippy::disallowed_methods, reason = "the program under test")]
     pub async fn start_on(scene: &Scene, endpoint: &Path, arguments: &[&str]) -> Shim {
-        let log = std::fs::File::options().create(true).append(true).open(scene.path("shim.log")).expect("the log");
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(scene.path("shim.log"))
+            .expect("the log");
         let child = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"))
             .arg("--endpoint")
             .arg(format!("unix://{}", endpoint.display()))
@@ -50,7 +54,11 @@ impl Shim {
             .spawn()
             .expect("diskvitals-csi starts");
         let csi = Csi::new(endpoint);
-        let shim = Shim { child, endpoint: endpoint.to_owned(), csi };
+        let shim = Shim {
+            child,
+            endpoint: endpoint.to_owned(),
+            csi,
+        };
         eventually("the shim has spoken with the daemon", SOON, async || {
             let answer = shim.csi.identity().probe(ProbeRequest {}).await.ok()?;
             answer.into_inner().ready.unwrap_or(true).then_some(())
@@ -72,13 +80,18 @@ impl Shim {
     /// SIGTERM: ends with 0 within 5 s and takes its socket away.
     pub async fn stop(mut self) {
         self.signal(Signal::SIGTERM);
-        let status = tokio::time::timeout(Duration::from_secs(5), self.child.wait()).await.expect("it ends in time").expect("its end");
+        let status = tokio::time::timeout(Duration::from_secs(5), self.child.wait())
+            .await
+            .expect("it ends in time")
+            .expect("its end");
         assert_eq!(status.code(), Some(0), "after SIGTERM: {status}");
         assert!(!self.endpoint.exists(), "its socket is left");
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id().expect("it runs")).expect("a process number"));
+        let pid = Pid::from_raw(
+            i32::try_from(self.child.id().expect("it runs")).expect("a process number"),
+        );
         kill(pid, signal).expect("a signal");
     }
 }

@@ -1,4 +1,5 @@
-//! Running the system's own tools, and system calls on paths of any bytes. Synchronous: these answer at once or the test is over anyway.
+//! Running the system's own tools, and system calls on paths of any bytes. Synchronous: these
+//! answer at once or the test is over anyway.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,13 +8,18 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 /// Output of `program`; a failure ends the test with its words.
-#[expect(clippy::disallowed_methods, reason = "a test sets its scene with the system's own tools")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test sets its scene with the system's own tools"
+)]
 pub fn run(program: &str, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
     let mut command = std::process::Command::new(program);
     for argument in arguments {
         command.arg(argument.as_ref());
     }
-    let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}"));
     assert!(
         output.status.success(),
         "{command:?}: {}\n{}{}",
@@ -30,8 +36,13 @@ pub fn mount_device(device: &Path, fs_type: &str, at: &Path, options: &str) {
 
 pub fn mount_with(source: &Path, fs_type: &str, at: &Path, flags: MsFlags, options: &str) {
     std::fs::create_dir_all(at).expect("the mount point");
-    mount(Some(source), at, Some(fs_type), flags, Some(options))
-        .unwrap_or_else(|error| panic!("mounting {} ({fs_type}, {options}) at {}: {error}", source.display(), at.display()));
+    mount(Some(source), at, Some(fs_type), flags, Some(options)).unwrap_or_else(|error| {
+        panic!(
+            "mounting {} ({fs_type}, {options}) at {}: {error}",
+            source.display(),
+            at.display()
+        )
+    });
 }
 
 /// Binds a folder, or a file (a device node, as for raw block).
@@ -49,17 +60,30 @@ pub fn bind(source: &Path, at: &Path) {
 
 /// Binds over what is there, without looking at it: for a mount whose server may hang.
 pub fn bind_over(source: &Path, at: &Path) {
-    mount(Some(source), at, None::<&str>, MsFlags::MS_BIND, None::<&str>)
-        .unwrap_or_else(|error| panic!("binding {} at {}: {error}", source.display(), at.display()));
+    mount(
+        Some(source),
+        at,
+        None::<&str>,
+        MsFlags::MS_BIND,
+        None::<&str>,
+    )
+    .unwrap_or_else(|error| panic!("binding {} at {}: {error}", source.display(), at.display()));
 }
 
 /// As the admin does it: `mount -o remount,OPTIONS` on the filesystem.
 pub fn remount(at: &Path, flags: MsFlags) {
-    mount(None::<&str>, at, None::<&str>, MsFlags::MS_REMOUNT | flags, None::<&str>)
-        .unwrap_or_else(|error| panic!("remounting {}: {error}", at.display()));
+    mount(
+        None::<&str>,
+        at,
+        None::<&str>,
+        MsFlags::MS_REMOUNT | flags,
+        None::<&str>,
+    )
+    .unwrap_or_else(|error| panic!("remounting {}: {error}", at.display()));
 }
 
-/// How long a probe, of a daemon that was just killed perhaps, may have a mount open that it is looking at.
+/// How long a probe, of a daemon that was just killed perhaps, may have a mount open that it is
+/// looking at.
 const GLANCE: Duration = Duration::from_secs(5);
 
 /// Must not stay busy.
@@ -67,13 +91,18 @@ pub fn umount(at: &Path) {
     let began = Instant::now();
     loop {
         match umount2(at, MntFlags::empty()) {
-            Err(Errno::EBUSY) if began.elapsed() < GLANCE => std::thread::park_timeout(Duration::from_millis(5)),
-            done => return done.unwrap_or_else(|error| panic!("unmounting {}: {error}", at.display())),
+            Err(Errno::EBUSY) if began.elapsed() < GLANCE => {
+                std::thread::park_timeout(Duration::from_millis(5))
+            }
+            done => {
+                return done.unwrap_or_else(|error| panic!("unmounting {}: {error}", at.display()));
+            }
         }
     }
 }
 
 /// Size, free blocks and inodes as the test itself sees them.
 pub fn statvfs(at: &Path) -> nix::sys::statvfs::Statvfs {
-    nix::sys::statvfs::statvfs(at).unwrap_or_else(|error| panic!("statvfs {}: {error}", at.display()))
+    nix::sys::statvfs::statvfs(at)
+        .unwrap_or_else(|error| panic!("statvfs {}: {error}", at.display()))
 }

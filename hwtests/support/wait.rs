@@ -5,13 +5,20 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Asks until `condition` gives a value. Ends the test after `within`, naming `what`.
-pub async fn eventually<T>(what: &str, within: Duration, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn eventually<T>(
+    what: &str,
+    within: Duration,
+    mut condition: impl AsyncFnMut() -> Option<T>,
+) -> T {
     let deadline = Instant::now() + within;
     loop {
         if let Some(value) = condition().await {
             return value;
         }
-        assert!(Instant::now() < deadline, "within {within:?} not so: {what}");
+        assert!(
+            Instant::now() < deadline,
+            "within {within:?} not so: {what}"
+        );
         pause(Duration::from_millis(20)).await;
     }
 }

@@ -6,10 +6,8 @@ use serde::Serialize;
 
 use crate::analyze::smart::Health;
 use crate::model::kernel::classify::Excused;
-use crate::model::kernel::event::Class;
-use crate::model::kernel::event::Event;
-use crate::model::kernel::fault::Fault;
-use crate::model::kernel::fault::Tally;
+use crate::model::kernel::event::{Class, Event};
+use crate::model::kernel::fault::{Fault, Tally};
 use crate::model::kernel::name;
 
 /// Events that are listed of one file; all are counted.
@@ -82,7 +80,12 @@ impl Gathered {
         *self.classes.entry(event.class).or_default() += event.count;
         if self.events.len() < MOST_EVENTS {
             let text = event.last.text.clone();
-            self.events.push(Told { line: event.seq, class: event.class, device: event.device.to_string(), text });
+            self.events.push(Told {
+                line: event.seq,
+                class: event.class,
+                device: event.device.to_string(),
+                text,
+            });
         } else {
             self.more += 1;
         }
@@ -101,10 +104,18 @@ impl Gathered {
             }
         }
         self.classes.retain(|_, count| *count > 0);
-        let told = self.tally.devices().filter(|(_, record)| record.classes.values().any(|count| *count > 0));
+        let told = self
+            .tally
+            .devices()
+            .filter(|(_, record)| record.classes.values().any(|count| *count > 0));
         let devices = told.map(|(name, record)| OfDevice {
             device: name.to_owned(),
-            classes: record.classes.iter().filter(|(_, count)| **count > 0).map(|(class, count)| (*class, *count)).collect(),
+            classes: record
+                .classes
+                .iter()
+                .filter(|(_, count)| **count > 0)
+                .map(|(class, count)| (*class, *count))
+                .collect(),
             drive_fault: record.fault(name),
             distinct_sectors: record.sectors.len() as u64,
             suppressed: record.suppressed,

@@ -1,13 +1,21 @@
-//! The text forms of a kernel log: what stands before the kernel's own words, and what it says of the time and of who wrote them.
+//! The text forms of a kernel log: what stands before the kernel's own words, and what it says of
+//! the time and of who wrote them.
 //!
-//! In: one line. Out: the text in it, or that a program wrote it. Knows no devices. The forms: dmesg with all its options, journalctl's,
-//! syslog's (RFC 3164, RFC 5424, ISO stamps), `kernel: ` and nothing else, quoted mail.
+//! In: one line. Out: the text in it, or that a program wrote it. Knows no devices. The forms:
+//! dmesg with all its options, journalctl's, syslog's (RFC 3164, RFC 5424, ISO stamps), `kernel: `
+//! and nothing else, quoted mail.
 
 /// A line, read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form<'a> {
-    /// Of the kernel. `kernel_time`: the kernel's clock; `wall`: a time of day with the day of the month. Both in microseconds.
-    Kernel { text: &'a str, kernel_time: Option<u64>, wall: Option<u64>, facility: u8 },
+    /// Of the kernel. `kernel_time`: the kernel's clock; `wall`: a time of day with the day of the
+    /// month. Both in microseconds.
+    Kernel {
+        text: &'a str,
+        kernel_time: Option<u64>,
+        wall: Option<u64>,
+        facility: u8,
+    },
     /// A program's.
     Program,
     /// `-- Boot 3f… --`, `-- Reboot --`
@@ -15,7 +23,13 @@ pub enum Form<'a> {
 }
 
 pub fn read(line: &str) -> Form<'_> {
-    let mut at = Reading { rest: line, kernel_time: None, wall: None, facility: 0, stamped: false };
+    let mut at = Reading {
+        rest: line,
+        kernel_time: None,
+        wall: None,
+        facility: 0,
+        stamped: false,
+    };
     at.quotes();
     if at.rest.starts_with("-- Boot ") || at.rest.starts_with("-- Reboot") {
         return Form::Boot;
@@ -42,7 +56,12 @@ pub fn read(line: &str) -> Form<'_> {
         Tag::None if at.stamped => return Form::Program,
         Tag::None => {}
     }
-    Form::Kernel { text: at.rest, kernel_time: at.kernel_time, wall: at.wall, facility: at.facility }
+    Form::Kernel {
+        text: at.rest,
+        kernel_time: at.kernel_time,
+        wall: at.wall,
+        facility: at.facility,
+    }
 }
 
 struct Reading<'a> {
@@ -63,22 +82,37 @@ enum Tag {
 impl<'a> Reading<'a> {
     /// `> `, `| ` and blanks of a mail.
     fn quotes(&mut self) {
-        self.rest = self.rest.trim_start_matches(['>', '|', ' ', '\t', '\u{feff}']);
+        self.rest = self
+            .rest
+            .trim_start_matches(['>', '|', ' ', '\t', '\u{feff}']);
     }
 
     /// `<6>`, `<6>1 ` (RFC 5424). False: a program's facility.
     fn priority(&mut self) -> bool {
-        let Some((number, rest)) = self.rest.strip_prefix('<').and_then(|rest| rest.split_once('>')) else { return true };
-        let Some(priority) = number.parse::<u16>().ok().filter(|_| number.len() <= 3) else { return true };
+        let Some((number, rest)) = self
+            .rest
+            .strip_prefix('<')
+            .and_then(|rest| rest.split_once('>'))
+        else {
+            return true;
+        };
+        let Some(priority) = number.parse::<u16>().ok().filter(|_| number.len() <= 3) else {
+            return true;
+        };
         self.facility = (priority >> 3).min(255) as u8;
         self.rest = rest.strip_prefix("1 ").unwrap_or(rest);
         self.facility == 0
     }
 
-    /// `[   12.345678]`, `[  +0.000041]`, `[Sun Apr 26 15:05:30 2020]`, `[Jan13 04:31]`, `[  T665]`, `[ C36]`, `[    1.5 <    0.1>]`
+    /// `[   12.345678]`, `[  +0.000041]`, `[Sun Apr 26 15:05:30 2020]`, `[Jan13 04:31]`,
+    /// `[  T665]`, `[ C36]`, `[    1.5 <    0.1>]`
     fn bracket(&mut self) {
-        let Some(inside) = self.rest.trim_start().strip_prefix('[') else { return };
-        let Some((stamp, rest)) = inside.split_once(']') else { return };
+        let Some(inside) = self.rest.trim_start().strip_prefix('[') else {
+            return;
+        };
+        let Some((stamp, rest)) = inside.split_once(']') else {
+            return;
+        };
         let stamp = stamp.trim();
         if stamp.is_empty() || stamp.len() > 48 {
             return;
@@ -98,30 +132,56 @@ impl<'a> Reading<'a> {
 
     /// `kern  :info  : ` of dmesg -x.
     fn names_of_dmesg(&mut self) {
-        let Some((facility, rest)) = self.rest.split_once(':') else { return };
-        let known = ["kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp"];
-        let Some(number) = known.iter().position(|name| *name == facility.trim_end()) else { return };
-        let Some((level, after)) = rest.split_once(':') else { return };
-        if ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug"].contains(&level.trim()) {
+        let Some((facility, rest)) = self.rest.split_once(':') else {
+            return;
+        };
+        let known = [
+            "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron",
+            "authpriv", "ftp",
+        ];
+        let Some(number) = known.iter().position(|name| *name == facility.trim_end()) else {
+            return;
+        };
+        let Some((level, after)) = rest.split_once(':') else {
+            return;
+        };
+        if [
+            "emerg", "alert", "crit", "err", "warn", "notice", "info", "debug",
+        ]
+        .contains(&level.trim())
+        {
             self.facility = number as u8;
             self.rest = after.strip_prefix(' ').unwrap_or(after);
         }
     }
 
-    /// `Nov  7 16:01:25`, `set 03 13:04:29`, `2020-12-02T21:55:55.868531+01:00`, `Wed 2020-12-02 21:55:55 CET`, `1606945555.868531`
+    /// `Nov  7 16:01:25`, `set 03 13:04:29`, `2020-12-02T21:55:55.868531+01:00`,
+    /// `Wed 2020-12-02 21:55:55 CET`, `1606945555.868531`
     fn wall_clock(&mut self) {
-        if self.stamped || self.kernel_time.is_some() || self.wall.is_some() || self.rest.starts_with('[') {
+        if self.stamped
+            || self.kernel_time.is_some()
+            || self.wall.is_some()
+            || self.rest.starts_with('[')
+        {
             return;
         }
         // dmesg --time-format iso writes a comma, and no host or tag.
         let (first, after) = token(self.rest);
-        if first.len() >= 19 && first.as_bytes()[4] == b'-' && first.contains('T') && first.contains(':') {
+        if first.len() >= 19
+            && first.as_bytes()[4] == b'-'
+            && first.contains('T')
+            && first.contains(':')
+        {
             self.wall = wall_of(first);
             self.stamped = !first.contains(',');
             self.rest = after;
             return;
         }
-        if first.len() >= 10 && first.contains('.') && first.as_bytes()[0].is_ascii_digit() && seconds(first).is_some() {
+        if first.len() >= 10
+            && first.contains('.')
+            && first.as_bytes()[0].is_ascii_digit()
+            && seconds(first).is_some()
+        {
             self.wall = seconds(first);
             self.stamped = true;
             self.rest = after;
@@ -144,7 +204,8 @@ impl<'a> Reading<'a> {
                 self.rest = after;
                 // `CET` of short-full, a year of some.
                 let (zone, after) = token(self.rest);
-                if (2..=5).contains(&zone.len()) && zone.bytes().all(|byte| byte.is_ascii_uppercase())
+                if (2..=5).contains(&zone.len())
+                    && zone.bytes().all(|byte| byte.is_ascii_uppercase())
                     || zone.len() == 4 && zone.bytes().all(|byte| byte.is_ascii_digit())
                 {
                     self.rest = after;
@@ -155,11 +216,22 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// `host kernel: `, `kernel: `, `host kernel - - - `; `host sshd[123]: ` and `systemd[1]: ` are a program's.
+    /// `host kernel: `, `kernel: `, `host kernel - - - `; `host sshd[123]: ` and `systemd[1]: ` are
+    /// a program's.
     fn tag(&mut self) -> Tag {
-        let head_end = self.rest.char_indices().nth(160).map_or(self.rest.len(), |(end, _)| end);
+        let head_end = self
+            .rest
+            .char_indices()
+            .nth(160)
+            .map_or(self.rest.len(), |(end, _)| end);
         let head = &self.rest[..head_end];
-        for (tag, length) in [("kernel: ", 8), ("vmunix: ", 8), ("kernel:", 7), ("kernel - - - ", 13), ("kernel - - ", 11)] {
+        for (tag, length) in [
+            ("kernel: ", 8),
+            ("vmunix: ", 8),
+            ("kernel:", 7),
+            ("kernel - - - ", 13),
+            ("kernel - - ", 11),
+        ] {
             let Some(at) = head.find(tag) else { continue };
             let before = &head[..at];
             let own_word = before.is_empty() || before.ends_with(' ');
@@ -175,7 +247,9 @@ impl<'a> Reading<'a> {
         let mut rest = head;
         for _ in 0..2 {
             let (word, after) = token(rest);
-            if let Some((name, number)) = word.strip_suffix("]:").and_then(|word| word.split_once('['))
+            if let Some((name, number)) = word
+                .strip_suffix("]:")
+                .and_then(|word| word.split_once('['))
                 && !name.is_empty()
                 && !number.is_empty()
                 && number.bytes().all(|byte| byte.is_ascii_digit())
@@ -200,19 +274,27 @@ fn seconds(text: &str) -> Option<u64> {
         || whole.len() > 12
         || part.is_empty()
         || part.len() > 9
-        || !text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+        || !text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
     {
         return None;
     }
     let micros: u64 = format!("{part:0<6}").get(..6)?.parse().ok()?;
-    whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros)
+    whole
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1_000_000)?
+        .checked_add(micros)
 }
 
 /// `T665`, `C36`; in some forms both.
 fn is_caller(text: &str) -> bool {
     let text = text.trim();
     let number = text.strip_prefix('T').or_else(|| text.strip_prefix('C'));
-    number.is_some_and(|number| !number.is_empty() && number.len() <= 10 && number.bytes().all(|byte| byte.is_ascii_digit()))
+    number.is_some_and(|number| {
+        !number.is_empty() && number.len() <= 10 && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 fn is_time_of_day(word: &str) -> bool {
@@ -226,19 +308,38 @@ fn is_time_of_day(word: &str) -> bool {
         && (bytes.len() == 5 || bytes.get(5) == Some(&b':') && digit(6) && digit(7))
 }
 
-/// A time of day somewhere in a stamp, and the day of the month: enough to know what is near to what.
+/// A time of day somewhere in a stamp, and the day of the month: enough to know what is near to
+/// what.
 fn wall_of(stamp: &str) -> Option<u64> {
     let bytes = stamp.as_bytes();
-    let at = (0..bytes.len().saturating_sub(4))
-        .find(|at| stamp.get(*at..).is_some_and(|rest| is_time_of_day(rest.get(..8).or_else(|| rest.get(..5)).unwrap_or_default())))?;
-    let two = |at: usize| stamp.get(at..at + 2).and_then(|text| text.parse::<u64>().ok());
+    let at = (0..bytes.len().saturating_sub(4)).find(|at| {
+        stamp.get(*at..).is_some_and(|rest| {
+            is_time_of_day(rest.get(..8).or_else(|| rest.get(..5)).unwrap_or_default())
+        })
+    })?;
+    let two = |at: usize| {
+        stamp
+            .get(at..at + 2)
+            .and_then(|text| text.parse::<u64>().ok())
+    };
     let (hours, minutes) = (two(at)?, two(at + 3)?);
-    let seconds = if bytes.get(at + 5) == Some(&b':') { two(at + 6)? } else { 0 };
+    let seconds = if bytes.get(at + 5) == Some(&b':') {
+        two(at + 6)?
+    } else {
+        0
+    };
     let fraction = match bytes.get(at + 8) {
-        Some(b'.' | b',') => stamp.get(at + 9..).map(|rest| rest.chars().take(6).take_while(char::is_ascii_digit).collect::<String>()),
+        Some(b'.' | b',') => stamp.get(at + 9..).map(|rest| {
+            rest.chars()
+                .take(6)
+                .take_while(char::is_ascii_digit)
+                .collect::<String>()
+        }),
         _ => None,
     };
-    let micros = fraction.and_then(|digits| format!("{digits:0<6}").parse::<u64>().ok()).unwrap_or(0);
+    let micros = fraction
+        .and_then(|digits| format!("{digits:0<6}").parse::<u64>().ok())
+        .unwrap_or(0);
     let day = stamp
         .get(..at)?
         .split(|c: char| !c.is_ascii_digit())

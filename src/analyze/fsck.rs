@@ -1,6 +1,8 @@
-//! What `analyze fsck` answers: one object for all files, each of them the output of one run of a checker.
+//! What `analyze fsck` answers: one object for all files, each of them the output of one run of a
+//! checker.
 //!
-//! In: files, the filesystem, how it was held, exit statuses. Out: `Fsck`, of a check's shape. Ballots and verdict are the daemon's.
+//! In: files, the filesystem, how it was held, exit statuses. Out: `Fsck`, of a check's shape.
+//! Ballots and verdict are the daemon's.
 
 #[cfg(test)]
 mod tests;
@@ -12,28 +14,23 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::analyze::input::Source;
-use crate::model::check::Ballot;
-use crate::model::check::End;
-use crate::model::check::Filesystem;
-use crate::model::check::Flaw;
-use crate::model::check::Mode;
-use crate::model::check::Run;
-use crate::model::check::Verdict;
-use crate::model::check::Weight;
-use crate::model::check::ballot;
-use crate::model::check::parse::Parsed;
-use crate::model::check::parse::Reader;
-use crate::model::check::steps;
+use crate::model::check::parse::{Parsed, Reader};
+use crate::model::check::{
+    Ballot, End, Filesystem, Flaw, Mode, Run, Verdict, Weight, ballot, steps,
+};
 
 /// Files cannot tell when they were made: frozen runs are taken to be as far apart as they must be.
 const APART: Duration = Duration::from_secs(60);
 
-/// Exit statuses from 128 are a signal's, as a shell tells them; but e2fsck's own library error is 128 itself.
+/// Exit statuses from 128 are a signal's, as a shell tells them; but e2fsck's own library error is
+/// 128 itself.
 const SIGNALS: i32 = 128;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{statuses} exit statuses for {files} files: give one for each, or one for all, or none")]
+    #[error(
+        "{statuses} exit statuses for {files} files: give one for each, or one for all, or none"
+    )]
     Statuses { statuses: usize, files: usize },
 }
 
@@ -89,17 +86,32 @@ pub struct Unreadable {
     pub error: String,
 }
 
-/// Reads the outputs and says what they tell together. `statuses`: one for each file, one for all, or none.
-pub fn fsck(filesystem: Filesystem, mode: Mode, statuses: &[i32], sources: &[Source]) -> Result<Fsck, Error> {
+/// Reads the outputs and says what they tell together. `statuses`: one for each file, one for all,
+/// or none.
+pub fn fsck(
+    filesystem: Filesystem,
+    mode: Mode,
+    statuses: &[i32],
+    sources: &[Source],
+) -> Result<Fsck, Error> {
     if statuses.len() > 1 && statuses.len() != sources.len() {
-        return Err(Error::Statuses { statuses: statuses.len(), files: sources.len() });
+        return Err(Error::Statuses {
+            statuses: statuses.len(),
+            files: sources.len(),
+        });
     }
     let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
     for (at, source) in sources.iter().enumerate() {
         let status = statuses.get(at).or(statuses.first()).copied();
         match read(filesystem, source) {
-            Ok(parsed) => runs.push((source.name(), run(filesystem, mode, parsed, status, runs.len()))),
-            Err(error) => unreadable.push(Unreadable { file: source.name(), error: error.to_string() }),
+            Ok(parsed) => runs.push((
+                source.name(),
+                run(filesystem, mode, parsed, status, runs.len()),
+            )),
+            Err(error) => unreadable.push(Unreadable {
+                file: source.name(),
+                error: error.to_string(),
+            }),
         }
     }
     let all: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
@@ -110,7 +122,10 @@ pub fn fsck(filesystem: Filesystem, mode: Mode, statuses: &[i32], sources: &[Sou
         mode,
         verdict: outcome.verdict,
         reason: outcome.reason,
-        runs: runs.into_iter().map(|(file, run)| told(file, run)).collect(),
+        runs: runs
+            .into_iter()
+            .map(|(file, run)| told(file, run))
+            .collect(),
         unreadable,
     })
 }
@@ -124,11 +139,19 @@ fn read(filesystem: Filesystem, source: &Source) -> io::Result<Parsed> {
     Ok(reader.finish())
 }
 
-fn run(filesystem: Filesystem, mode: Mode, parsed: Parsed, status: Option<i32>, number: usize) -> Run {
+fn run(
+    filesystem: Filesystem,
+    mode: Mode,
+    parsed: Parsed,
+    status: Option<i32>,
+    number: usize,
+) -> Run {
     let end = end(filesystem, &parsed, status);
     let (ballot, why) = ballot::ballot(filesystem, mode, &parsed, &end);
     let later = APART.saturating_mul(u32::try_from(number).unwrap_or(0));
-    let started = Timestamp::UNIX_EPOCH.checked_add(later).unwrap_or(Timestamp::UNIX_EPOCH);
+    let started = Timestamp::UNIX_EPOCH
+        .checked_add(later)
+        .unwrap_or(Timestamp::UNIX_EPOCH);
     Run {
         ballot,
         failure: parsed.failure,
@@ -141,7 +164,8 @@ fn run(filesystem: Filesystem, mode: Mode, parsed: Parsed, status: Option<i32>, 
 
 /// As it was told; else what such an output ends with when nothing goes wrong.
 fn end(filesystem: Filesystem, parsed: &Parsed, status: Option<i32>) -> End {
-    let found = filesystem == Filesystem::Xfs && parsed.pending_replay.is_some() || ballot::filter_f(&parsed.flaws).next().is_some();
+    let found = filesystem == Filesystem::Xfs && parsed.pending_replay.is_some()
+        || ballot::filter_f(&parsed.flaws).next().is_some();
     match status {
         Some(status) if status > SIGNALS && status <= SIGNALS + 64 => End::Signal(status - SIGNALS),
         Some(status) if status < 0 => End::Signal(-status),
@@ -152,7 +176,12 @@ fn end(filesystem: Filesystem, parsed: &Parsed, status: Option<i32>) -> End {
 }
 
 fn told(file: String, run: Run) -> OfRun {
-    let finding = |flaw: Flaw| Finding { kind: flaw.kind, text: flaw.text, ids: flaw.ids, weight: flaw.weight };
+    let finding = |flaw: Flaw| Finding {
+        kind: flaw.kind,
+        text: flaw.text,
+        ids: flaw.ids,
+        weight: flaw.weight,
+    };
     OfRun {
         file,
         exit_status: run.end.exit_status(),

@@ -4,9 +4,7 @@
 
 use std::fs::File;
 use std::io;
-use std::io::BufRead;
-use std::io::BufReader;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 
 use flate2::bufread::MultiGzDecoder;
@@ -42,7 +40,14 @@ impl Source {
         let mut raw = BufReader::with_capacity(256 * 1024, raw);
         // A pipe may give one byte at first: two are needed to know gzip.
         let packed = raw.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-        Ok(if packed { Box::new(BufReader::with_capacity(256 * 1024, MultiGzDecoder::new(raw))) } else { Box::new(raw) })
+        Ok(if packed {
+            Box::new(BufReader::with_capacity(
+                256 * 1024,
+                MultiGzDecoder::new(raw),
+            ))
+        } else {
+            Box::new(raw)
+        })
     }
 }
 
@@ -54,7 +59,10 @@ pub struct Lines<R> {
 
 impl<R: BufRead> Lines<R> {
     pub fn new(input: R) -> Lines<R> {
-        Lines { input, line: Vec::new() }
+        Lines {
+            input,
+            line: Vec::new(),
+        }
     }
 
     pub fn next(&mut self) -> io::Result<Option<&[u8]>> {
@@ -84,7 +92,8 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Exactly so many bytes, which are no text (journal export); None: they end before, or are too many.
+    /// Exactly so many bytes, which are no text (journal export); None: they end before, or are too
+    /// many.
     pub fn bytes(&mut self, count: usize) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::with_capacity(count.min(LONGEST_LINE));
         let mut left = count;

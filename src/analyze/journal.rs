@@ -1,4 +1,5 @@
-//! journald's records as it exports them: a JSON object a line, or `FIELD=value` lines with an empty one after each record.
+//! journald's records as it exports them: a JSON object a line, or `FIELD=value` lines with an
+//! empty one after each record.
 //!
 //! In: a line, or fields. Out: what a kernel's record needs. Knows no devices' meaning.
 
@@ -18,7 +19,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// By the field that journald sets itself; an identifier alone anybody can choose, but old exports have no more.
+    /// By the field that journald sets itself; an identifier alone anybody can choose, but old
+    /// exports have no more.
     pub fn is_kernels(&self) -> bool {
         match &self.transport {
             Some(transport) => transport == "kernel" && self.facility.unwrap_or(0) == 0,
@@ -44,7 +46,9 @@ impl Entry {
 
 /// None: no JSON object.
 pub fn json(line: &str) -> Option<Entry> {
-    let Value::Object(fields) = serde_json::from_str(line).ok()? else { return None };
+    let Value::Object(fields) = serde_json::from_str(line).ok()? else {
+        return None;
+    };
     let mut entry = Entry::default();
     for (name, value) in fields {
         let text = match value {
@@ -52,7 +56,11 @@ pub fn json(line: &str) -> Option<Entry> {
             Value::Number(number) => number.to_string(),
             // Bytes that are no text.
             Value::Array(bytes) => {
-                let bytes: Vec<u8> = bytes.iter().filter_map(Value::as_u64).filter_map(|byte| u8::try_from(byte).ok()).collect();
+                let bytes: Vec<u8> = bytes
+                    .iter()
+                    .filter_map(Value::as_u64)
+                    .filter_map(|byte| u8::try_from(byte).ok())
+                    .collect();
                 String::from_utf8_lossy(&bytes).into_owned()
             }
             _ => continue,

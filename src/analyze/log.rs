@@ -8,15 +8,11 @@ use std::io::BufRead;
 
 use jiff::Timestamp;
 
-use crate::analyze::answer::Gathered;
-use crate::analyze::answer::KernelLog;
-use crate::analyze::form;
+use crate::analyze::answer::{Gathered, KernelLog};
 use crate::analyze::form::Form;
-use crate::analyze::input::Lines;
-use crate::analyze::input::Source;
-use crate::analyze::journal;
-use crate::model::kernel::classify::Classifier;
-use crate::model::kernel::classify::Scope;
+use crate::analyze::input::{Lines, Source};
+use crate::analyze::{form, journal};
+use crate::model::kernel::classify::{Classifier, Scope};
 use crate::model::kernel::event::Event;
 use crate::model::kernel::record;
 use crate::model::kernel::record::Record;
@@ -81,8 +77,21 @@ impl Log {
             }
             if let Some(name) = self.exported(line) {
                 // A binary field: eight bytes of length, the value, a line break.
-                let Some(length) = lines.bytes(8)?.and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes) else { break };
-                let Some(bytes) = lines.bytes(usize::try_from(length).unwrap_or(usize::MAX).saturating_add(1))? else { break };
+                let Some(length) = lines
+                    .bytes(8)?
+                    .and_then(|bytes| bytes.try_into().ok())
+                    .map(u64::from_le_bytes)
+                else {
+                    break;
+                };
+                let Some(bytes) = lines.bytes(
+                    usize::try_from(length)
+                        .unwrap_or(usize::MAX)
+                        .saturating_add(1),
+                )?
+                else {
+                    break;
+                };
                 if let (Some(entry), [value @ .., _]) = (&mut self.export, bytes.as_slice()) {
                     entry.set(&name, String::from_utf8_lossy(value).into_owned());
                 }
@@ -144,7 +153,9 @@ impl Log {
             }
             self.boot = Some(boot.clone());
         }
-        let Some(message) = entry.message.as_deref().filter(|_| entry.is_kernels()) else { return };
+        let Some(message) = entry.message.as_deref().filter(|_| entry.is_kernels()) else {
+            return;
+        };
         let time = entry.monotonic.unwrap_or(self.time);
         self.time = time;
         let mut record = Record::plain(self.line, time, message);
@@ -157,18 +168,30 @@ impl Log {
         match form::read(line) {
             Form::Boot => self.new_boot(),
             Form::Program => {}
-            Form::Kernel { text, kernel_time, wall, facility } => {
+            Form::Kernel {
+                text,
+                kernel_time,
+                wall,
+                facility,
+            } => {
                 if text.is_empty() {
                     return;
                 }
                 let time = kernel_time.or(wall).unwrap_or(self.time);
                 // The kernel's clock has begun anew.
-                if kernel_time.is_some() && time < 5_000_000 && self.time > time.saturating_add(30_000_000) {
+                if kernel_time.is_some()
+                    && time < 5_000_000
+                    && self.time > time.saturating_add(30_000_000)
+                {
                     self.new_boot();
                 }
                 self.time = time;
                 // rsyslog's escape of a line break.
-                let text = if text.contains("#012") { Cow::Owned(text.replace("#012", "\n")) } else { Cow::Borrowed(text) };
+                let text = if text.contains("#012") {
+                    Cow::Owned(text.replace("#012", "\n"))
+                } else {
+                    Cow::Borrowed(text)
+                };
                 let mut record = Record::plain(self.line, time, &text);
                 record.facility = facility;
                 self.push(&record);
@@ -180,7 +203,8 @@ impl Log {
         if record.facility == 0 {
             self.gathered.records += 1;
         }
-        self.classifier.push(record, at(record.time), &mut self.events);
+        self.classifier
+            .push(record, at(record.time), &mut self.events);
         self.gather();
     }
 
@@ -204,7 +228,10 @@ impl Log {
 
 /// Kernel microseconds as a time: only for evidence that nobody is shown here.
 fn at(micros: u64) -> Timestamp {
-    i64::try_from(micros).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok()).unwrap_or(Timestamp::UNIX_EPOCH)
+    i64::try_from(micros)
+        .ok()
+        .and_then(|micros| Timestamp::from_microsecond(micros).ok())
+        .unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
 /// `6,492,22048412,-;…`
@@ -224,12 +251,21 @@ fn is_kmsg(line: &[u8]) -> bool {
 
 /// ` SUBSYSTEM=scsi`
 fn is_field(line: &[u8]) -> bool {
-    let name = line[1..].split(|byte| *byte == b'=').next().unwrap_or_default();
+    let name = line[1..]
+        .split(|byte| *byte == b'=')
+        .next()
+        .unwrap_or_default();
     name.len() < line.len() - 1
         && !name.is_empty()
-        && name.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_')
+        && name
+            .iter()
+            .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_')
 }
 
 fn is_field_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+    !name.is_empty()
+        && name.len() <= 64
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
 }

@@ -1,6 +1,7 @@
 //! What `analyze smart` answers: one object a file of smartctl's JSON.
 //!
-//! In: a file, the limits. Out: `Smart`. Judges by the daemon's rules; without a history only levels count.
+//! In: a file, the limits. Out: `Smart`. Judges by the daemon's rules; without a history only
+//! levels count.
 
 #[cfg(test)]
 mod tests;
@@ -12,16 +13,11 @@ use std::io::Read;
 use serde::Serialize;
 
 use crate::analyze::input::Source;
-use crate::model::finding::Severity;
-use crate::model::finding::Status;
+use crate::model::finding::{Severity, Status};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
-use crate::model::smart::Answer;
-use crate::model::smart::memory;
-use crate::model::smart::parse;
-use crate::model::smart::report::Body;
-use crate::model::smart::report::Report;
-use crate::model::smart::rules;
+use crate::model::smart::report::{Body, Report};
+use crate::model::smart::{Answer, memory, parse, rules};
 
 /// No answer of smartctl's is longer, with every log that it reads.
 const LONGEST: u64 = 16 << 20;
@@ -129,7 +125,11 @@ pub fn smart(source: &Source, policy: &SmartPolicy) -> Result<Smart, Error> {
 }
 
 /// The same of bytes that are there already.
-pub fn smart_of(output: &[u8], file: String, policy: &SmartPolicy) -> Result<Smart, parse::ParseError> {
+pub fn smart_of(
+    output: &[u8],
+    file: String,
+    policy: &SmartPolicy,
+) -> Result<Smart, parse::ParseError> {
     let untold = |file: String, answer: Kind, why: String, hint: Option<String>| Smart {
         file,
         drive: Drive::default(),
@@ -144,7 +144,12 @@ pub fn smart_of(output: &[u8], file: String, policy: &SmartPolicy) -> Result<Sma
     };
     Ok(match parse::parse(output)? {
         Answer::Told(report) => told(file, &report, policy),
-        Answer::Asleep { mode } => untold(file, Kind::Asleep, format!("the drive was asleep ({mode}) and was not woken"), None),
+        Answer::Asleep { mode } => untold(
+            file,
+            Kind::Asleep,
+            format!("the drive was asleep ({mode}) and was not woken"),
+            None,
+        ),
         Answer::NotApplicable { why, hint } => untold(file, Kind::NotApplicable, why, hint),
         Answer::Failed { why } | Answer::TimedOut { why } => untold(file, Kind::Failed, why, None),
     })
@@ -189,8 +194,15 @@ fn told(file: String, report: &Report, policy: &SmartPolicy) -> Smart {
         why: (health == Health::Unknown).then(|| why.to_owned()),
         hint: None,
         passed: report.passed,
-        values: memory::values(report).into_iter().map(|(metric, value)| (metric.name(), value)).collect(),
-        messages: report.messages.iter().map(|message| message.text.clone()).collect(),
+        values: memory::values(report)
+            .into_iter()
+            .map(|(metric, value)| (metric.name(), value))
+            .collect(),
+        messages: report
+            .messages
+            .iter()
+            .map(|message| message.text.clone())
+            .collect(),
     }
 }
 

@@ -21,7 +21,12 @@ fn read(bytes: &[u8]) -> KernelLog {
 }
 
 fn classes(text: &str) -> String {
-    read(text.as_bytes()).classes.iter().map(|(class, count)| format!("{count} {}", class.name())).collect::<Vec<_>>().join(", ")
+    read(text.as_bytes())
+        .classes
+        .iter()
+        .map(|(class, count)| format!("{count} {}", class.name()))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[test]
@@ -61,7 +66,11 @@ fn every_form_is_read() {
         "6,492,22048412,-,caller=T1;",
     ] {
         assert_eq!(classes(&format!("{prefix}{ONE}\n")), "1 medium", "{prefix}");
-        assert_eq!(classes(&format!("{prefix}{ONE}\r\n")), "1 medium", "{prefix}");
+        assert_eq!(
+            classes(&format!("{prefix}{ONE}\r\n")),
+            "1 medium",
+            "{prefix}"
+        );
     }
 }
 
@@ -84,11 +93,19 @@ fn what_programs_wrote_is_not_the_kernels_word() {
 
 #[test]
 fn journald_exports_its_records_in_two_forms() {
-    let json = format!(r#"{{"_TRANSPORT":"kernel","MESSAGE":"{ONE}","_SOURCE_MONOTONIC_TIMESTAMP":"123","_BOOT_ID":"a"}}"#);
+    let json = format!(
+        r#"{{"_TRANSPORT":"kernel","MESSAGE":"{ONE}","_SOURCE_MONOTONIC_TIMESTAMP":"123","_BOOT_ID":"a"}}"#
+    );
     assert_eq!(classes(&json), "1 medium");
     assert_eq!(classes(&json.replace("kernel", "syslog")), "");
     let bytes: Vec<String> = ONE.bytes().map(|byte| byte.to_string()).collect();
-    assert_eq!(classes(&format!(r#"{{"_TRANSPORT":"kernel","MESSAGE":[{}]}}"#, bytes.join(","))), "1 medium");
+    assert_eq!(
+        classes(&format!(
+            r#"{{"_TRANSPORT":"kernel","MESSAGE":[{}]}}"#,
+            bytes.join(",")
+        )),
+        "1 medium"
+    );
     let export = |transport: &str| {
         format!(
             "__CURSOR=s=1\n__REALTIME_TIMESTAMP=1\n_BOOT_ID=a\n_TRANSPORT={transport}\nMESSAGE={ONE}\n\n__CURSOR=s=2\n_TRANSPORT=kernel\nMESSAGE=x\n\n"
@@ -108,7 +125,11 @@ fn a_record_over_several_lines_and_in_rsyslogs_spelling() {
     let begin = "[1.1] ata1.00: exception Emask 0x0 SAct 0x1 SErr 0x0 action 0x0\n[1.2] ata1.00: failed command: READ FPDMA QUEUED\n[1.3] ata1.00: cmd 60/08:00:00:00:00/00:00:00:00:00/40 tag 0 ncq dma 4096 in";
     let end = "res 41/40:00:00:00:00/00:00:00:00:00/00 Emask 0x409 (media error) <F>\n";
     for between in ["\n         ", "\n[1.3]          ", "#012         ", "\n> "] {
-        assert_eq!(classes(&format!("{begin}{between}{end}")), "1 medium", "{between:?}");
+        assert_eq!(
+            classes(&format!("{begin}{between}{end}")),
+            "1 medium",
+            "{between:?}"
+        );
     }
 }
 
@@ -119,9 +140,18 @@ fn names_begin_anew_with_each_boot() {
             "[100.5] scsi host6: usb-storage 1-1:1.0\n[101.5] sd 6:0:0:0: [sda] Attached SCSI disk\n{between}[0.5] critical medium error, dev sda, sector 8 op 0x0:(READ) flags 0x0\n"
         )
     };
-    for between in ["-- Boot 3f2b --\n", "-- Reboot --\n", "[0.0] Linux version 6.1.0\n", ""] {
+    for between in [
+        "-- Boot 3f2b --\n",
+        "-- Reboot --\n",
+        "[0.0] Linux version 6.1.0\n",
+        "",
+    ] {
         let answer = read(boots(between).as_bytes());
-        assert_eq!(answer.devices[0].drive_fault, crate::model::kernel::fault::Fault::Yes, "{between:?}");
+        assert_eq!(
+            answer.devices[0].drive_fault,
+            crate::model::kernel::fault::Fault::Yes,
+            "{between:?}"
+        );
     }
 }
 
@@ -140,10 +170,13 @@ fn junk_long_lines_and_wrong_encodings_are_passed_over() {
 #[test]
 fn a_packed_file_is_unpacked() {
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(format!("[1.0] {ONE}\n").as_bytes()).unwrap();
+    packed
+        .write_all(format!("[1.0] {ONE}\n").as_bytes())
+        .unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), packed.finish().unwrap()).unwrap();
-    let answer = crate::analyze::kernel_log(&crate::analyze::Source::File(file.path().to_owned())).unwrap();
+    let answer =
+        crate::analyze::kernel_log(&crate::analyze::Source::File(file.path().to_owned())).unwrap();
     assert_eq!(answer.classes.len(), 1);
 }
 
@@ -157,11 +190,16 @@ fn an_answer_has_the_promised_shape() {
 #[test]
 fn times_are_read_where_there_are_any() {
     let time = |line: &str| match form::read(line) {
-        Form::Kernel { kernel_time, wall, .. } => kernel_time.or(wall),
+        Form::Kernel {
+            kernel_time, wall, ..
+        } => kernel_time.or(wall),
         _ => None,
     };
     assert_eq!(time("[   12.345678] x"), Some(12_345_678));
-    assert_eq!(time("Nov  7 16:01:25 host kernel: x"), Some((((7 * 24 + 16) * 60 + 1) * 60 + 25) * 1_000_000));
+    assert_eq!(
+        time("Nov  7 16:01:25 host kernel: x"),
+        Some((((7 * 24 + 16) * 60 + 1) * 60 + 25) * 1_000_000)
+    );
     assert_eq!(time("x"), None);
 }
 

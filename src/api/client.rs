@@ -1,4 +1,5 @@
-//! Asking the daemon: typed calls over its unix socket, each with a time-out, with errors that say what to do. Knows wire types only.
+//! Asking the daemon: typed calls over its unix socket, each with a time-out, with errors that say
+//! what to do. Knows wire types only.
 
 mod once;
 mod storage;
@@ -28,7 +29,8 @@ pub const GROUP: &str = "diskvitals";
 pub const DEFAULT_SOCKET: &str = "/run/diskvitals/diskvitals.sock";
 
 const CONNECT: Duration = Duration::from_secs(2);
-/// Largest answer taken, in bytes. The daemon's pages are far below; an explanation of a drive with very many volumes may be larger.
+/// Largest answer taken, in bytes. The daemon's pages are far below; an explanation of a drive with
+/// very many volumes may be larger.
 const MESSAGE: usize = 64 << 20;
 const PAGE: i32 = 1000;
 
@@ -73,7 +75,11 @@ impl Client {
     /// `timeout` holds for each call; a watch has none once it has begun.
     pub async fn connect(path: &Path, timeout: Duration) -> Result<Client, ClientError> {
         let stream = stream(path, timeout).await?;
-        Ok(Client { channel: channel(stream, path.to_owned()), path: path.to_owned(), timeout })
+        Ok(Client {
+            channel: channel(stream, path.to_owned()),
+            path: path.to_owned(),
+            timeout,
+        })
     }
 
     fn inventory(&self) -> InventoryClient<Channel> {
@@ -92,7 +98,10 @@ impl Client {
         StorageClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
     }
 
-    async fn call<T>(&self, answer: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, ClientError> {
+    async fn call<T>(
+        &self,
+        answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<T, ClientError> {
         self.call_within(self.timeout, answer).await
     }
 
@@ -104,36 +113,62 @@ impl Client {
         match tokio::time::timeout(timeout, answer).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(self.error(status)),
-            Err(_) => Err(ClientError::TimedOut { path: self.path.clone(), timeout }),
+            Err(_) => Err(ClientError::TimedOut {
+                path: self.path.clone(),
+                timeout,
+            }),
         }
     }
 
-    /// A status without a source is the daemon's; one with a source was made here, of a transport that failed.
+    /// A status without a source is the daemon's; one with a source was made here, of a transport
+    /// that failed.
     pub fn error(&self, status: Status) -> ClientError {
         let transport = std::error::Error::source(&status).is_some()
-            && matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled);
+            && matches!(
+                status.code(),
+                Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled
+            );
         if transport {
-            ClientError::Broken { path: self.path.clone(), status: Box::new(status) }
+            ClientError::Broken {
+                path: self.path.clone(),
+                status: Box::new(status),
+            }
         } else {
             ClientError::Refused(Box::new(status))
         }
     }
 
     pub async fn node(&self) -> Result<wire::Node, ClientError> {
-        self.call(self.inventory().get_node(wire::GetNodeRequest {})).await
+        self.call(self.inventory().get_node(wire::GetNodeRequest {}))
+            .await
     }
 
     pub async fn drive(&self, id: &str) -> Result<wire::Drive, ClientError> {
-        self.call(self.inventory().get_drive(wire::GetDriveRequest { id: id.to_owned() })).await
+        self.call(
+            self.inventory()
+                .get_drive(wire::GetDriveRequest { id: id.to_owned() }),
+        )
+        .await
     }
 
     pub async fn volume(&self, id: &str) -> Result<wire::Volume, ClientError> {
-        let request = wire::GetVolumeRequest { id: id.to_owned(), ..Default::default() };
+        let request = wire::GetVolumeRequest {
+            id: id.to_owned(),
+            ..Default::default()
+        };
         self.call(self.inventory().get_volume(request)).await
     }
 
-    pub async fn volume_by_handle(&self, driver: &str, handle: &str) -> Result<wire::Volume, ClientError> {
-        let request = wire::GetVolumeRequest { id: String::new(), driver: driver.to_owned(), handle: handle.to_owned() };
+    pub async fn volume_by_handle(
+        &self,
+        driver: &str,
+        handle: &str,
+    ) -> Result<wire::Volume, ClientError> {
+        let request = wire::GetVolumeRequest {
+            id: String::new(),
+            driver: driver.to_owned(),
+            handle: handle.to_owned(),
+        };
         self.call(self.inventory().get_volume(request)).await
     }
 
@@ -141,7 +176,10 @@ impl Client {
     pub async fn drives(&self) -> Result<wire::ListDrivesResponse, ClientError> {
         let mut all = wire::ListDrivesResponse::default();
         loop {
-            let request = wire::ListDrivesRequest { page_size: PAGE, page_token: std::mem::take(&mut all.next_page_token) };
+            let request = wire::ListDrivesRequest {
+                page_size: PAGE,
+                page_token: std::mem::take(&mut all.next_page_token),
+            };
             let page = self.call(self.inventory().list_drives(request)).await?;
             all.drives.extend(page.drives);
             all.next_page_token = page.next_page_token;
@@ -155,7 +193,10 @@ impl Client {
     pub async fn volumes(&self) -> Result<wire::ListVolumesResponse, ClientError> {
         let mut all = wire::ListVolumesResponse::default();
         loop {
-            let request = wire::ListVolumesRequest { page_size: PAGE, page_token: std::mem::take(&mut all.next_page_token) };
+            let request = wire::ListVolumesRequest {
+                page_size: PAGE,
+                page_token: std::mem::take(&mut all.next_page_token),
+            };
             let page = self.call(self.inventory().list_volumes(request)).await?;
             all.volumes.extend(page.volumes);
             all.next_page_token = page.next_page_token;
@@ -166,11 +207,18 @@ impl Client {
     }
 
     /// All pages joined.
-    pub async fn findings(&self, include_cleared: bool) -> Result<wire::ListFindingsResponse, ClientError> {
+    pub async fn findings(
+        &self,
+        include_cleared: bool,
+    ) -> Result<wire::ListFindingsResponse, ClientError> {
         let mut all = wire::ListFindingsResponse::default();
         loop {
             let page_token = std::mem::take(&mut all.next_page_token);
-            let request = wire::ListFindingsRequest { page_size: PAGE, page_token, include_cleared };
+            let request = wire::ListFindingsRequest {
+                page_size: PAGE,
+                page_token,
+                include_cleared,
+            };
             let page = self.call(self.inventory().list_findings(request)).await?;
             all.findings.extend(page.findings);
             all.next_page_token = page.next_page_token;
@@ -181,53 +229,105 @@ impl Client {
     }
 
     pub async fn explain(&self, query: &str) -> Result<wire::Explanation, ClientError> {
-        self.call(self.inventory().explain(wire::ExplainRequest { query: query.to_owned() })).await
+        self.call(self.inventory().explain(wire::ExplainRequest {
+            query: query.to_owned(),
+        }))
+        .await
     }
 
     pub async fn smart_history(&self, drive: &str) -> Result<wire::SmartHistory, ClientError> {
-        self.call(self.inventory().get_smart_history(wire::GetSmartHistoryRequest { id: drive.to_owned() })).await
+        self.call(
+            self.inventory()
+                .get_smart_history(wire::GetSmartHistoryRequest {
+                    id: drive.to_owned(),
+                }),
+        )
+        .await
     }
 
     pub async fn reasons(&self) -> Result<wire::ListReasonsResponse, ClientError> {
-        self.call(self.inventory().list_reasons(wire::ListReasonsRequest {})).await
+        self.call(self.inventory().list_reasons(wire::ListReasonsRequest {}))
+            .await
     }
 
     /// 0: from a full snapshot.
-    pub async fn watch(&self, resume_revision: u64) -> Result<Streaming<wire::WatchEvent>, ClientError> {
-        self.call(self.inventory().watch(wire::WatchRequest { resume_revision })).await
+    pub async fn watch(
+        &self,
+        resume_revision: u64,
+    ) -> Result<Streaming<wire::WatchEvent>, ClientError> {
+        self.call(
+            self.inventory()
+                .watch(wire::WatchRequest { resume_revision }),
+        )
+        .await
     }
 
-    pub async fn acknowledge(&self, finding: &str, note: &str) -> Result<wire::Finding, ClientError> {
-        let request = wire::AcknowledgeFindingRequest { finding_id: finding.to_owned(), note: note.to_owned() };
+    pub async fn acknowledge(
+        &self,
+        finding: &str,
+        note: &str,
+    ) -> Result<wire::Finding, ClientError> {
+        let request = wire::AcknowledgeFindingRequest {
+            finding_id: finding.to_owned(),
+            note: note.to_owned(),
+        };
         self.call(self.admin().acknowledge_finding(request)).await
     }
 
     pub async fn unacknowledge(&self, finding: &str) -> Result<wire::Finding, ClientError> {
-        self.call(self.admin().unacknowledge_finding(wire::UnacknowledgeFindingRequest { finding_id: finding.to_owned() })).await
+        self.call(
+            self.admin()
+                .unacknowledge_finding(wire::UnacknowledgeFindingRequest {
+                    finding_id: finding.to_owned(),
+                }),
+        )
+        .await
     }
 
     /// Returns when it was asked for: how it goes is in the drive's `self_tests`.
-    pub async fn start_self_test(&self, drive: &str, kind: wire::SelfTestKind) -> Result<wire::StartSelfTestResponse, ClientError> {
-        let request = wire::StartSelfTestRequest { id: drive.to_owned(), kind: kind.into() };
+    pub async fn start_self_test(
+        &self,
+        drive: &str,
+        kind: wire::SelfTestKind,
+    ) -> Result<wire::StartSelfTestResponse, ClientError> {
+        let request = wire::StartSelfTestRequest {
+            id: drive.to_owned(),
+            kind: kind.into(),
+        };
         self.call(self.admin().start_self_test(request)).await
     }
 
-    pub async fn start_check(&self, request: wire::StartCheckRequest) -> Result<wire::Check, ClientError> {
+    pub async fn start_check(
+        &self,
+        request: wire::StartCheckRequest,
+    ) -> Result<wire::Check, ClientError> {
         self.call(self.checks_client().start_check(request)).await
     }
 
     /// With what the checkers wrote.
     pub async fn check(&self, id: &str) -> Result<wire::Check, ClientError> {
-        self.call(self.checks_client().get_check(wire::GetCheckRequest { id: id.to_owned(), without_output: false })).await
+        self.call(self.checks_client().get_check(wire::GetCheckRequest {
+            id: id.to_owned(),
+            without_output: false,
+        }))
+        .await
     }
 
     /// How it goes.
     pub async fn check_progress(&self, id: &str) -> Result<wire::Check, ClientError> {
-        self.call(self.checks_client().get_check(wire::GetCheckRequest { id: id.to_owned(), without_output: true })).await
+        self.call(self.checks_client().get_check(wire::GetCheckRequest {
+            id: id.to_owned(),
+            without_output: true,
+        }))
+        .await
     }
 
     pub async fn cancel_check(&self, id: &str) -> Result<wire::Check, ClientError> {
-        self.call(self.checks_client().cancel_check(wire::CancelCheckRequest { id: id.to_owned() })).await
+        self.call(
+            self.checks_client()
+                .cancel_check(wire::CancelCheckRequest { id: id.to_owned() }),
+        )
+        .await
     }
 
     /// All pages joined. Empty: of everything.
@@ -235,7 +335,11 @@ impl Client {
         let mut all = wire::ListChecksResponse::default();
         loop {
             let page_token = std::mem::take(&mut all.next_page_token);
-            let request = wire::ListChecksRequest { page_size: PAGE, page_token, target: target.to_owned() };
+            let request = wire::ListChecksRequest {
+                page_size: PAGE,
+                page_token,
+                target: target.to_owned(),
+            };
             let page = self.call(self.checks_client().list_checks(request)).await?;
             all.checks.extend(page.checks);
             all.next_page_token = page.next_page_token;
@@ -246,7 +350,12 @@ impl Client {
     }
 
     /// All pages joined. Empty texts: of any.
-    pub async fn attachments(&self, driver: &str, handle: &str, only_stale: bool) -> Result<wire::ListAttachmentsResponse, ClientError> {
+    pub async fn attachments(
+        &self,
+        driver: &str,
+        handle: &str,
+        only_stale: bool,
+    ) -> Result<wire::ListAttachmentsResponse, ClientError> {
         let mut all = wire::ListAttachmentsResponse::default();
         loop {
             let request = wire::ListAttachmentsRequest {
@@ -256,7 +365,9 @@ impl Client {
                 page_size: PAGE,
                 page_token: std::mem::take(&mut all.next_page_token),
             };
-            let page = self.call(self.inventory().list_attachments(request)).await?;
+            let page = self
+                .call(self.inventory().list_attachments(request))
+                .await?;
             all.attachments.extend(page.attachments);
             all.next_page_token = page.next_page_token;
             if all.next_page_token.is_empty() {
@@ -266,21 +377,40 @@ impl Client {
     }
 
     /// Without `commit` it is only said what would be done.
-    pub async fn clean_up(&self, query: &str, commit: bool, lazy: bool) -> Result<wire::ForceCleanupResponse, ClientError> {
-        self.call(self.admin().force_cleanup(wire::ForceCleanupRequest { query: query.to_owned(), commit, lazy })).await
+    pub async fn clean_up(
+        &self,
+        query: &str,
+        commit: bool,
+        lazy: bool,
+    ) -> Result<wire::ForceCleanupResponse, ClientError> {
+        self.call(self.admin().force_cleanup(wire::ForceCleanupRequest {
+            query: query.to_owned(),
+            commit,
+            lazy,
+        }))
+        .await
     }
 
     /// Empty: everything.
     pub async fn refresh(&self, query: &str) -> Result<wire::RefreshResponse, ClientError> {
-        self.call(self.admin().refresh(wire::RefreshRequest { query: query.to_owned() })).await
+        self.call(self.admin().refresh(wire::RefreshRequest {
+            query: query.to_owned(),
+        }))
+        .await
     }
 }
 
-/// Whether a daemon speaks gRPC on this connection: any answer but a broken connection is one, also `permission denied`.
+/// Whether a daemon speaks gRPC on this connection: any answer but a broken connection is one, also
+/// `permission denied`.
 pub async fn answers(stream: UnixStream) -> bool {
     let channel = channel(stream, PathBuf::new());
     let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
-    match health.check(tonic_health::pb::HealthCheckRequest { service: String::new() }).await {
+    match health
+        .check(tonic_health::pb::HealthCheckRequest {
+            service: String::new(),
+        })
+        .await
+    {
         Ok(_) => true,
         Err(status) => std::error::Error::source(&status).is_none(),
     }
@@ -311,20 +441,30 @@ fn channel(stream: UnixStream, path: PathBuf) -> Channel {
     Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector)
 }
 
-/// The transport's own words say only that it failed; its causes say how. Not the model's `with_causes`: tonic's errors repeat their causes (its
-/// ConnectError reads like its source), and a Status is shown with its source in the form for debugging.
+/// The transport's own words say only that it failed; its causes say how. Not the model's
+/// `with_causes`: tonic's errors repeat their causes (its ConnectError reads like its source), and
+/// a Status is shown with its source in the form for debugging.
 fn why(status: &Status) -> String {
     let causes = std::iter::successors(std::error::Error::source(status), |cause| cause.source());
-    causes.map(ToString::to_string).fold(status.message().to_owned(), |text, cause| match text.ends_with(&cause) {
-        true => text,
-        false => format!("{text}: {cause}"),
-    })
+    causes
+        .map(ToString::to_string)
+        .fold(status.message().to_owned(), |text, cause| {
+            match text.ends_with(&cause) {
+                true => text,
+                false => format!("{text}: {cause}"),
+            }
+        })
 }
 
 fn not_connected(path: &Path, source: io::Error) -> ClientError {
     match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory => ClientError::NoDaemon(path.to_owned()),
+        io::ErrorKind::NotFound
+        | io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::NotADirectory => ClientError::NoDaemon(path.to_owned()),
         io::ErrorKind::PermissionDenied => ClientError::NoPermission(path.to_owned()),
-        _ => ClientError::Connect { path: path.to_owned(), source },
+        _ => ClientError::Connect {
+            path: path.to_owned(),
+            source,
+        },
     }
 }

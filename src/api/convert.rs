@@ -1,4 +1,5 @@
-//! Model → wire. In: pieces of a snapshot. Out: messages of diskvitals.v1. Nothing is judged here; an absent text is the empty text.
+//! Model → wire. In: pieces of a snapshot. Out: messages of diskvitals.v1. Nothing is judged here;
+//! an absent text is the empty text.
 
 pub mod attach;
 pub mod check;
@@ -17,14 +18,19 @@ use crate::model::kernel::event::Line;
 use crate::model::kernel::memory::{Memory, Place};
 use crate::model::report::SourceStatus;
 use crate::model::snapshot::{Drive, Presence, Snapshot, StoreStatus, Volume, VolumeUsage};
-use crate::model::volume::{CsiStatus, ExpectedMount, MountRole, OperationalStatus, PodUse, UsageStatus, VolumeMount};
+use crate::model::volume::{
+    CsiStatus, ExpectedMount, MountRole, OperationalStatus, PodUse, UsageStatus, VolumeMount,
+};
 use crate::state::handle::{Change, ChangeKind, Item};
 
 pub fn time(at: Timestamp) -> prost_types::Timestamp {
     // The wire wants nanoseconds that count forward, also before 1970.
     let (seconds, nanos) = (at.as_second(), at.subsec_nanosecond());
     if nanos < 0 {
-        prost_types::Timestamp { seconds: seconds - 1, nanos: nanos + 1_000_000_000 }
+        prost_types::Timestamp {
+            seconds: seconds - 1,
+            nanos: nanos + 1_000_000_000,
+        }
     } else {
         prost_types::Timestamp { seconds, nanos }
     }
@@ -50,7 +56,11 @@ pub fn node(snapshot: &Snapshot, facts: &NodeFacts) -> wire::Node {
         settled: snapshot.settled,
         // Before the first judgement nothing is known: unknown, never good.
         health: health(state.health.unwrap_or(Health::Unknown)),
-        sources: state.sources.iter().map(|(source, (status, since))| source_state(source.name(), status, *since)).collect(),
+        sources: state
+            .sources
+            .iter()
+            .map(|(source, (status, since))| source_state(source.name(), status, *since))
+            .collect(),
         store: match &state.store {
             StoreStatus::Ok => "ok".to_owned(),
             StoreStatus::Memory(why) => why.clone(),
@@ -78,11 +88,19 @@ fn source_state(name: &str, status: &SourceStatus, since: Timestamp) -> wire::So
         SourceStatus::Down(detail) => (State::Down, detail),
         SourceStatus::Absent(detail) => (State::Absent, detail),
     };
-    wire::SourceState { name: name.to_owned(), state: state.into(), detail: detail.clone(), since: Some(time(since)) }
+    wire::SourceState {
+        name: name.to_owned(),
+        state: state.into(),
+        detail: detail.clone(),
+        since: Some(time(since)),
+    }
 }
 
 fn findings(snapshot: &Snapshot, ids: &[FindingId]) -> Vec<wire::Finding> {
-    ids.iter().filter_map(|id| snapshot.findings.get(id)).map(|found| finding(found)).collect()
+    ids.iter()
+        .filter_map(|id| snapshot.findings.get(id))
+        .map(|found| finding(found))
+        .collect()
 }
 
 pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
@@ -117,7 +135,12 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         state: text(&facts.state),
         asleep: facts.asleep,
         devices: facts.devices.iter().map(drive_device).collect(),
-        presence: if missing_since.is_some() { wire::Presence::Missing } else { wire::Presence::Present }.into(),
+        presence: if missing_since.is_some() {
+            wire::Presence::Missing
+        } else {
+            wire::Presence::Present
+        }
+        .into(),
         first_seen: Some(time(drive.first_seen)),
         missing_since,
         health: health(drive.health),
@@ -131,8 +154,17 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
 }
 
 fn errors(memory: Option<&Memory>) -> Vec<wire::ErrorTally> {
-    let record = |line: &Line| Some(wire::LogRecord { time: Some(time(line.time)), text: line.text.clone() });
-    let sector = |place: &Place| wire::FailedSector { device: place.device.clone(), sector: place.sector, times: place.times };
+    let record = |line: &Line| {
+        Some(wire::LogRecord {
+            time: Some(time(line.time)),
+            text: line.text.clone(),
+        })
+    };
+    let sector = |place: &Place| wire::FailedSector {
+        device: place.device.clone(),
+        sector: place.sector,
+        times: place.times,
+    };
     let tallies = memory.into_iter().flat_map(|memory| &memory.tallies);
     tallies
         .map(|(class, tally)| wire::ErrorTally {
@@ -218,7 +250,11 @@ pub fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
         block: facts.block,
         ephemeral: facts.ephemeral,
         device: text(&facts.device),
-        source: facts.source.as_ref().map(ToString::to_string).unwrap_or_default(),
+        source: facts
+            .source
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
         filesystem: facts.fs_type.as_ref().map(|kind| wire::Filesystem {
             r#type: kind.clone(),
             uuid: text(&facts.fs_uuid),
@@ -255,7 +291,10 @@ pub fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
             UsageStatus::Failed => wire::UsageStatus::Failed,
         }
         .into(),
-        condition: Some(wire::Condition { abnormal: volume.condition.abnormal, message: volume.condition.message.clone() }),
+        condition: Some(wire::Condition {
+            abnormal: volume.condition.abnormal,
+            message: volume.condition.message.clone(),
+        }),
         findings: findings(snapshot, &volume.findings),
         first_seen: Some(time(volume.first_seen)),
         last_probe: volume.last_probe.map(time),
@@ -267,9 +306,18 @@ pub fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
 fn capacity_and_usage(usage: VolumeUsage) -> (Option<wire::Capacity>, Option<wire::Usage>) {
     match usage {
         VolumeUsage::NotYet | VolumeUsage::Unknown => (None, None),
-        VolumeUsage::Block { size_bytes } => (Some(wire::Capacity { total_bytes: size_bytes, total_inodes: 0 }), None),
+        VolumeUsage::Block { size_bytes } => (
+            Some(wire::Capacity {
+                total_bytes: size_bytes,
+                total_inodes: 0,
+            }),
+            None,
+        ),
         VolumeUsage::Mounted { usage, at, stale } => (
-            Some(wire::Capacity { total_bytes: usage.total_bytes, total_inodes: usage.total_inodes }),
+            Some(wire::Capacity {
+                total_bytes: usage.total_bytes,
+                total_inodes: usage.total_inodes,
+            }),
             Some(wire::Usage {
                 used_bytes: usage.used_bytes,
                 available_bytes: usage.available_bytes,
@@ -312,8 +360,18 @@ fn missing_mount(expected: &ExpectedMount) -> wire::VolumeMount {
 }
 
 fn pod(pod: &PodUse) -> wire::PodUse {
-    let (namespace, name) = pod.name.as_ref().map(|name| (name.namespace.clone(), name.name.clone())).unwrap_or_default();
-    wire::PodUse { uid: pod.uid.clone(), namespace, name, volume_name: pod.volume_name.clone(), path: pod.path.to_string() }
+    let (namespace, name) = pod
+        .name
+        .as_ref()
+        .map(|name| (name.namespace.clone(), name.name.clone()))
+        .unwrap_or_default();
+    wire::PodUse {
+        uid: pod.uid.clone(),
+        namespace,
+        name,
+        volume_name: pod.volume_name.clone(),
+        path: pod.path.to_string(),
+    }
 }
 
 pub fn health(health: Health) -> i32 {
@@ -332,7 +390,10 @@ pub fn subject(subject: &Subject) -> wire::Subject {
         Subject::Volume(id) => (wire::SubjectKind::Volume, id.to_string()),
         Subject::Device(name) => (wire::SubjectKind::Device, name.clone()),
     };
-    wire::Subject { kind: kind.into(), id }
+    wire::Subject {
+        kind: kind.into(),
+        id,
+    }
 }
 
 pub fn severity(severity: Severity) -> wire::Severity {
@@ -362,12 +423,18 @@ pub fn finding(finding: &Finding) -> wire::Finding {
         count: finding.count,
         evidence: finding.evidence.iter().map(self::evidence).collect(),
         clears_when: finding.clears_when.clone(),
-        acknowledged: finding.acknowledged.as_ref().map(|ack| wire::Acknowledgement {
-            by: ack.by.clone(),
-            time: Some(time(ack.time)),
-            note: ack.note.clone(),
+        acknowledged: finding
+            .acknowledged
+            .as_ref()
+            .map(|ack| wire::Acknowledgement {
+                by: ack.by.clone(),
+                time: Some(time(ack.time)),
+                note: ack.note.clone(),
+            }),
+        cleared: finding.cleared.as_ref().map(|cleared| wire::Cleared {
+            time: Some(time(cleared.time)),
+            why: cleared.why.clone(),
         }),
-        cleared: finding.cleared.as_ref().map(|cleared| wire::Cleared { time: Some(time(cleared.time)), why: cleared.why.clone() }),
     }
 }
 
@@ -417,5 +484,9 @@ pub fn advice(advice: &Advice) -> wire::Advice {
 }
 
 fn evidence(evidence: &Evidence) -> wire::Evidence {
-    wire::Evidence { source: evidence.source.clone(), time: Some(time(evidence.time)), text: evidence.text.clone() }
+    wire::Evidence {
+        source: evidence.source.clone(),
+        time: Some(time(evidence.time)),
+        text: evidence.text.clone(),
+    }
 }

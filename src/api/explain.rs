@@ -1,7 +1,8 @@
-//! Everything around one thing: the chain drive → partition → md, LVM, crypt… → filesystem → mount → volume → pod. Pure over a snapshot.
+//! Everything around one thing: the chain drive → partition → md, LVM, crypt… → filesystem → mount
+//! → volume → pod. Pure over a snapshot.
 //!
-//! In: a snapshot and what was asked for. Out: the wire's Explanation. What is not in the inventory any more (a drive that went) is told from the
-//! volume's own frozen list of devices.
+//! In: a snapshot and what was asked for. Out: the wire's Explanation. What is not in the inventory
+//! any more (a drive that went) is told from the volume's own frozen list of devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,9 +53,18 @@ pub fn explain(snapshot: &Snapshot, named: &Named) -> wire::Explanation {
 
 /// The newest of each volume, and of each device that was checked under its own name.
 fn checks(snapshot: &Snapshot, around: &Around) -> Vec<wire::Check> {
-    let of_volumes = around.volumes.iter().filter_map(|id| convert::check::newest(snapshot, |check| snapshot.is_check_of(check, id)));
-    let on_device = |name: &String| convert::check::newest(snapshot, |check| check.target.volume.is_none() && check.target.device == *name);
-    let mut found: Vec<_> = of_volumes.chain(around.devices.iter().filter_map(on_device)).collect();
+    let of_volumes = around
+        .volumes
+        .iter()
+        .filter_map(|id| convert::check::newest(snapshot, |check| snapshot.is_check_of(check, id)));
+    let on_device = |name: &String| {
+        convert::check::newest(snapshot, |check| {
+            check.target.volume.is_none() && check.target.device == *name
+        })
+    };
+    let mut found: Vec<_> = of_volumes
+        .chain(around.devices.iter().filter_map(on_device))
+        .collect();
     found.sort_by(|a, b| (b.asked, &b.id).cmp(&(a.asked, &a.id)));
     found.dedup_by(|a, b| a.id == b.id);
     found.truncate(MAX_CHECKS);
@@ -62,7 +72,10 @@ fn checks(snapshot: &Snapshot, around: &Around) -> Vec<wire::Check> {
 }
 
 fn advice(snapshot: &Snapshot, around: &Around) -> Vec<wire::Advice> {
-    let drives = around.drives.iter().filter_map(|id| snapshot.drives.get(id));
+    let drives = around
+        .drives
+        .iter()
+        .filter_map(|id| snapshot.drives.get(id));
     let mut all: Vec<Advice> = drives.filter_map(|drive| advise(snapshot, drive)).collect();
     all.sort_by(|a, b| b.action.cmp(&a.action).then_with(|| a.drive.cmp(&b.drive)));
     all.truncate(MAX_WHOLE);
@@ -86,7 +99,9 @@ impl Around {
                 Subject::Volume(id) => around.add_volume(snapshot, id),
                 Subject::Drive(id) => {
                     around.drives.insert(id.clone());
-                    let Some(drive) = snapshot.drives.get(id) else { continue };
+                    let Some(drive) = snapshot.drives.get(id) else {
+                        continue;
+                    };
                     around.volumes.extend(drive.volumes.iter().cloned());
                     // A missing drive's kernel names may belong to another drive by now.
                     let own = |device: &&BlockDevice| device.drive.as_ref() == Some(id);
@@ -107,7 +122,9 @@ impl Around {
 
     fn add_volume(&mut self, snapshot: &Snapshot, id: &VolumeId) {
         self.volumes.insert(id.clone());
-        let Some(volume) = snapshot.volumes.get(id) else { return };
+        let Some(volume) = snapshot.volumes.get(id) else {
+            return;
+        };
         self.drives.extend(volume.facts.drive_ids.iter().cloned());
         for name in &volume.facts.devices {
             self.devices.insert(name.clone());
@@ -120,7 +137,14 @@ impl Around {
         let mut seen = BTreeSet::new();
         while let Some(name) = todo.pop() {
             if seen.insert(name.clone()) {
-                todo.extend(snapshot.inventory.devices.get(&name).into_iter().flat_map(|device| device.below.iter().cloned()));
+                todo.extend(
+                    snapshot
+                        .inventory
+                        .devices
+                        .get(&name)
+                        .into_iter()
+                        .flat_map(|device| device.below.iter().cloned()),
+                );
                 self.devices.insert(name);
             }
         }
@@ -131,7 +155,11 @@ impl Around {
         let mut seen = BTreeSet::new();
         while let Some(name) = todo.pop() {
             if seen.insert(name.clone()) {
-                let above = snapshot.inventory.devices.values().filter(|other| other.below.contains(&name));
+                let above = snapshot
+                    .inventory
+                    .devices
+                    .values()
+                    .filter(|other| other.below.contains(&name));
                 todo.extend(above.map(|other| other.name.clone()));
                 self.devices.insert(name);
             }
@@ -148,31 +176,61 @@ fn findings(snapshot: &Snapshot, around: &Around, subjects: &[Subject]) -> Vec<w
     let mut active: Vec<_> = snapshot.findings.values().filter(concerns).collect();
     active.sort_by_cached_key(|finding| rank(finding));
     active.truncate(MAX_FINDINGS);
-    let cleared = snapshot.history.iter().filter(|finding| subjects.contains(&finding.subject)).take(MAX_CLEARED);
-    active.into_iter().chain(cleared).map(|finding| convert::finding(finding)).collect()
+    let cleared = snapshot
+        .history
+        .iter()
+        .filter(|finding| subjects.contains(&finding.subject))
+        .take(MAX_CLEARED);
+    active
+        .into_iter()
+        .chain(cleared)
+        .map(|finding| convert::finding(finding))
+        .collect()
 }
 
 fn chain(snapshot: &Snapshot, around: &Around) -> Vec<wire::ChainNode> {
     let mut nodes = Nodes::default();
-    for drive in around.drives.iter().filter_map(|id| snapshot.drives.get(id)) {
+    for drive in around
+        .drives
+        .iter()
+        .filter_map(|id| snapshot.drives.get(id))
+    {
         nodes.push(drive_node(drive));
     }
     let mut devices: Vec<&String> = around.devices.iter().collect();
     let mut heights = BTreeMap::new();
     devices.sort_by_cached_key(|name| (height(snapshot, name, &mut heights), (*name).clone()));
-    let node_ids: BTreeMap<&str, String> = devices.iter().map(|name| (name.as_str(), device_node_id(snapshot, around, name))).collect();
+    let node_ids: BTreeMap<&str, String> = devices
+        .iter()
+        .map(|name| (name.as_str(), device_node_id(snapshot, around, name)))
+        .collect();
     for name in &devices {
         if let Some(device) = snapshot.inventory.devices.get(*name) {
             if device.drive.is_none() {
                 nodes.push(device_node(snapshot, device, &node_ids));
             }
-        } else if node_ids.get(name.as_str()).is_some_and(|id| id.starts_with("device:")) {
+        } else if node_ids
+            .get(name.as_str())
+            .is_some_and(|id| id.starts_with("device:"))
+        {
             nodes.push(gone_node(around, snapshot, name, &node_ids));
         }
     }
-    let volumes: Vec<&Volume> = around.volumes.iter().filter_map(|id| snapshot.volumes.get(id)).map(AsRef::as_ref).collect();
-    let bases: Vec<Vec<String>> = volumes.iter().map(|volume| filesystem(snapshot, volume, &node_ids, &mut nodes)).collect();
-    let mounted: Vec<Vec<String>> = volumes.iter().zip(bases).map(|(volume, base)| mounts(volume, base, &mut nodes)).collect();
+    let volumes: Vec<&Volume> = around
+        .volumes
+        .iter()
+        .filter_map(|id| snapshot.volumes.get(id))
+        .map(AsRef::as_ref)
+        .collect();
+    let bases: Vec<Vec<String>> = volumes
+        .iter()
+        .map(|volume| filesystem(snapshot, volume, &node_ids, &mut nodes))
+        .collect();
+    let mounted: Vec<Vec<String>> = volumes
+        .iter()
+        .zip(bases)
+        .map(|(volume, base)| mounts(volume, base, &mut nodes))
+        .collect();
     for (volume, on) in volumes.iter().zip(mounted) {
         nodes.push(volume_node(volume, on));
     }
@@ -207,14 +265,24 @@ impl Nodes {
     }
 }
 
-/// Layers between a device and the hardware. A cycle cannot be in the kernel; should the records show one, it ends at its second visit.
+/// Layers between a device and the hardware. A cycle cannot be in the kernel; should the records
+/// show one, it ends at its second visit.
 fn height(snapshot: &Snapshot, name: &str, known: &mut BTreeMap<String, usize>) -> usize {
     if let Some(height) = known.get(name) {
         return *height;
     }
     known.insert(name.to_owned(), 0);
-    let below = snapshot.inventory.devices.get(name).map(|device| device.below.as_slice()).unwrap_or_default();
-    let height = below.iter().map(|name| height(snapshot, name, known) + 1).max().unwrap_or(0);
+    let below = snapshot
+        .inventory
+        .devices
+        .get(name)
+        .map(|device| device.below.as_slice())
+        .unwrap_or_default();
+    let height = below
+        .iter()
+        .map(|name| height(snapshot, name, known) + 1)
+        .max()
+        .unwrap_or(0);
     known.insert(name.to_owned(), height);
     height
 }
@@ -225,7 +293,8 @@ fn device_node_id(snapshot: &Snapshot, around: &Around, name: &str) -> String {
         None => around.drives.iter().find(|id| {
             snapshot.drives.get(*id).is_some_and(|drive| {
                 drive.presence != Presence::Present
-                    && (drive.facts.name == name || drive.facts.devices.iter().any(|device| device.name == name))
+                    && (drive.facts.name == name
+                        || drive.facts.devices.iter().any(|device| device.name == name))
             })
         }),
     };
@@ -234,8 +303,17 @@ fn device_node_id(snapshot: &Snapshot, around: &Around, name: &str) -> String {
 
 fn drive_node(drive: &Drive) -> wire::ChainNode {
     let facts = &drive.facts;
-    let mut detail: Vec<String> = [&facts.vendor, &facts.model].into_iter().flatten().cloned().collect();
-    detail.extend(facts.serial.as_ref().map(|serial| format!("serial {serial}")));
+    let mut detail: Vec<String> = [&facts.vendor, &facts.model]
+        .into_iter()
+        .flatten()
+        .cloned()
+        .collect();
+    detail.extend(
+        facts
+            .serial
+            .as_ref()
+            .map(|serial| format!("serial {serial}")),
+    );
     if let Presence::Missing { .. } = drive.presence {
         detail.push("MISSING".to_owned());
     }
@@ -249,13 +327,28 @@ fn drive_node(drive: &Drive) -> wire::ChainNode {
     }
 }
 
-fn device_node(snapshot: &Snapshot, device: &BlockDevice, ids: &BTreeMap<&str, String>) -> wire::ChainNode {
+fn device_node(
+    snapshot: &Snapshot,
+    device: &BlockDevice,
+    ids: &BTreeMap<&str, String>,
+) -> wire::ChainNode {
     let size = bytesize::ByteSize(device.size_bytes).display().iec();
     let (kind, detail) = match &device.layer {
         Layer::Disk => ("disk", format!("{size}")),
         Layer::Partition { number, .. } => ("partition", format!("partition {number}, {size}")),
-        Layer::Md { level } => ("md", format!("{} of {}, {size}", level.as_deref().unwrap_or("array"), device.below.join(", "))),
-        Layer::Dm { volume_group: Some(group), logical_volume: Some(volume), .. } => ("lvm", format!("{group}/{volume}, {size}")),
+        Layer::Md { level } => (
+            "md",
+            format!(
+                "{} of {}, {size}",
+                level.as_deref().unwrap_or("array"),
+                device.below.join(", ")
+            ),
+        ),
+        Layer::Dm {
+            volume_group: Some(group),
+            logical_volume: Some(volume),
+            ..
+        } => ("lvm", format!("{group}/{volume}, {size}")),
         Layer::Dm { name, uuid, .. } => {
             let uuid = uuid.as_deref().unwrap_or_default();
             let kind = match uuid {
@@ -267,7 +360,13 @@ fn device_node(snapshot: &Snapshot, device: &BlockDevice, ids: &BTreeMap<&str, S
             (kind, format!("{name}, {size}"))
         }
         Layer::Bcache => ("bcache", format!("{size}")),
-        Layer::Loop { backing_file } => ("loop", format!("{}, {size}", backing_file.as_deref().unwrap_or("no backing file known"))),
+        Layer::Loop { backing_file } => (
+            "loop",
+            format!(
+                "{}, {size}",
+                backing_file.as_deref().unwrap_or("no backing file known")
+            ),
+        ),
         Layer::Other => ("disk", format!("{size}")),
     };
     wire::ChainNode {
@@ -275,14 +374,23 @@ fn device_node(snapshot: &Snapshot, device: &BlockDevice, ids: &BTreeMap<&str, S
         kind: kind.to_owned(),
         name: device.name.clone(),
         detail,
-        stands_on: device.below.iter().filter_map(|name| ids.get(name.as_str())).cloned().collect(),
+        stands_on: device
+            .below
+            .iter()
+            .filter_map(|name| ids.get(name.as_str()))
+            .cloned()
+            .collect(),
         health: device_health(snapshot, &device.name),
     }
 }
 
-/// Worst finding about the device itself. A device without one has no health of its own: unspecified.
+/// Worst finding about the device itself. A device without one has no health of its own:
+/// unspecified.
 fn device_health(snapshot: &Snapshot, name: &str) -> i32 {
-    let about = snapshot.findings.values().filter(|finding| matches!(&finding.subject, Subject::Device(device) if device == name));
+    let about = snapshot
+        .findings
+        .values()
+        .filter(|finding| matches!(&finding.subject, Subject::Device(device) if device == name));
     match about.map(|finding| finding.severity).max() {
         Some(Severity::Bad) => wire::Health::Bad.into(),
         Some(Severity::Suspect) => wire::Health::Suspect.into(),
@@ -290,8 +398,14 @@ fn device_health(snapshot: &Snapshot, name: &str) -> i32 {
     }
 }
 
-/// A device that a volume's records name and that is not there any more. It stood on the next one of the volume's list, top first.
-fn gone_node(around: &Around, snapshot: &Snapshot, name: &str, ids: &BTreeMap<&str, String>) -> wire::ChainNode {
+/// A device that a volume's records name and that is not there any more. It stood on the next one
+/// of the volume's list, top first.
+fn gone_node(
+    around: &Around,
+    snapshot: &Snapshot,
+    name: &str,
+    ids: &BTreeMap<&str, String>,
+) -> wire::ChainNode {
     let kind = match name {
         _ if name.starts_with("md") => "md",
         _ if name.starts_with("dm-") => "dm",
@@ -299,34 +413,73 @@ fn gone_node(around: &Around, snapshot: &Snapshot, name: &str, ids: &BTreeMap<&s
         _ if name.starts_with("bcache") => "bcache",
         _ => "partition",
     };
-    let lists = around.volumes.iter().filter_map(|id| snapshot.volumes.get(id)).map(|volume| &volume.facts.devices);
-    let next = lists.filter_map(|list| list.iter().position(|device| device == name).and_then(|at| list.get(at + 1))).next();
+    let lists = around
+        .volumes
+        .iter()
+        .filter_map(|id| snapshot.volumes.get(id))
+        .map(|volume| &volume.facts.devices);
+    let next = lists
+        .filter_map(|list| {
+            list.iter()
+                .position(|device| device == name)
+                .and_then(|at| list.get(at + 1))
+        })
+        .next();
     wire::ChainNode {
         id: format!("device:{name}"),
         kind: kind.to_owned(),
         name: name.to_owned(),
         detail: "gone".to_owned(),
-        stands_on: next.and_then(|name| ids.get(name.as_str())).cloned().into_iter().collect(),
+        stands_on: next
+            .and_then(|name| ids.get(name.as_str()))
+            .cloned()
+            .into_iter()
+            .collect(),
         health: wire::Health::Unspecified.into(),
     }
 }
 
 /// What the volume's mounts stand on: its filesystem's node, or for raw block the device's.
-fn filesystem(snapshot: &Snapshot, volume: &Volume, ids: &BTreeMap<&str, String>, nodes: &mut Nodes) -> Vec<String> {
+fn filesystem(
+    snapshot: &Snapshot,
+    volume: &Volume,
+    ids: &BTreeMap<&str, String>,
+    nodes: &mut Nodes,
+) -> Vec<String> {
     let facts = &volume.facts;
-    let btrfs = facts.fs_uuid.as_ref().and_then(|uuid| snapshot.inventory.btrfs.iter().find(|fs| fs.uuid == *uuid));
+    let btrfs = facts
+        .fs_uuid
+        .as_ref()
+        .and_then(|uuid| snapshot.inventory.btrfs.iter().find(|fs| fs.uuid == *uuid));
     let names: Vec<&String> = match btrfs {
         Some(fs) => fs.devices.iter().collect(),
         None => facts.device.iter().collect(),
     };
-    let mut on: Vec<String> = names.into_iter().filter_map(|name| ids.get(name.as_str())).cloned().collect();
+    let mut on: Vec<String> = names
+        .into_iter()
+        .filter_map(|name| ids.get(name.as_str()))
+        .cloned()
+        .collect();
     if on.is_empty() {
         // Nothing local is known beneath it but perhaps the drives it stood on.
-        on = facts.drive_ids.iter().map(|id| format!("drive:{id}")).collect();
+        on = facts
+            .drive_ids
+            .iter()
+            .map(|id| format!("drive:{id}"))
+            .collect();
     }
-    let Some(kind) = &facts.fs_type else { return on };
-    let id = format!("filesystem:{}", facts.fs_uuid.as_deref().unwrap_or(facts.id.as_str()));
-    let mut detail: Vec<String> = facts.fs_label.iter().map(|label| format!("label {label}")).collect();
+    let Some(kind) = &facts.fs_type else {
+        return on;
+    };
+    let id = format!(
+        "filesystem:{}",
+        facts.fs_uuid.as_deref().unwrap_or(facts.id.as_str())
+    );
+    let mut detail: Vec<String> = facts
+        .fs_label
+        .iter()
+        .map(|label| format!("label {label}"))
+        .collect();
     detail.extend(facts.fs_uuid.iter().map(|uuid| format!("uuid {uuid}")));
     if facts.remote || on.is_empty() {
         detail.extend(facts.source.iter().map(|source| format!("from {source}")));
@@ -346,8 +499,14 @@ fn filesystem(snapshot: &Snapshot, volume: &Volume, ids: &BTreeMap<&str, String>
 fn mounts(volume: &Volume, base: Vec<String>, nodes: &mut Nodes) -> Vec<String> {
     let facts = &volume.facts;
     let mut ids = Vec::new();
-    let there = facts.mounts.iter().map(|mount| (&mount.path, mount.role, mount.options.join(",")));
-    let missing = facts.missing_mounts.iter().map(|mount| (&mount.path, mount.role, "expected, NOT MOUNTED".to_owned()));
+    let there = facts
+        .mounts
+        .iter()
+        .map(|mount| (&mount.path, mount.role, mount.options.join(",")));
+    let missing = facts
+        .missing_mounts
+        .iter()
+        .map(|mount| (&mount.path, mount.role, "expected, NOT MOUNTED".to_owned()));
     for (path, role, state) in there.chain(missing) {
         let id = format!("mount:{path}");
         let role = match role {
@@ -386,7 +545,10 @@ fn volume_node(volume: &Volume, stands_on: Vec<String>) -> wire::ChainNode {
 
 fn pods(volume: &Volume, nodes: &mut Nodes) {
     for pod in &volume.facts.pods {
-        let name = pod.name.as_ref().map_or_else(|| pod.uid.clone(), |name| format!("{}/{}", name.namespace, name.name));
+        let name = pod.name.as_ref().map_or_else(
+            || pod.uid.clone(),
+            |name| format!("{}/{}", name.namespace, name.name),
+        );
         nodes.push(wire::ChainNode {
             id: format!("pod:{}", pod.uid),
             kind: "pod".to_owned(),

@@ -1,8 +1,10 @@
-//! The order in which findings are told: what counts first, worst first, newest first. Total, so that a page can go on after any of them.
+//! The order in which findings are told: what counts first, worst first, newest first. Total, so
+//! that a page can go on after any of them.
 
 use crate::model::finding::Finding;
 
-/// Where a finding stands in the list. The smaller, the earlier. The last part, the id, makes it unique.
+/// Where a finding stands in the list. The smaller, the earlier. The last part, the id, makes it
+/// unique.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     /// Active before acknowledged before cleared.

@@ -1,7 +1,8 @@
 //! What a person has at hand → what it names. Pure over a snapshot.
 //!
-//! In: an id, a kernel name, a /dev path or by-id link, a serial, a WWN, a mount point, a volume handle (or `driver/handle`), a PV, a filesystem
-//! UUID, a pod as namespace/name or UID, a finding's id. Out: the subject, or who the candidates are. Knows no wire types.
+//! In: an id, a kernel name, a /dev path or by-id link, a serial, a WWN, a mount point, a volume
+//! handle (or `driver/handle`), a PV, a filesystem UUID, a pod as namespace/name or UID, a
+//! finding's id. Out: the subject, or who the candidates are. Knows no wire types.
 
 use std::collections::BTreeSet;
 
@@ -20,11 +21,19 @@ pub enum ResolveError {
     #[error("nothing here is known as `{query}`{hint}")]
     Unknown { query: String, hint: &'static str },
     #[error("`{query}` is ambiguous, it names {}", list(candidates))]
-    Ambiguous { query: String, candidates: Vec<String> },
+    Ambiguous {
+        query: String,
+        candidates: Vec<String>,
+    },
 }
 
 fn list(candidates: &[String]) -> String {
-    let mut text = candidates.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", ");
+    let mut text = candidates
+        .iter()
+        .take(LISTED)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
     if candidates.len() > LISTED {
         text.push_str(&format!(" and {} more", candidates.len() - LISTED));
     }
@@ -56,10 +65,18 @@ pub fn resolve(snapshot: &Snapshot, query: &str) -> Result<Named, ResolveError> 
     found.extend(drives_called(snapshot, query).map(Subject::Drive));
     found.extend(devices_called(snapshot, query));
     found.extend(
-        snapshot.volumes.values().filter(|volume| volume_is_called(volume, query)).map(|volume| Subject::Volume(volume.facts.id.clone())),
+        snapshot
+            .volumes
+            .values()
+            .filter(|volume| volume_is_called(volume, query))
+            .map(|volume| Subject::Volume(volume.facts.id.clone())),
     );
-    let pod: Vec<VolumeId> =
-        snapshot.volumes.values().filter(|volume| pod_is_called(volume, query)).map(|volume| volume.facts.id.clone()).collect();
+    let pod: Vec<VolumeId> = snapshot
+        .volumes
+        .values()
+        .filter(|volume| pod_is_called(volume, query))
+        .map(|volume| volume.facts.id.clone())
+        .collect();
     let mut found: Vec<Subject> = found.into_iter().collect();
     match (found.len(), pod.len()) {
         (0, 0) => Err(unknown(query)),
@@ -83,14 +100,22 @@ pub fn resolve_drive<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Driv
         match subject {
             Subject::Drive(id) => drop(found.insert(id)),
             Subject::Device(name) => found.extend(drives_below(snapshot, &name)),
-            Subject::Volume(id) => {
-                found.extend(snapshot.volumes.get(&id).into_iter().flat_map(|volume| volume.facts.drive_ids.iter().cloned()))
-            }
+            Subject::Volume(id) => found.extend(
+                snapshot
+                    .volumes
+                    .get(&id)
+                    .into_iter()
+                    .flat_map(|volume| volume.facts.drive_ids.iter().cloned()),
+            ),
         }
     }
     let subjects: Vec<Subject> = found.iter().cloned().map(Subject::Drive).collect();
     only(snapshot, query, &subjects)?;
-    found.first().and_then(|id| snapshot.drives.get(id)).map(AsRef::as_ref).ok_or_else(|| unknown(query))
+    found
+        .first()
+        .and_then(|id| snapshot.drives.get(id))
+        .map(AsRef::as_ref)
+        .ok_or_else(|| unknown(query))
 }
 
 /// The volume that `query` names, or the only one that stands on what it names.
@@ -103,16 +128,30 @@ pub fn resolve_volume<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Vol
         match subject {
             Subject::Volume(id) => drop(found.insert(id)),
             Subject::Device(name) => found.extend(volumes_above(snapshot, &name)),
-            Subject::Drive(id) => found.extend(snapshot.drives.get(&id).into_iter().flat_map(|drive| drive.volumes.iter().cloned())),
+            Subject::Drive(id) => found.extend(
+                snapshot
+                    .drives
+                    .get(&id)
+                    .into_iter()
+                    .flat_map(|drive| drive.volumes.iter().cloned()),
+            ),
         }
     }
     let subjects: Vec<Subject> = found.iter().cloned().map(Subject::Volume).collect();
     only(snapshot, query, &subjects)?;
-    found.first().and_then(|id| snapshot.volumes.get(id)).map(AsRef::as_ref).ok_or_else(|| unknown(query))
+    found
+        .first()
+        .and_then(|id| snapshot.volumes.get(id))
+        .map(AsRef::as_ref)
+        .ok_or_else(|| unknown(query))
 }
 
 fn only(snapshot: &Snapshot, query: &str, subjects: &[Subject]) -> Result<(), ResolveError> {
-    if subjects.len() > 1 { Err(ambiguous(snapshot, query, subjects)) } else { Ok(()) }
+    if subjects.len() > 1 {
+        Err(ambiguous(snapshot, query, subjects))
+    } else {
+        Ok(())
+    }
 }
 
 /// Drives beneath a block device, by kernel name.
@@ -135,9 +174,15 @@ pub fn drives_below(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId> {
 /// Volumes with a block device somewhere beneath them.
 pub fn volumes_above(snapshot: &Snapshot, device: &str) -> Vec<VolumeId> {
     let stands_on = |volume: &&std::sync::Arc<Volume>| {
-        volume.facts.devices.iter().any(|name| name == device) || volume.facts.device.as_deref() == Some(device)
+        volume.facts.devices.iter().any(|name| name == device)
+            || volume.facts.device.as_deref() == Some(device)
     };
-    snapshot.volumes.values().filter(stands_on).map(|volume| volume.facts.id.clone()).collect()
+    snapshot
+        .volumes
+        .values()
+        .filter(stands_on)
+        .map(|volume| volume.facts.id.clone())
+        .collect()
 }
 
 fn exact(snapshot: &Snapshot, query: &str) -> Option<Subject> {
@@ -152,20 +197,34 @@ fn exact(snapshot: &Snapshot, query: &str) -> Option<Subject> {
     if let Some(finding) = snapshot.findings.get(&FindingId::known(query)) {
         return Some(finding.subject.clone());
     }
-    if let Some(finding) = snapshot.history.iter().find(|finding| finding.id.as_str() == query) {
+    if let Some(finding) = snapshot
+        .history
+        .iter()
+        .find(|finding| finding.id.as_str() == query)
+    {
         return Some(finding.subject.clone());
     }
     let name = query.strip_prefix("dev:")?;
-    snapshot.inventory.devices.contains_key(name).then(|| Subject::Device(name.to_owned()))
+    snapshot
+        .inventory
+        .devices
+        .contains_key(name)
+        .then(|| Subject::Device(name.to_owned()))
 }
 
-/// By kernel name, link, serial or WWN. A kernel name belongs to the drive that has it now; one that is gone answers to it only when nobody else does.
+/// By kernel name, link, serial or WWN. A kernel name belongs to the drive that has it now; one
+/// that is gone answers to it only when nobody else does.
 fn drives_called<'a>(snapshot: &'a Snapshot, query: &'a str) -> impl Iterator<Item = DriveId> + 'a {
     let name = query.strip_prefix("/dev/").unwrap_or(query);
-    let has_name = move |drive: &Drive| drive.facts.name == name || drive.facts.devices.iter().any(|device| device.name == name);
+    let has_name = move |drive: &Drive| {
+        drive.facts.name == name || drive.facts.devices.iter().any(|device| device.name == name)
+    };
     let present = |drive: &Drive| drive.presence == Presence::Present;
-    let name_taken =
-        snapshot.drives.values().any(|drive| present(drive) && has_name(drive)) || snapshot.inventory.devices.contains_key(name);
+    let name_taken = snapshot
+        .drives
+        .values()
+        .any(|drive| present(drive) && has_name(drive))
+        || snapshot.inventory.devices.contains_key(name);
     snapshot
         .drives
         .values()
@@ -181,25 +240,40 @@ fn drives_called<'a>(snapshot: &'a Snapshot, query: &'a str) -> impl Iterator<It
 
 /// `naa.5000…`, `5000…`, `0x5000…` and `wwn-0x5000…` are one.
 fn same_wwn(wwn: &str, query: &str) -> bool {
-    let query = query.strip_prefix("wwn-").unwrap_or(query).to_ascii_lowercase();
+    let query = query
+        .strip_prefix("wwn-")
+        .unwrap_or(query)
+        .to_ascii_lowercase();
     let bare = wwn.split_once('.').map_or(wwn, |(_, digits)| digits);
     query == wwn || query.strip_prefix("0x").unwrap_or(&query) == bare
 }
 
 /// A link by its whole path, or a by-id link by its last part.
 fn linked(links: &[String], query: &str) -> bool {
-    links.iter().any(|link| link == query || link.strip_prefix("/dev/disk/by-id/") == Some(query))
+    links
+        .iter()
+        .any(|link| link == query || link.strip_prefix("/dev/disk/by-id/") == Some(query))
 }
 
-/// Block devices that are no drive: a partition, md, dm. What stands on exactly one such device is the volume itself.
+/// Block devices that are no drive: a partition, md, dm. What stands on exactly one such device is
+/// the volume itself.
 fn devices_called(snapshot: &Snapshot, query: &str) -> Vec<Subject> {
     let mut subjects = Vec::new();
-    for device in snapshot.inventory.devices.values().filter(|device| device_is_called(device, query)) {
+    for device in snapshot
+        .inventory
+        .devices
+        .values()
+        .filter(|device| device_is_called(device, query))
+    {
         if let Some(drive) = &device.drive {
             subjects.push(Subject::Drive(drive.clone()));
             continue;
         }
-        let mut on_it = snapshot.volumes.values().filter(|volume| volume.facts.device.as_deref() == Some(device.name.as_str())).peekable();
+        let mut on_it = snapshot
+            .volumes
+            .values()
+            .filter(|volume| volume.facts.device.as_deref() == Some(device.name.as_str()))
+            .peekable();
         if on_it.peek().is_none() {
             subjects.push(Subject::Device(device.name.clone()));
         }
@@ -214,12 +288,19 @@ fn device_is_called(device: &BlockDevice, query: &str) -> bool {
         return true;
     }
     match &device.layer {
-        Layer::Dm { name, volume_group, logical_volume, .. } => {
+        Layer::Dm {
+            name,
+            volume_group,
+            logical_volume,
+            ..
+        } => {
             let lv = match (volume_group, logical_volume) {
                 (Some(vg), Some(lv)) => format!("{vg}/{lv}"),
                 _ => String::new(),
             };
-            query == name || path.and_then(|p| p.strip_prefix("mapper/")) == Some(name) || (!lv.is_empty() && path.unwrap_or(query) == lv)
+            query == name
+                || path.and_then(|p| p.strip_prefix("mapper/")) == Some(name)
+                || (!lv.is_empty() && path.unwrap_or(query) == lv)
         }
         _ => false,
     }
@@ -227,38 +308,63 @@ fn device_is_called(device: &BlockDevice, query: &str) -> bool {
 
 fn volume_is_called(volume: &Volume, query: &str) -> bool {
     let facts = &volume.facts;
-    if facts.handle.as_deref() == Some(query) || facts.pv.as_deref() == Some(query) || facts.fs_uuid.as_deref() == Some(query) {
-        return true;
-    }
-    if let (Some(driver), Some(handle)) = (&facts.driver, &facts.handle)
-        && query.strip_prefix(driver.as_str()).and_then(|rest| rest.strip_prefix('/')) == Some(handle)
+    if facts.handle.as_deref() == Some(query)
+        || facts.pv.as_deref() == Some(query)
+        || facts.fs_uuid.as_deref() == Some(query)
     {
         return true;
     }
-    if !query.starts_with("/dev/") && facts.source.as_ref().is_some_and(|source| source.as_bytes() == query.as_bytes()) {
+    if let (Some(driver), Some(handle)) = (&facts.driver, &facts.handle)
+        && query
+            .strip_prefix(driver.as_str())
+            .and_then(|rest| rest.strip_prefix('/'))
+            == Some(handle)
+    {
+        return true;
+    }
+    if !query.starts_with("/dev/")
+        && facts
+            .source
+            .as_ref()
+            .is_some_and(|source| source.as_bytes() == query.as_bytes())
+    {
         return true;
     }
     if !query.starts_with('/') {
         return false;
     }
-    let plain = if query == "/" { query } else { query.trim_end_matches('/') };
+    let plain = if query == "/" {
+        query
+    } else {
+        query.trim_end_matches('/')
+    };
     let escaped = HostPath::unescape(plain.as_bytes());
     let same = |path: &HostPath| path.as_bytes() == plain.as_bytes() || *path == escaped;
-    facts.mounts.iter().any(|mount| same(&mount.path)) || facts.missing_mounts.iter().any(|mount| same(&mount.path))
+    facts.mounts.iter().any(|mount| same(&mount.path))
+        || facts.missing_mounts.iter().any(|mount| same(&mount.path))
 }
 
 fn pod_is_called(volume: &Volume, query: &str) -> bool {
     let named = query.split_once('/');
-    volume
-        .facts
-        .pods
-        .iter()
-        .any(|pod| pod.uid == query || pod.name.as_ref().is_some_and(|name| named == Some((name.namespace.as_str(), name.name.as_str()))))
+    volume.facts.pods.iter().any(|pod| {
+        pod.uid == query
+            || pod
+                .name
+                .as_ref()
+                .is_some_and(|name| named == Some((name.namespace.as_str(), name.name.as_str())))
+    })
 }
 
 fn unknown(query: &str) -> ResolveError {
-    let hint = if query.is_empty() { ": give an id, a device, a mount point, a volume handle or namespace/name of a pod" } else { "" };
-    ResolveError::Unknown { query: echo(query), hint }
+    let hint = if query.is_empty() {
+        ": give an id, a device, a mount point, a volume handle or namespace/name of a pod"
+    } else {
+        ""
+    };
+    ResolveError::Unknown {
+        query: echo(query),
+        hint,
+    }
 }
 
 fn ambiguous(snapshot: &Snapshot, query: &str, subjects: &[Subject]) -> ResolveError {
@@ -267,11 +373,18 @@ fn ambiguous(snapshot: &Snapshot, query: &str, subjects: &[Subject]) -> ResolveE
             Some(drive) => format!("drive {id} ({})", drive.facts.name),
             None => format!("drive {id}"),
         },
-        Subject::Volume(id) => match snapshot.volumes.get(id).and_then(|volume| volume.facts.mounts.first()) {
+        Subject::Volume(id) => match snapshot
+            .volumes
+            .get(id)
+            .and_then(|volume| volume.facts.mounts.first())
+        {
             Some(mount) => format!("volume {id} ({})", echo(&mount.path.to_string())),
             None => format!("volume {id}"),
         },
         Subject::Device(name) => format!("device {name}"),
     };
-    ResolveError::Ambiguous { query: echo(query), candidates: subjects.iter().map(describe).collect() }
+    ResolveError::Ambiguous {
+        query: echo(query),
+        candidates: subjects.iter().map(describe).collect(),
+    }
 }

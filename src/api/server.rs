@@ -1,7 +1,10 @@
-//! The gRPC server: Inventory, Checks and Admin on the main socket; Inventory, Storage and Volumes on the agent's; reflection and grpc.health.v1.
+//! The gRPC server: Inventory, Checks and Admin on the main socket; Inventory, Storage and Volumes
+//! on the agent's; reflection and grpc.health.v1.
 //!
-//! In: the state's handle, the engine of this node's own volumes, what is known of the node, sockets that are bound. Out: answers from the newest
-//! snapshot, and what the engine says. No reading waits for a device, a mount, or a slow client: each connection has its own task and its own bounds.
+//! In: the state's handle, the engine of this node's own volumes, what is known of the node,
+//! sockets that are bound. Out: answers from the newest snapshot, and what the engine says. No
+//! reading waits for a device, a mount, or a slow client: each connection has its own task and its
+//! own bounds.
 
 mod admin;
 mod answers;
@@ -81,8 +84,8 @@ pub struct Limits {
     pub preface: Duration,
     /// For one answer, from its headers on. Watch answers at once and then streams.
     pub request: Duration,
-    /// The same on the agent's socket, where a sample of I/O is asked for, and volumes are made and mounted: longer than the engine's patience, so that its
-    /// own answer comes first.
+    /// The same on the agent's socket, where a sample of I/O is asked for, and volumes are made and
+    /// mounted: longer than the engine's patience, so that its own answer comes first.
     pub agent_request: Duration,
     pub keepalive_interval: Duration,
     pub keepalive_timeout: Duration,
@@ -143,7 +146,14 @@ pub struct Server {
 
 impl Server {
     pub fn new(handle: Handle, node: NodeFacts, allow_uids: signal::Receiver<Vec<u32>>) -> Server {
-        Server { handle, node: Arc::new(node), allow_uids, limits: Limits::default(), cleaner: None, volumes: None }
+        Server {
+            handle,
+            node: Arc::new(node),
+            allow_uids,
+            limits: Limits::default(),
+            cleaner: None,
+            volumes: None,
+        }
     }
 
     pub fn with_limits(self, limits: Limits) -> Server {
@@ -152,15 +162,27 @@ impl Server {
 
     /// Without, ForceCleanup is refused.
     pub fn with_cleanup(self, hands: Arc<dyn Cleanup>) -> Server {
-        Server { cleaner: Some(Cleaner::new(hands)), ..self }
+        Server {
+            cleaner: Some(Cleaner::new(hands)),
+            ..self
+        }
     }
 
     pub fn with_volumes(self, engine: Engine, driver: String) -> Server {
-        Server { volumes: Some((engine, driver)), ..self }
+        Server {
+            volumes: Some((engine, driver)),
+            ..self
+        }
     }
 
-    /// Serves until `stop` completes, then drains for `Limits::drain` and unlinks the sockets where they are still ours.
-    pub async fn serve(self, main: Listener, agent: Option<Listener>, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+    /// Serves until `stop` completes, then drains for `Limits::drain` and unlinks the sockets where
+    /// they are still ours.
+    pub async fn serve(
+        self,
+        main: Listener,
+        agent: Option<Listener>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
         let (stopping, stopped) = signal::channel(false);
         let (cut, cut_off) = signal::channel(false);
         let (health, _) = tonic_health::server::health_reporter();
@@ -168,7 +190,10 @@ impl Server {
         let mut serving = std::pin::pin!(async {
             let main = self.serve_main(main, &health, &stopped, &cut_off);
             match agent {
-                Some(agent) => tokio::try_join!(main, self.serve_agent(agent, &health, &stopped, &cut_off)).map(|_| ()),
+                Some(agent) => {
+                    tokio::try_join!(main, self.serve_agent(agent, &health, &stopped, &cut_off))
+                        .map(|_| ())
+                }
                 None => main.await,
             }
         });
@@ -195,13 +220,18 @@ impl Server {
         stopped: &signal::Receiver<bool>,
         cut: &signal::Receiver<bool>,
     ) -> Result<(), ServeError> {
-        let admin =
-            AdminServer::new(AdminService::new(self.handle.clone(), self.cleaner.clone())).max_decoding_message_size(self.limits.message);
-        let checks = ChecksServer::new(ChecksService::new(self.handle.clone())).max_decoding_message_size(self.limits.message);
-        let v1 = tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS);
-        let v1 =
-            v1.register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET).build_v1().map_err(ServeError::Reflection)?;
-        let v1alpha = tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS);
+        let admin = AdminServer::new(AdminService::new(self.handle.clone(), self.cleaner.clone()))
+            .max_decoding_message_size(self.limits.message);
+        let checks = ChecksServer::new(ChecksService::new(self.handle.clone()))
+            .max_decoding_message_size(self.limits.message);
+        let v1 = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS);
+        let v1 = v1
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1()
+            .map_err(ServeError::Reflection)?;
+        let v1alpha = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS);
         let v1alpha = v1alpha
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1alpha()
@@ -212,17 +242,23 @@ impl Server {
             .add_service(self.inventory(stopped))
             .add_service(admin)
             .add_service(checks)
-            .add_service(tonic_health::pb::health_server::HealthServer::new(tonic_health::server::HealthService::from_health_reporter(
-                health.clone(),
-            )))
+            .add_service(tonic_health::pb::health_server::HealthServer::new(
+                tonic_health::server::HealthService::from_health_reporter(health.clone()),
+            ))
             .add_service(v1)
             .add_service(v1alpha);
         let (incoming, socket) = self.incoming(listener, cut);
-        let served = router.serve_with_incoming_shutdown(incoming, until(stopped.clone())).await;
-        served.map_err(|source| ServeError::Transport { socket: socket.name(), source })
+        let served = router
+            .serve_with_incoming_shutdown(incoming, until(stopped.clone()))
+            .await;
+        served.map_err(|source| ServeError::Transport {
+            socket: socket.name(),
+            source,
+        })
     }
 
-    /// The agent's socket: what the CSI shim needs, this node's own volumes among it; for uid 0 and the configured uids, each call checked.
+    /// The agent's socket: what the CSI shim needs, this node's own volumes among it; for uid 0 and
+    /// the configured uids, each call checked.
     async fn serve_agent(
         &self,
         listener: Listener,
@@ -231,30 +267,55 @@ impl Server {
         cut: &signal::Receiver<bool>,
     ) -> Result<(), ServeError> {
         let allowed = self.allow_uids.clone();
-        let gate = tonic::service::interceptor::InterceptorLayer::new(move |request: tonic::Request<()>| {
-            let uid = caller(request.extensions());
-            if may_call_agent(uid, &allowed.borrow()) { Ok(request) } else { Err(status::denied("call on the agent's socket", uid)) }
-        });
-        let health =
-            tonic_health::pb::health_server::HealthServer::new(tonic_health::server::HealthService::from_health_reporter(health.clone()));
-        let storage = StorageServer::new(StorageService::new(self.handle.clone())).max_decoding_message_size(self.limits.message);
+        let gate = tonic::service::interceptor::InterceptorLayer::new(
+            move |request: tonic::Request<()>| {
+                let uid = caller(request.extensions());
+                if may_call_agent(uid, &allowed.borrow()) {
+                    Ok(request)
+                } else {
+                    Err(status::denied("call on the agent's socket", uid))
+                }
+            },
+        );
+        let health = tonic_health::pb::health_server::HealthServer::new(
+            tonic_health::server::HealthService::from_health_reporter(health.clone()),
+        );
+        let storage = StorageServer::new(StorageService::new(self.handle.clone()))
+            .max_decoding_message_size(self.limits.message);
         let volumes = self.volumes.clone().map(|(engine, driver)| {
             let service = VolumesService::new(engine, driver, self.handle.clone());
             VolumesServer::new(service).max_decoding_message_size(self.limits.message)
         });
         let transport = self.transport(self.limits.agent_request);
-        let router =
-            transport.layer(gate).layer(self.counted()).add_service(self.inventory(stopped)).add_service(storage).add_service(health);
+        let router = transport
+            .layer(gate)
+            .layer(self.counted())
+            .add_service(self.inventory(stopped))
+            .add_service(storage)
+            .add_service(health);
         let router = router.add_optional_service(volumes);
         let (incoming, socket) = self.incoming(listener, cut);
-        let served = router.serve_with_incoming_shutdown(incoming, until(stopped.clone())).await;
-        served.map_err(|source| ServeError::Transport { socket: socket.name(), source })
+        let served = router
+            .serve_with_incoming_shutdown(incoming, until(stopped.clone()))
+            .await;
+        served.map_err(|source| ServeError::Transport {
+            socket: socket.name(),
+            source,
+        })
     }
 
     fn inventory(&self, stopped: &signal::Receiver<bool>) -> InventoryServer<InventoryService> {
         let watchers = Shares::new(self.limits.watchers, self.limits.watchers_per_uid);
-        let service = InventoryService::new(self.handle.clone(), self.node.clone(), watchers, stopped.clone(), self.limits.stalled_watcher);
-        InventoryServer::new(service).max_decoding_message_size(self.limits.message).max_encoding_message_size(usize::MAX)
+        let service = InventoryService::new(
+            self.handle.clone(),
+            self.node.clone(),
+            watchers,
+            stopped.clone(),
+            self.limits.stalled_watcher,
+        );
+        InventoryServer::new(service)
+            .max_decoding_message_size(self.limits.message)
+            .max_encoding_message_size(usize::MAX)
     }
 
     fn transport(&self, request: Duration) -> tonic::transport::Server {
@@ -272,17 +333,35 @@ impl Server {
         tower::layer::layer_fn(move |inner| Counted::new(inner, shares.clone()))
     }
 
-    fn incoming(&self, listener: Listener, cut: &signal::Receiver<bool>) -> (Incoming, listen::BoundPath) {
+    fn incoming(
+        &self,
+        listener: Listener,
+        cut: &signal::Receiver<bool>,
+    ) -> (Incoming, listen::BoundPath) {
         let (socket, path) = listener.into_parts();
         let shares = Shares::new(self.limits.connections, self.limits.connections_per_uid);
-        (Incoming::new(socket, path.name(), shares, self.limits.preface, cut.clone()), path)
+        (
+            Incoming::new(
+                socket,
+                path.name(),
+                shares,
+                self.limits.preface,
+                cut.clone(),
+            ),
+            path,
+        )
     }
 
     /// SERVING from the first full picture on. Never completes.
     async fn follow_settled(&self, health: &HealthReporter) -> std::convert::Infallible {
         let mut snapshots = self.handle.snapshots();
-        // An error: the owner has ended, the process is about to, and there is nothing more to follow.
-        if snapshots.wait_for(|snapshot| snapshot.settled).await.is_ok() {
+        // An error: the owner has ended, the process is about to, and there is nothing more to
+        // follow.
+        if snapshots
+            .wait_for(|snapshot| snapshot.settled)
+            .await
+            .is_ok()
+        {
             say(health, ServingStatus::Serving).await;
         }
         std::future::pending().await
@@ -291,7 +370,10 @@ impl Server {
 
 async fn say(health: &HealthReporter, status: ServingStatus) {
     let inventory = <InventoryServer<InventoryService> as NamedService>::NAME;
-    let (admin, checks) = (<AdminServer<AdminService> as NamedService>::NAME, <ChecksServer<ChecksService> as NamedService>::NAME);
+    let (admin, checks) = (
+        <AdminServer<AdminService> as NamedService>::NAME,
+        <ChecksServer<ChecksService> as NamedService>::NAME,
+    );
     for service in ["", inventory, admin, checks] {
         health.set_service_status(service, status).await;
     }

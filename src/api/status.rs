@@ -1,4 +1,5 @@
-//! Every gRPC status this program answers with, in one place. A caller's mistake is never INTERNAL; the message names the field or the thing.
+//! Every gRPC status this program answers with, in one place. A caller's mistake is never INTERNAL;
+//! the message names the field or the thing.
 
 use tonic::{Code, Status};
 
@@ -17,7 +18,11 @@ const ECHO: usize = 200;
 
 /// The caller's text as a message repeats it: cut, and without control characters.
 pub fn echo(text: &str) -> String {
-    let mut shown: String = text.chars().take(ECHO).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let mut shown: String = text
+        .chars()
+        .take(ECHO)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
     if text.chars().nth(ECHO).is_some() {
         shown.push('…');
     }
@@ -38,7 +43,10 @@ pub fn required(field: &str, value: &str, limit: usize) -> Result<(), Status> {
 
 pub fn bounded(field: &str, value: &str, limit: usize) -> Result<(), Status> {
     if value.len() > limit {
-        return Err(invalid(field, format_args!("has {} bytes, at most {limit} are allowed", value.len())));
+        return Err(invalid(
+            field,
+            format_args!("has {} bytes, at most {limit} are allowed", value.len()),
+        ));
     }
     Ok(())
 }
@@ -46,7 +54,9 @@ pub fn bounded(field: &str, value: &str, limit: usize) -> Result<(), Status> {
 pub fn denied(what: &str, uid: Option<u32>) -> Status {
     match uid {
         Some(uid) => Status::permission_denied(format!("uid {uid} may not {what}")),
-        None => Status::permission_denied(format!("a caller whose uid the kernel does not tell may not {what}")),
+        None => Status::permission_denied(format!(
+            "a caller whose uid the kernel does not tell may not {what}"
+        )),
     }
 }
 
@@ -87,7 +97,9 @@ pub fn refused(error: CommandError) -> Status {
         // Not stored is not done: the caller may try again when the store is back.
         CommandError::NotStored(_) => Status::unavailable(error.to_string()),
         CommandError::NoSuchCheck(_) => Status::not_found(error.to_string()),
-        CommandError::CheckRefused(Refusal::TooMany(_)) => Status::resource_exhausted(error.to_string()),
+        CommandError::CheckRefused(Refusal::TooMany(_)) => {
+            Status::resource_exhausted(error.to_string())
+        }
         CommandError::CheckRefused(Refusal::Gone(_)) => Status::not_found(error.to_string()),
         CommandError::CheckRefused(_) => Status::failed_precondition(error.to_string()),
         CommandError::NoCounters => unavailable(error.to_string()),
@@ -126,15 +138,24 @@ mod tests {
     #[test]
     fn what_went_while_it_was_asked_for_is_not_found() {
         let id = crate::model::ids::VolumeId::known("fs:u");
-        assert_eq!(refused(CommandError::CheckRefused(Refusal::Gone(id))).code(), Code::NotFound);
+        assert_eq!(
+            refused(CommandError::CheckRefused(Refusal::Gone(id))).code(),
+            Code::NotFound
+        );
         let uncheckable = Refusal::NotCheckable("it is vfat".into());
-        assert_eq!(refused(CommandError::CheckRefused(uncheckable)).code(), Code::FailedPrecondition);
+        assert_eq!(
+            refused(CommandError::CheckRefused(uncheckable)).code(),
+            Code::FailedPrecondition
+        );
     }
 
     #[test]
     fn a_limit_names_the_field_and_the_limit() {
         let status = required("finding_id", &"x".repeat(5000), MAX_QUERY).unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
-        assert_eq!(status.message(), "finding_id: has 5000 bytes, at most 4096 are allowed");
+        assert_eq!(
+            status.message(),
+            "finding_id: has 5000 bytes, at most 4096 are allowed"
+        );
     }
 }

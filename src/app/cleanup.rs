@@ -1,4 +1,5 @@
-//! Who takes the steps of a clean-up: the processes that take them for this node's own volumes too, so that no two go on for one of them at a time.
+//! Who takes the steps of a clean-up: the processes that take them for this node's own volumes too,
+//! so that no two go on for one of them at a time.
 
 use crate::api::server::cleanup::Cleanup;
 use crate::attach::engine::Engine;

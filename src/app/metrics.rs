@@ -1,4 +1,5 @@
-//! Metrics as the command line or the configuration wants them: bound at the start, served until the end.
+//! Metrics as the command line or the configuration wants them: bound at the start, served until
+//! the end.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,20 +24,37 @@ pub struct Scrapes {
 
 /// None where nobody asked for metrics. The command line comes before the configuration.
 pub async fn bind(options: &Options, config: &Config) -> Result<Option<Scrapes>, RunError> {
-    let Some(address) = options.metrics_listen.clone().or_else(|| config.metrics.address()) else { return Ok(None) };
-    let refused = |source| RunError::Metrics { address: address.to_string(), source };
+    let Some(address) = options
+        .metrics_listen
+        .clone()
+        .or_else(|| config.metrics.address())
+    else {
+        return Ok(None);
+    };
+    let refused = |source| RunError::Metrics {
+        address: address.to_string(),
+        source,
+    };
     let scrapes = match &address {
         Address::Tcp(at) => {
             let socket = TcpListener::bind(at).await.map_err(refused)?;
             // Port 0 is one that is free.
             let bound = socket.local_addr().map_err(refused)?;
             tracing::info!(address = %bound, "metrics are served");
-            Scrapes { socket: Socket::Tcp(socket), _path: None }
+            Scrapes {
+                socket: Socket::Tcp(socket),
+                _path: None,
+            }
         }
         Address::Unix(path) => {
-            let (socket, bound) = Listener::bind(path, WhoMayConnect::Group).await?.into_parts();
+            let (socket, bound) = Listener::bind(path, WhoMayConnect::Group)
+                .await?
+                .into_parts();
             tracing::info!(socket = %path.display(), "metrics are served");
-            Scrapes { socket: Socket::Unix(socket), _path: Some(bound) }
+            Scrapes {
+                socket: Socket::Unix(socket),
+                _path: Some(bound),
+            }
         }
     };
     Ok(Some(scrapes))
@@ -49,8 +67,19 @@ impl Scrapes {
         snapshots: watch::Receiver<Arc<Snapshot>>,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let NodeFacts { name, kernel, version, started, .. } = facts.clone();
-        let node = Node { name, kernel, version, started };
+        let NodeFacts {
+            name,
+            kernel,
+            version,
+            started,
+            ..
+        } = facts.clone();
+        let node = Node {
+            name,
+            kernel,
+            version,
+            started,
+        };
         async move {
             let Scrapes { socket, _path } = self;
             serve::serve(socket, node, snapshots, Limits::default(), stop).await;

@@ -6,11 +6,26 @@ use crate::host::root::HostRoot;
 
 /// For a recorded tree, the recording's words.
 pub fn facts(root: &HostRoot, limitations: Vec<String>) -> NodeFacts {
-    let read =
-        |path: &str| root.read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()).filter(|text| !text.is_empty());
+    let read = |path: &str| {
+        root.read(path)
+            .ok()
+            .map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned())
+            .filter(|text| !text.is_empty())
+    };
     // The host's own name, also in a pod: /proc/sys is the reader's, so the file is asked first.
-    let name = read("/etc/hostname").or_else(|| sysinfo::System::host_name().ok()).unwrap_or_else(|| "localhost".into());
-    let kernel = read("/proc/sys/kernel/osrelease").or_else(|| sysinfo::System::kernel_version().ok()).unwrap_or_else(|| "unknown".into());
+    let name = read("/etc/hostname")
+        .or_else(|| sysinfo::System::host_name().ok())
+        .unwrap_or_else(|| "localhost".into());
+    let kernel = read("/proc/sys/kernel/osrelease")
+        .or_else(|| sysinfo::System::kernel_version().ok())
+        .unwrap_or_else(|| "unknown".into());
     let boot_id = read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    NodeFacts { name, kernel, boot_id, version: env!("CARGO_PKG_VERSION").into(), started: clock::now(), limitations }
+    NodeFacts {
+        name,
+        kernel,
+        boot_id,
+        version: env!("CARGO_PKG_VERSION").into(),
+        started: clock::now(),
+        limitations,
+    }
 }

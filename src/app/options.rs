@@ -9,12 +9,15 @@ use crate::app::watchdog::SHORTEST;
 use crate::config::listen::Address;
 use crate::logging::LogFormat;
 
-/// Knows how this node's drives, filesystems and volumes are, why, and since when, and says so on a unix socket.
+/// Knows how this node's drives, filesystems and volumes are, why, and since when, and says so on a
+/// unix socket.
 ///
-/// Sources (udev and sysfs, the mount table, the kubelet's records, probes of the mounted volumes) are read all the time; `diskvitals` shows what
-/// came of it. Nothing is ever written to a device or a volume that is examined; only volumes that it provides itself are made and formatted.
+/// Sources (udev and sysfs, the mount table, the kubelet's records, probes of the mounted volumes)
+/// are read all the time; `diskvitals` shows what came of it. Nothing is ever written to a device
+/// or a volume that is examined; only volumes that it provides itself are made and formatted.
 ///
-/// Signals: HUP reads the configuration anew (so does a change of the file); TERM and INT stop it, in 5 s at most, whatever hangs.
+/// Signals: HUP reads the configuration anew (so does a change of the file); TERM and INT stop it,
+/// in 5 s at most, whatever hangs.
 ///
 /// Exit status: 0 stopped, 1 failed, 2 wrong usage or configuration.
 #[derive(Clone, Debug, Parser)]
@@ -25,18 +28,27 @@ pub struct Options {
     pub config: Option<PathBuf>,
 
     /// Where admins and tools connect
-    #[arg(long, value_name = "PATH", default_value = "/run/diskvitals/diskvitals.sock")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "/run/diskvitals/diskvitals.sock"
+    )]
     pub socket: PathBuf,
 
     /// Where the CSI shim connects: uid 0 and the uids of [csi] allow_uids
-    #[arg(long, value_name = "PATH", default_value = "/run/diskvitals/csi/agent.sock")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "/run/diskvitals/csi/agent.sock"
+    )]
     pub agent_socket: PathBuf,
 
     /// Where history is kept: findings, acknowledgements, when drives were seen
     #[arg(long, value_name = "DIR", default_value = "/var/lib/diskvitals")]
     pub state_dir: PathBuf,
 
-    /// Where the host's /proc, /sys, /dev, /run, /etc and /var are found: / on a host, a mount of it in a container, or a recorded tree
+    /// Where the host's /proc, /sys, /dev, /run, /etc and /var are found: / on a host, a mount of
+    /// it in a container, or a recorded tree
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub host_root: PathBuf,
 
@@ -44,12 +56,14 @@ pub struct Options {
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub kubelet_root: PathBuf,
 
-    /// Where metrics are served: 127.0.0.1:9961, a pod's own address, or unix:/PATH [default: [metrics] listen, which is nowhere]
+    /// Where metrics are served: 127.0.0.1:9961, a pod's own address, or unix:/PATH [default:
+    /// [metrics] listen, which is nowhere]
     #[arg(long, value_name = "ADDR")]
     pub metrics_listen: Option<Address>,
 
-    /// End when the inner loop has stood still for so many seconds, so that the supervisor starts it anew; 0: never. A hung disk does not stop that loop.
-    /// Where systemd's watchdog is on, that one does it
+    /// End when the inner loop has stood still for so many seconds, so that the supervisor starts
+    /// it anew; 0: never. A hung disk does not stop that loop. Where systemd's watchdog is on, that
+    /// one does it
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = patience)]
     pub watchdog: Patience,
 
@@ -77,7 +91,9 @@ pub enum Patience {
 fn patience(text: &str) -> Result<Patience, String> {
     match text.parse().map(Duration::from_secs) {
         Ok(Duration::ZERO) => Ok(Patience::Endless),
-        Ok(long) if long >= SHORTEST && long <= Duration::from_secs(3600) => Ok(Patience::For(long)),
+        Ok(long) if long >= SHORTEST && long <= Duration::from_secs(3600) => {
+            Ok(Patience::For(long))
+        }
         Ok(_) => Err(format!("0, or {} to 3600 seconds", SHORTEST.as_secs())),
         Err(error) => Err(format!("a number of seconds: {error}")),
     }
@@ -89,10 +105,17 @@ mod tests {
 
     #[test]
     fn the_watchdog_is_off_or_has_a_time_in_which_a_loop_can_turn() {
-        let given = |text: &str| Options::try_parse_from(["diskvitalsd", "--watchdog", text]).map(|options| options.watchdog).ok();
+        let given = |text: &str| {
+            Options::try_parse_from(["diskvitalsd", "--watchdog", text])
+                .map(|options| options.watchdog)
+                .ok()
+        };
         assert_eq!(given("0"), Some(Patience::Endless));
         assert_eq!(given("30"), Some(Patience::For(Duration::from_secs(30))));
-        assert_eq!([given("1"), given("3601"), given("-1"), given("1m")], [None; 4]);
+        assert_eq!(
+            [given("1"), given("3601"), given("-1"), given("1m")],
+            [None; 4]
+        );
         let default = Options::try_parse_from(["diskvitalsd"]).map(|options| options.watchdog);
         assert_eq!(default.ok(), Some(Patience::For(Duration::from_secs(60))));
     }

@@ -1,4 +1,5 @@
-//! When to read the configuration anew: on SIGHUP, and when the file changes, also by a swap of the symbolic links above it (a ConfigMap's update).
+//! When to read the configuration anew: on SIGHUP, and when the file changes, also by a swap of the
+//! symbolic links above it (a ConfigMap's update).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +20,8 @@ pub struct FileWatch {
 }
 
 impl FileWatch {
-    /// Watches the folder of `path`, since the file itself may be replaced. Where that fails (no inotify left, no such folder), only SIGHUP reloads.
+    /// Watches the folder of `path`, since the file itself may be replaced. Where that fails (no
+    /// inotify left, no such folder), only SIGHUP reloads.
     pub fn start(path: &Path) -> FileWatch {
         let (tell, events) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
@@ -29,15 +31,27 @@ impl FileWatch {
                 let _ = tell.try_send(());
             }
         });
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let watcher = match watcher.and_then(|mut watcher| watcher.watch(folder, RecursiveMode::NonRecursive).map(|()| watcher)) {
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let watcher = match watcher.and_then(|mut watcher| {
+            watcher
+                .watch(folder, RecursiveMode::NonRecursive)
+                .map(|()| watcher)
+        }) {
             Ok(watcher) => Some(watcher),
             Err(error) => {
                 tracing::info!(folder = %folder.display(), %error, "the configuration is not watched for changes; SIGHUP reads it anew");
                 None
             }
         };
-        FileWatch { path: path.to_owned(), last: std::fs::read(path).ok(), events, _watcher: watcher }
+        FileWatch {
+            path: path.to_owned(),
+            last: std::fs::read(path).ok(),
+            events,
+            _watcher: watcher,
+        }
     }
 
     /// Returns when the file's content is another than before. Cancel-safe.
@@ -63,7 +77,9 @@ mod tests {
     use super::*;
 
     async fn notices(watch: &mut FileWatch) {
-        tokio::time::timeout(Duration::from_secs(20), watch.changed()).await.expect("noticed");
+        tokio::time::timeout(Duration::from_secs(20), watch.changed())
+            .await
+            .expect("noticed");
     }
 
     #[tokio::test]

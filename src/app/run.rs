@@ -28,10 +28,13 @@ use crate::model::path::HostPath;
 use crate::model::policy::smart::SmartOverride;
 use crate::model::report::Request;
 use crate::source::context::{
-    CheckSettings, Context, DeviceType, JobWorkers, KernelLogSettings, SmartSettings, SourceError, SourceSettings,
+    CheckSettings, Context, DeviceType, JobWorkers, KernelLogSettings, SmartSettings, SourceError,
+    SourceSettings,
 };
 use crate::source::worker::{Place, arguments, freezer_arguments};
-use crate::source::{checks, counters, diskstats, fs_errors, hardware, kmsg, kubelet, mounts, probe, smart};
+use crate::source::{
+    checks, counters, diskstats, fs_errors, hardware, kmsg, kubelet, mounts, probe, smart,
+};
 use crate::state::judge::{Rules, SharedRules};
 use crate::state::lock::{self, Lock, LockError};
 use crate::state::owner::{Doors, Heartbeat, Owner};
@@ -58,13 +61,17 @@ pub enum RunError {
     },
     #[error("finding this program's own file, to start its workers")]
     OwnProgram(#[source] std::io::Error),
-    #[error("the state directory cannot be used: stop the other daemon, or give another --state-dir")]
+    #[error(
+        "the state directory cannot be used: stop the other daemon, or give another --state-dir"
+    )]
     State(#[source] LockError),
     #[error("starting the store's thread")]
     Store(#[source] std::io::Error),
     #[error("the socket cannot be used")]
     Listen(#[from] ListenError),
-    #[error("metrics cannot be served on {address}: give another address, or the unit its network (docs/metrics.md)")]
+    #[error(
+        "metrics cannot be served on {address}: give another address, or the unit its network (docs/metrics.md)"
+    )]
     Metrics {
         address: String,
         #[source]
@@ -99,9 +106,12 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     let root = host_root(&options.host_root)?;
     let mut limitations: Vec<String> = memory::lock().err().into_iter().collect();
     if !nix::unistd::geteuid().is_root() {
-        limitations.push("not root: device-mapper's state and folders of other users are not seen".into());
+        limitations
+            .push("not root: device-mapper's state and folders of other users are not seen".into());
     }
-    limitations.iter().for_each(|limitation| tracing::warn!(%limitation, "this daemon sees or does less than it could"));
+    limitations.iter().for_each(
+        |limitation| tracing::warn!(%limitation, "this daemon sees or does less than it could"),
+    );
 
     let lock = lock_state(&options.state_dir).await?;
     let main_socket = Listener::bind(&options.socket, WhoMayConnect::Group).await?;
@@ -110,7 +120,8 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     let mut signals = Signals::new().map_err(RunError::Signal)?;
 
     let dials = Dials::new(&config, &options);
-    let (store, store_events) = Store::spawn(store::Config::new(&options.state_dir), lock).map_err(RunError::Store)?;
+    let (store, store_events) =
+        Store::spawn(store::Config::new(&options.state_dir), lock).map_err(RunError::Store)?;
     let (owner, doors) = Owner::new(Model, dials.rules.subscribe(), store, store_events);
     let facts = node::facts(&root, limitations);
     let owner = owner.in_boot(facts.boot_id.clone());
@@ -130,14 +141,27 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
         requests: doors.requests.clone(),
         workers: own.clone(),
         probe_workers: in_host_mounts.clone(),
-        fs_errors: Program { program: program.clone(), args: arguments(Place::FsErrors, &root) },
+        fs_errors: Program {
+            program: program.clone(),
+            args: arguments(Place::FsErrors, &root),
+        },
         settings: dials.sources.subscribe(),
         targets: doors.targets.clone(),
         smart_targets: doors.smart_targets.clone(),
         checks: doors.checks.clone(),
-        checker: Program { program: program.clone(), args: arguments(Place::Check, &root) },
-        freezer: Program { program: program.clone(), args: freezer_arguments(&root, never_frozen(&options, &config)) },
-        freeze_intents: options.socket.parent().unwrap_or(Path::new("/")).join("freeze"),
+        checker: Program {
+            program: program.clone(),
+            args: arguments(Place::Check, &root),
+        },
+        freezer: Program {
+            program: program.clone(),
+            args: freezer_arguments(&root, never_frozen(&options, &config)),
+        },
+        freeze_intents: options
+            .socket
+            .parent()
+            .unwrap_or(Path::new("/"))
+            .join("freeze"),
         resume: doors.resume.clone(),
     };
 
@@ -154,22 +178,34 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
         notify::run(notify_settings, notices).await;
         Err(RunError::TaskEnded("notify"))
     });
-    let scraping = scrapes.map(|scrapes| tokio::spawn(scrapes.serve(&facts, doors.handle.snapshots(), stopped(stopping.clone()))));
+    let scraping = scrapes.map(|scrapes| {
+        tokio::spawn(scrapes.serve(&facts, doors.handle.snapshots(), stopped(stopping.clone())))
+    });
     let mut server = Server::new(doors.handle.clone(), facts, dials.allow_uids.subscribe());
     let steps = WorkerSteps::new(&root, program.clone());
     // In a recorded tree there is nothing that could be made or mounted.
     if !root.is_recorded() {
-        let (engine, actor) = Engine::new(steps.clone(), dials.volumes.subscribe(), doors.reports.clone());
+        let (engine, actor) = Engine::new(
+            steps.clone(),
+            dials.volumes.subscribe(),
+            doors.reports.clone(),
+        );
         tasks.spawn(async { actor.run().await.map_err(RunError::from) });
-        server = server.with_cleanup(Arc::new(Hands { steps: steps.clone(), engine: engine.clone() }));
+        server = server.with_cleanup(Arc::new(Hands {
+            steps: steps.clone(),
+            engine: engine.clone(),
+        }));
         server = server.with_volumes(engine, config.csi.driver_name.clone());
     }
     let serving_stop = stopping.clone();
     let mut serving = tokio::spawn(async move {
-        // What is asked before history is read waits for it (a second at most, then the owner goes on without): an answer of nothing would
-        // take back what was told before the start. An error: the owner is gone, which ends everything.
+        // What is asked before history is read waits for it (a second at most, then the owner goes
+        // on without): an answer of nothing would take back what was told before the start. An
+        // error: the owner is gone, which ends everything.
         let _ = published.changed().await;
-        server.serve(main_socket, Some(agent_socket), stopped(serving_stop)).await
+        server
+            .serve(main_socket, Some(agent_socket), stopped(serving_stop))
+            .await
     });
     tasks.spawn(tell_systemd(doors.handle.clone(), doors.heartbeat.clone()));
     tracing::info!(socket = %options.socket.display(), state = %options.state_dir.display(), version = env!("CARGO_PKG_VERSION"), "diskvitalsd started");
@@ -212,15 +248,24 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     if drained.await.is_err() {
         tracing::warn!("something did not end in time and is left behind");
     }
-    tracing::info!(stuck_workers = *own.stuck().borrow() + *in_host_mounts.stuck().borrow(), "diskvitalsd stopped");
+    tracing::info!(
+        stuck_workers = *own.stuck().borrow() + *in_host_mounts.stuck().borrow(),
+        "diskvitalsd stopped"
+    );
     ended
 }
 
 /// Not where systemd does it, which sees as much and more.
-fn watchdog(patience: Patience, heartbeat: &Heartbeat, log: Queued) -> Result<Option<Watchdog>, RunError> {
+fn watchdog(
+    patience: Patience,
+    heartbeat: &Heartbeat,
+    log: Queued,
+) -> Result<Option<Watchdog>, RunError> {
     match patience {
         Patience::For(long) if sd_notify::watchdog_enabled().is_none() => {
-            Watchdog::start(heartbeat.clone(), long, log).map(Some).map_err(RunError::Watchdog)
+            Watchdog::start(heartbeat.clone(), long, log)
+                .map(Some)
+                .map_err(RunError::Watchdog)
         }
         Patience::For(_) | Patience::Endless => Ok(None),
     }
@@ -228,12 +273,16 @@ fn watchdog(patience: Patience, heartbeat: &Heartbeat, log: Queued) -> Result<Op
 
 /// Absolute, since workers have another working directory.
 fn host_root(dir: &Path) -> Result<HostRoot, RunError> {
-    let wrong = |source| RunError::HostRoot { dir: dir.to_owned(), source };
+    let wrong = |source| RunError::HostRoot {
+        dir: dir.to_owned(),
+        source,
+    };
     let dir = std::fs::canonicalize(dir).map_err(wrong)?;
     Ok(HostRoot::new(dir))
 }
 
-/// Our own file, as it was when we started: after an upgrade on disk, workers of the old version would not be found by name.
+/// Our own file, as it was when we started: after an upgrade on disk, workers of the old version
+/// would not be found by name.
 fn own_program() -> Result<PathBuf, RunError> {
     std::fs::metadata("/proc/self/exe").map_err(RunError::OwnProgram)?;
     // The child resolves it before it becomes itself: it is ours, also when the file was replaced.
@@ -243,13 +292,21 @@ fn own_program() -> Result<PathBuf, RunError> {
 /// What the way back from a freeze needs of ours, beside the program itself.
 fn never_frozen<'a>(options: &'a Options, config: &'a Config) -> impl Iterator<Item = &'a Path> {
     let tools = &config.checks.tools;
-    let tools = [&tools.e2fsck, &tools.xfs_repair, &tools.btrfs, &tools.lvm].into_iter().flatten().map(PathBuf::as_path);
-    let sockets = [options.socket.parent(), options.agent_socket.parent()].into_iter().flatten();
-    [options.state_dir.as_path(), options.kubelet_root.as_path()].into_iter().chain(sockets).chain(tools)
+    let tools = [&tools.e2fsck, &tools.xfs_repair, &tools.btrfs, &tools.lvm]
+        .into_iter()
+        .flatten()
+        .map(PathBuf::as_path);
+    let sockets = [options.socket.parent(), options.agent_socket.parent()]
+        .into_iter()
+        .flatten();
+    [options.state_dir.as_path(), options.kubelet_root.as_path()]
+        .into_iter()
+        .chain(sockets)
+        .chain(tools)
 }
 
-/// Another live daemon: refuse. A disk that does not answer, a predecessor that is dying, no right to write: history stays in memory and the
-/// store's thread goes on trying.
+/// Another live daemon: refuse. A disk that does not answer, a predecessor that is dying, no right
+/// to write: history stays in memory and the store's thread goes on trying.
 async fn lock_state(dir: &Path) -> Result<Option<Lock>, RunError> {
     match lock::acquire_within(dir, LOCK_WAIT).await {
         Ok(lock) => Ok(Some(lock)),
@@ -303,8 +360,17 @@ impl Signals {
 }
 
 /// Until somebody asks for the end. Reloads meanwhile.
-async fn wait(signals: &mut Signals, options: &Options, dials: &Dials, doors: &Doors, logging: &Logging) -> Result<(), RunError> {
-    let file = options.config.clone().unwrap_or_else(|| PathBuf::from(config::DEFAULT_FILE));
+async fn wait(
+    signals: &mut Signals,
+    options: &Options,
+    dials: &Dials,
+    doors: &Doors,
+    logging: &Logging,
+) -> Result<(), RunError> {
+    let file = options
+        .config
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(config::DEFAULT_FILE));
     let mut changes = FileWatch::start(&file);
     loop {
         tokio::select! {
@@ -331,7 +397,10 @@ fn reload(options: &Options, dials: &Dials, doors: &Doors, logging: &Logging) {
 }
 
 fn log_refused(error: &ConfigError) {
-    tracing::error!(error = chain(error), "the new configuration is refused; the old one stays in force");
+    tracing::error!(
+        error = chain(error),
+        "the new configuration is refused; the old one stays in force"
+    );
 }
 
 impl Dials {
@@ -358,7 +427,10 @@ fn rules(config: &Config, options: &Options) -> SharedRules {
     Arc::new(Rules {
         policy: config.policy(),
         volumes: config.volume_settings(HostPath::from(options.kubelet_root.as_path())),
-        history: Bounds { age: config.history.keep, number: config.history.max_findings as usize },
+        history: Bounds {
+            age: config.history.keep,
+            number: config.history.max_findings as usize,
+        },
     })
 }
 
@@ -390,8 +462,17 @@ fn source_settings(config: &Config, options: &Options) -> Arc<SourceSettings> {
 
 fn smart_settings(smart: &config::Smart) -> SmartSettings {
     let typed = |given: &SmartOverride| {
-        let SmartOverride { model, serial, device_type, .. } = given.clone();
-        device_type.map(|device_type| DeviceType { model, serial, device_type })
+        let SmartOverride {
+            model,
+            serial,
+            device_type,
+            ..
+        } = given.clone();
+        device_type.map(|device_type| DeviceType {
+            model,
+            serial,
+            device_type,
+        })
     };
     SmartSettings {
         enabled: smart.enabled,
@@ -408,18 +489,30 @@ fn smart_settings(smart: &config::Smart) -> SmartSettings {
 }
 
 fn notify_settings(config: &Config) -> notify::Settings {
-    notify::Settings { exec: config.notify.exec.clone(), timeout: config.notify.timeout }
+    notify::Settings {
+        exec: config.notify.exec.clone(),
+        timeout: config.notify.timeout,
+    }
 }
 
 /// READY with the first full picture, then the watchdog's food while the owner's loop turns.
-async fn tell_systemd(handle: handle::Handle, heartbeat: Heartbeat) -> Result<Infallible, RunError> {
+async fn tell_systemd(
+    handle: handle::Handle,
+    heartbeat: Heartbeat,
+) -> Result<Infallible, RunError> {
     let mut snapshots = handle.snapshots();
-    if snapshots.wait_for(|snapshot| snapshot.settled).await.is_err() {
+    if snapshots
+        .wait_for(|snapshot| snapshot.settled)
+        .await
+        .is_err()
+    {
         return Err(RunError::TaskEnded("owner"));
     }
     tell(&[sd_notify::NotifyState::Ready]);
     let watchdog = sd_notify::watchdog_enabled();
-    let every = watchdog.map_or(Duration::from_secs(30), |period| period / 4).min(Duration::from_secs(30));
+    let every = watchdog
+        .map_or(Duration::from_secs(30), |period| period / 4)
+        .min(Duration::from_secs(30));
     let (mut fed, mut shown) = (None, String::new());
     loop {
         let count = heartbeat.count();
@@ -430,8 +523,16 @@ async fn tell_systemd(handle: handle::Handle, heartbeat: Heartbeat) -> Result<In
             }
         }
         let snapshot = handle.snapshot();
-        let adverse = snapshot.findings.values().filter(|finding| finding.counts()).count();
-        let line = format!("{} drives, {} volumes, {adverse} findings that count", snapshot.drives.len(), snapshot.volumes.len());
+        let adverse = snapshot
+            .findings
+            .values()
+            .filter(|finding| finding.counts())
+            .count();
+        let line = format!(
+            "{} drives, {} volumes, {adverse} findings that count",
+            snapshot.drives.len(),
+            snapshot.volumes.len()
+        );
         if line != shown {
             tell(&[sd_notify::NotifyState::Status(&line)]);
             shown = line;
@@ -440,7 +541,8 @@ async fn tell_systemd(handle: handle::Handle, heartbeat: Heartbeat) -> Result<In
     }
 }
 
-/// Without systemd there is no socket, and that is fine; with it, a lost message is repeated soon or means a restart.
+/// Without systemd there is no socket, and that is fine; with it, a lost message is repeated soon
+/// or means a restart.
 fn tell(state: &[sd_notify::NotifyState<'_>]) {
     let _ = sd_notify::notify(state);
 }
@@ -449,6 +551,9 @@ fn tell(state: &[sd_notify::NotifyState<'_>]) {
 mod tests {
     #[test]
     fn sources_and_the_configuration_mean_the_same_smartctl() {
-        assert_eq!(crate::config::DEFAULT_SMARTCTL, crate::source::context::USUAL_SMARTCTL);
+        assert_eq!(
+            crate::config::DEFAULT_SMARTCTL,
+            crate::source::context::USUAL_SMARTCTL
+        );
     }
 }

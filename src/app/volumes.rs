@@ -1,4 +1,5 @@
-//! The volumes that this node provides itself: from options and configuration to the engine's settings.
+//! The volumes that this node provides itself: from options and configuration to the engine's
+//! settings.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,18 +14,27 @@ use crate::config::{Config, provision};
 use crate::model::attach::Kind;
 use crate::model::path::HostPath;
 
-/// A little less than callers on the agent's socket are given (`Limits::agent_request`): the answer then says what it waits in.
+/// A little less than callers on the agent's socket are given (`Limits::agent_request`): the answer
+/// then says what it waits in.
 const PATIENCE: Duration = Duration::from_secs(85);
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 pub fn settings(config: &Config, options: &Options) -> Settings {
-    let folder = config.pool.directory.clone().unwrap_or_else(|| absolute(&options.state_dir).join("pool"));
+    let folder = config
+        .pool
+        .directory
+        .clone()
+        .unwrap_or_else(|| absolute(&options.state_dir).join("pool"));
     let entry = |entry: &provision::StaticEntry| {
         let (kind, path) = match &entry.what {
             provision::What::Device(path) => (Kind::StaticDevice, path),
             provision::What::Directory(path) => (Kind::StaticDirectory, path),
         };
-        StaticVolume { name: entry.name.clone(), kind, path: HostPath::from(path.as_path()) }
+        StaticVolume {
+            name: entry.name.clone(),
+            kind,
+            path: HostPath::from(path.as_path()),
+        }
     };
     Settings {
         driver: config.csi.driver_name.clone(),
@@ -32,7 +42,12 @@ pub fn settings(config: &Config, options: &Options) -> Settings {
         folder_given: config.pool.directory.is_some(),
         group: config.pool.volume_group.clone(),
         kubelet_root: HostPath::from(options.kubelet_root.as_path()),
-        roots: config.csi.static_roots.iter().map(|root| HostPath::from(root.as_path())).collect(),
+        roots: config
+            .csi
+            .static_roots
+            .iter()
+            .map(|root| HostPath::from(root.as_path()))
+            .collect(),
         wipe: match config.pool.wipe {
             provision::Wipe::Zero => Wipe::Zero,
             provision::Wipe::Discard => Wipe::Discard,
@@ -44,15 +59,30 @@ pub fn settings(config: &Config, options: &Options) -> Settings {
     }
 }
 
-/// What a reload changes: static volumes, their roots and how is wiped. Where volumes lie and whose they are stays until the next start.
+/// What a reload changes: static volumes, their roots and how is wiped. Where volumes lie and whose
+/// they are stays until the next start.
 pub fn reload(settings: &watch::Sender<Arc<Settings>>, config: &Config, options: &Options) {
     let before = settings.borrow().clone();
     let wanted = self::settings(config, options);
-    if (&wanted.folder, &wanted.group, &wanted.driver) != (&before.folder, &before.group, &before.driver) {
-        tracing::warn!("pool.directory, pool.volume_group and csi.driver_name take effect at the next start only");
+    if (&wanted.folder, &wanted.group, &wanted.driver)
+        != (&before.folder, &before.group, &before.driver)
+    {
+        tracing::warn!(
+            "pool.directory, pool.volume_group and csi.driver_name take effect at the next start only"
+        );
     }
-    let (folder, group, driver) = (before.folder.clone(), before.group.clone(), before.driver.clone());
-    settings.send_replace(Arc::new(Settings { folder, folder_given: before.folder_given, group, driver, ..wanted }));
+    let (folder, group, driver) = (
+        before.folder.clone(),
+        before.group.clone(),
+        before.driver.clone(),
+    );
+    settings.send_replace(Arc::new(Settings {
+        folder,
+        folder_given: before.folder_given,
+        group,
+        driver,
+        ..wanted
+    }));
 }
 
 /// Workers have another working directory.
@@ -70,9 +100,15 @@ mod tests {
     fn the_pool_lies_in_the_state_directory_unless_it_is_told_otherwise() {
         let options = Options::parse_from(["diskvitalsd", "--state-dir", "/var/lib/dv"]);
         let mut config = Config::default();
-        assert_eq!(settings(&config, &options).folder, HostPath::from("/var/lib/dv/pool"));
+        assert_eq!(
+            settings(&config, &options).folder,
+            HostPath::from("/var/lib/dv/pool")
+        );
         config.pool.directory = Some("/data/pool".into());
-        assert_eq!(settings(&config, &options).folder, HostPath::from("/data/pool"));
+        assert_eq!(
+            settings(&config, &options).folder,
+            HostPath::from("/data/pool")
+        );
     }
 
     #[test]
@@ -83,10 +119,16 @@ mod tests {
         config.pool.directory = Some("/data/pool".into());
         config.pool.volume_group = Some("vg".into());
         config.pool.wipe = provision::Wipe::None;
-        config.statics = vec![provision::StaticEntry { name: "a".into(), what: provision::What::Device("/dev/disk/by-id/a".into()) }];
+        config.statics = vec![provision::StaticEntry {
+            name: "a".into(),
+            what: provision::What::Device("/dev/disk/by-id/a".into()),
+        }];
         reload(&sender, &config, &options);
         let after = sender.borrow().clone();
-        assert_eq!((after.folder.to_string().as_str(), &after.group), ("/var/lib/diskvitals/pool", &None));
+        assert_eq!(
+            (after.folder.to_string().as_str(), &after.group),
+            ("/var/lib/diskvitals/pool", &None)
+        );
         assert_eq!((after.wipe, after.statics.len()), (Wipe::None, 1));
     }
 }

@@ -1,9 +1,11 @@
-//! The daemon watches itself where nobody else does, as in a pod: a thread that looks whether the owner's loop still turns, and ends the process when it
-//! has stood still for long, so that its supervisor starts it anew.
+//! The daemon watches itself where nobody else does, as in a pod: a thread that looks whether the
+//! owner's loop still turns, and ends the process when it has stood still for long, so that its
+//! supervisor starts it anew.
 //!
-//! In: the owner's heartbeat. Out: the end of the process, or nothing. Devices, mounts and workers have no part in it: what hangs there does not stop the
-//! loop. No probe from outside is as good: one that starts a program in the container needs the disk below the image, and one over the network needs a
-//! port that somebody else can keep busy.
+//! In: the owner's heartbeat. Out: the end of the process, or nothing. Devices, mounts and workers
+//! have no part in it: what hangs there does not stop the loop. No probe from outside is as good:
+//! one that starts a program in the container needs the disk below the image, and one over the
+//! network needs a port that somebody else can keep busy.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -15,7 +17,8 @@ use nix::unistd::alarm;
 use crate::logging::Queued;
 use crate::state::owner::Heartbeat;
 
-/// The loop turns once a second: this is the least after which standing still can be told from being late.
+/// The loop turns once a second: this is the least after which standing still can be told from
+/// being late.
 pub const SHORTEST: Duration = Duration::from_secs(2);
 /// So often within the time that it may stand still.
 const LOOKS: u32 = 10;
@@ -36,13 +39,21 @@ impl Watchdog {
         std::thread::Builder::new()
             .name("watchdog".into())
             .stack_size(128 * 1024)
-            .spawn(move || watch(|| heartbeat.count(), &watched, patience / LOOKS, || end(patience, &log)))
+            .spawn(move || {
+                watch(
+                    || heartbeat.count(),
+                    &watched,
+                    patience / LOOKS,
+                    || end(patience, &log),
+                )
+            })
             .map(|_| Watchdog { _there: there })
     }
 }
 
-/// Looks until it is no longer needed, or until `end` has been called. Looks are counted, not time: a process that was stopped altogether (SIGSTOP, a
-/// frozen control group, a machine that was suspended) has not stood still by itself.
+/// Looks until it is no longer needed, or until `end` has been called. Looks are counted, not time:
+/// a process that was stopped altogether (SIGSTOP, a frozen control group, a machine that was
+/// suspended) has not stood still by itself.
 fn watch(beats: impl Fn() -> u64, watched: &Receiver<()>, every: Duration, end: impl FnOnce()) {
     let (mut last, mut same) = (None, 0);
     while watched.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
@@ -55,15 +66,20 @@ fn watch(beats: impl Fn() -> u64, watched: &Receiver<()>, every: Duration, end: 
     }
 }
 
-/// Whatever the loop stands in may hold a lock that a log line or an allocation needs: the kernel ends the process if this thread does not come to it. (Not
-/// process 1 of a container, which signals do not end: the chart's pods have the host's processes.)
+/// Whatever the loop stands in may hold a lock that a log line or an allocation needs: the kernel
+/// ends the process if this thread does not come to it. (Not process 1 of a container, which
+/// signals do not end: the chart's pods have the host's processes.)
 fn end(patience: Duration, log: &Queued) {
     alarm::set(END);
-    tracing::error!(seconds = patience.as_secs(), "the inner loop stands still: the daemon ends, to be started anew");
+    tracing::error!(
+        seconds = patience.as_secs(),
+        "the inner loop stands still: the daemon ends, to be started anew"
+    );
     // Written or not: it ends.
     let _ = log.written(LAST_WORDS);
-    // No core: it would be written to a disk that may be the one that hangs, and until it is written nothing is started anew. Without this it is one more
-    // file, and the process ends all the same.
+    // No core: it would be written to a disk that may be the one that hangs, and until it is
+    // written nothing is started anew. Without this it is one more file, and the process ends all
+    // the same.
     let _ = set_dumpable(false);
     std::process::abort();
 }
@@ -85,7 +101,9 @@ mod tests {
             looks.fetch_add(1, Ordering::Relaxed);
             7
         };
-        watch(count, &watched, EVERY, || ended.store(true, Ordering::Relaxed));
+        watch(count, &watched, EVERY, || {
+            ended.store(true, Ordering::Relaxed)
+        });
         assert!(ended.load(Ordering::Relaxed));
         // The first one has nothing to compare with.
         assert_eq!(looks.load(Ordering::Relaxed), u64::from(LOOKS) + 1);

@@ -1,11 +1,14 @@
 //! The engine: decides what is done to which volume in which order, and remembers what there is.
 //!
-//! In: wishes (from `api::server::volumes`), settings, and whoever takes steps. Out: answers, a view of all volumes, `Report::Provision` on each change.
-//! One task owns the book; each operation runs in a task of its own with a copy of its volume and gives it back. One operation a volume: another is
-//! refused meanwhile. What hangs keeps its own volume busy and nothing else. It touches no file and no device: steps do.
+//! In: wishes (from `api::server::volumes`), settings, and whoever takes steps. Out: answers, a
+//! view of all volumes, `Report::Provision` on each change. One task owns the book; each operation
+//! runs in a task of its own with a copy of its volume and gives it back. One operation a volume:
+//! another is refused meanwhile. What hangs keeps its own volume busy and nothing else. It touches
+//! no file and no device: steps do.
 //!
-//! Every operation writes its intent first, and removes it last. Whatever ends in between, an error or the whole daemon, is settled the same way
-//! (`settle`): what makes a thing is undone, what unmakes it is finished, before anything else is done with that volume.
+//! Every operation writes its intent first, and removes it last. Whatever ends in between, an error
+//! or the whole daemon, is settled the same way (`settle`): what makes a thing is undone, what
+//! unmakes it is finished, before anything else is done with that volume.
 
 mod actor;
 mod grow;
@@ -45,8 +48,8 @@ pub struct Settings {
     pub driver: String,
     /// The pool's folder, as the host names it: images, and all records.
     pub folder: HostPath,
-    /// An administrator has named the folder: it must be there, else its disk is not mounted and nobody knows what is in it. One that nobody named is made
-    /// when it is needed.
+    /// An administrator has named the folder: it must be there, else its disk is not mounted and
+    /// nobody knows what is in it. One that nobody named is made when it is needed.
     pub folder_given: bool,
     /// The pool's volume group, where there is one.
     pub group: Option<String>,
@@ -167,12 +170,20 @@ impl View {
 
 enum Wish {
     Create(CreateWish),
-    Delete { handle: String },
+    Delete {
+        handle: String,
+    },
     Expand(ExpandWish),
     Stage(StageWish),
-    Unstage { handle: String, staging_path: String },
+    Unstage {
+        handle: String,
+        staging_path: String,
+    },
     Publish(PublishWish),
-    Unpublish { handle: String, target_path: String },
+    Unpublish {
+        handle: String,
+        target_path: String,
+    },
 }
 
 enum Answer {
@@ -215,33 +226,59 @@ impl Engine {
     }
 
     pub async fn delete(&self, handle: String) -> Result<(), Fault> {
-        self.ask(Some(handle.clone()), Wish::Delete { handle }).await.map(drop)
+        self.ask(Some(handle.clone()), Wish::Delete { handle })
+            .await
+            .map(drop)
     }
 
     pub async fn expand(&self, wish: ExpandWish) -> Result<Expanded, Fault> {
-        match self.ask(Some(wish.handle.clone()), Wish::Expand(wish)).await? {
+        match self
+            .ask(Some(wish.handle.clone()), Wish::Expand(wish))
+            .await?
+        {
             Answer::Expanded(expanded) => Ok(expanded),
             Answer::Volume(_) | Answer::Done => Err(gone()),
         }
     }
 
     pub async fn stage(&self, wish: StageWish) -> Result<(), Fault> {
-        self.ask(Some(wish.handle.clone()), Wish::Stage(wish)).await.map(drop)
+        self.ask(Some(wish.handle.clone()), Wish::Stage(wish))
+            .await
+            .map(drop)
     }
 
     pub async fn unstage(&self, handle: String, staging_path: String) -> Result<(), Fault> {
-        self.ask(Some(handle.clone()), Wish::Unstage { handle, staging_path }).await.map(drop)
+        self.ask(
+            Some(handle.clone()),
+            Wish::Unstage {
+                handle,
+                staging_path,
+            },
+        )
+        .await
+        .map(drop)
     }
 
     pub async fn publish(&self, wish: PublishWish) -> Result<(), Fault> {
-        self.ask(Some(wish.handle.clone()), Wish::Publish(wish)).await.map(drop)
+        self.ask(Some(wish.handle.clone()), Wish::Publish(wish))
+            .await
+            .map(drop)
     }
 
     pub async fn unpublish(&self, handle: String, target_path: String) -> Result<(), Fault> {
-        self.ask(Some(handle.clone()), Wish::Unpublish { handle, target_path }).await.map(drop)
+        self.ask(
+            Some(handle.clone()),
+            Wish::Unpublish {
+                handle,
+                target_path,
+            },
+        )
+        .await
+        .map(drop)
     }
 
-    /// Somebody else has changed mounts of ours (a clean-up): all records are read and compared with what is there once more.
+    /// Somebody else has changed mounts of ours (a clean-up): all records are read and compared
+    /// with what is there once more.
     pub async fn look_again(&self) {
         let (reply, done) = oneshot::channel();
         if self.messages.send(Message::LookAgain(reply)).await.is_ok() {
@@ -250,21 +287,32 @@ impl Engine {
         }
     }
 
-    /// The operation goes on when the caller's time is over: a later call finds it done, or still under way.
+    /// The operation goes on when the caller's time is over: a later call finds it done, or still
+    /// under way.
     async fn ask(&self, handle: Option<String>, wish: Wish) -> Result<Answer, Fault> {
         let (reply, answer) = oneshot::channel();
         let asked = async {
-            self.messages.send(Message::Wish(Box::new(wish), reply)).await.map_err(|_| gone())?;
+            self.messages
+                .send(Message::Wish(Box::new(wish), reply))
+                .await
+                .map_err(|_| gone())?;
             answer.await.map_err(|_| gone())?
         };
-        tokio::time::timeout(self.patience, asked).await.unwrap_or_else(|_| Err(self.late(handle.as_deref())))
+        tokio::time::timeout(self.patience, asked)
+            .await
+            .unwrap_or_else(|_| Err(self.late(handle.as_deref())))
     }
 
     fn late(&self, handle: Option<&str>) -> Fault {
         let view = self.view();
-        let doing =
-            handle.and_then(|handle| view.volumes.get(handle)).and_then(Seen::doing).unwrap_or_else(|| "it waits for the pool".into());
-        Fault::Deadline(format!("not done within {} s, it goes on: {doing}", self.patience.as_secs()))
+        let doing = handle
+            .and_then(|handle| view.volumes.get(handle))
+            .and_then(Seen::doing)
+            .unwrap_or_else(|| "it waits for the pool".into());
+        Fault::Deadline(format!(
+            "not done within {} s, it goes on: {doing}",
+            self.patience.as_secs()
+        ))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Why a wish was not fulfilled. The wire's codes are made of it in `api::status`; nothing here knows of gRPC.
+//! Why a wish was not fulfilled. The wire's codes are made of it in `api::status`; nothing here
+//! knows of gRPC.
 
 use crate::attach::step::{StepError, Trouble};
 
@@ -6,7 +7,10 @@ use crate::attach::step::{StepError, Trouble};
 pub enum Fault {
     /// The caller's mistake in one field.
     #[error("{field}: {problem}")]
-    Invalid { field: &'static str, problem: String },
+    Invalid {
+        field: &'static str,
+        problem: String,
+    },
     #[error("{0}")]
     NotFound(String),
     /// The same name or path, with other arguments.
@@ -45,22 +49,33 @@ pub enum Fault {
 
 impl Fault {
     pub fn invalid(field: &'static str, problem: impl Into<String>) -> Fault {
-        Fault::Invalid { field, problem: problem.into() }
+        Fault::Invalid {
+            field,
+            problem: problem.into(),
+        }
     }
 
-    /// What a step's failure is to the caller. `field` is the request's field that held the path of the step, if one did.
+    /// What a step's failure is to the caller. `field` is the request's field that held the path of
+    /// the step, if one did.
     pub fn of_step(operation: &str, field: Option<&'static str>, error: StepError) -> Fault {
         let told = || format!("{operation}: {}", error.message);
         match (error.kind, field) {
-            (Trouble::Path, Some(field)) => Fault::Invalid { field, problem: error.message },
+            (Trouble::Path, Some(field)) => Fault::Invalid {
+                field,
+                problem: error.message,
+            },
             (Trouble::Held, _) => Fault::Held(told()),
             (Trouble::Stuck, _) => Fault::Stuck(told()),
             (Trouble::Foreign | Trouble::Unsupported, _) => Fault::Precondition(told()),
             (Trouble::Exists, _) => Fault::Exists(told()),
             (Trouble::Full, _) => Fault::Exhausted(told()),
-            // A drive that was pulled out may come back; a volume that is not there at all is refused before any step.
+            // A drive that was pulled out may come back; a volume that is not there at all is
+            // refused before any step.
             (Trouble::NotFound, _) => Fault::Unavailable(told()),
-            (Trouble::Path | Trouble::Failed, _) => Fault::Failed { operation: operation.into(), source: error },
+            (Trouble::Path | Trouble::Failed, _) => Fault::Failed {
+                operation: operation.into(),
+                source: error,
+            },
         }
     }
 }

@@ -1,8 +1,10 @@
-//! What is written down of volumes: the pool's volumes (beside their images, or in the tags of their logical volumes), where volumes are staged and
-//! published, and what is about to be done with one. JSON, a file a volume, each with a version; fields that we do not know are kept.
+//! What is written down of volumes: the pool's volumes (beside their images, or in the tags of
+//! their logical volumes), where volumes are staged and published, and what is about to be done
+//! with one. JSON, a file a volume, each with a version; fields that we do not know are kept.
 //!
-//! In: texts of records. Out: values, or why a record cannot be used. A record that cannot be read is never overwritten: it is somebody's only trace of
-//! a volume. Knows nothing of how files are read and written.
+//! In: texts of records. Out: values, or why a record cannot be used. A record that cannot be read
+//! is never overwritten: it is somebody's only trace of a volume. Knows nothing of how files are
+//! read and written.
 
 pub mod tags;
 
@@ -44,7 +46,8 @@ pub struct AttachmentsRecord {
     pub version: u32,
     pub handle: String,
     pub kind: Kind,
-    /// What a static volume's entry named when it was attached: it may have gone from the configuration since.
+    /// What a static volume's entry named when it was attached: it may have gone from the
+    /// configuration since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<HostPath>,
     pub staged: Option<Attachment>,
@@ -54,14 +57,16 @@ pub struct AttachmentsRecord {
     pub other: Map<String, Value>,
 }
 
-/// What is about to be done with a volume, written before the first step of it and removed after the last.
+/// What is about to be done with a volume, written before the first step of it and removed after
+/// the last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Intent {
     pub version: u32,
     pub handle: String,
     pub since: Timestamp,
     pub operation: Operation,
-    /// mkfs may have begun: what is on the device then is nobody's but ours, since it was blank before.
+    /// mkfs may have begun: what is on the device then is nobody's but ours, since it was blank
+    /// before.
     #[serde(default)]
     pub formatting: bool,
     /// On which device: another may have its name when the mkfs is to be repeated.
@@ -76,13 +81,29 @@ pub struct Intent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub enum Operation {
-    Create { record: VolumeRecord },
+    Create {
+        record: VolumeRecord,
+    },
     Delete,
-    Expand { size: u64 },
-    Stage { path: HostPath, access: Access },
-    Unstage { path: HostPath },
-    Publish { path: HostPath, access: Access, read_only: bool, pod: Option<PodOf> },
-    Unpublish { path: HostPath },
+    Expand {
+        size: u64,
+    },
+    Stage {
+        path: HostPath,
+        access: Access,
+    },
+    Unstage {
+        path: HostPath,
+    },
+    Publish {
+        path: HostPath,
+        access: Access,
+        read_only: bool,
+        pod: Option<PodOf>,
+    },
+    Unpublish {
+        path: HostPath,
+    },
 }
 
 impl Operation {
@@ -155,10 +176,13 @@ pub fn read<T: DeserializeOwned + Named>(handle: &str, text: &[u8]) -> Result<T,
 }
 
 pub fn write<T: Serialize>(record: &T) -> Result<String, RecordError> {
-    serde_json::to_string_pretty(record).map(|text| text + "\n").map_err(RecordError::Write)
+    serde_json::to_string_pretty(record)
+        .map(|text| text + "\n")
+        .map_err(RecordError::Write)
 }
 
-/// The name that a record which cannot be used still tells, so that it is not given to another volume.
+/// The name that a record which cannot be used still tells, so that it is not given to another
+/// volume.
 pub fn name_in(text: &[u8]) -> Option<String> {
     let value: Value = serde_json::from_slice(text).ok()?;
     Some(value.get("name")?.as_str()?.to_owned())
@@ -171,7 +195,8 @@ pub fn file_name(handle: &str) -> String {
 
 /// The handle of a record's file; None: no file of ours.
 pub fn handle_of(file: &str) -> Option<&str> {
-    file.strip_suffix(".json").filter(|handle| names::is_pool_handle(handle) || names::is_static_name(handle))
+    file.strip_suffix(".json")
+        .filter(|handle| names::is_pool_handle(handle) || names::is_static_name(handle))
 }
 
 #[cfg(test)]
@@ -197,46 +222,88 @@ pub(crate) mod tests {
         let mut record = record();
         record.other.insert("colour".into(), "red".into());
         let text = write(&record).unwrap();
-        assert_eq!(read::<VolumeRecord>(&record.handle, text.as_bytes()).unwrap(), record);
+        assert_eq!(
+            read::<VolumeRecord>(&record.handle, text.as_bytes()).unwrap(),
+            record
+        );
     }
 
     #[test]
     fn what_is_cut_newer_or_another_volumes_is_refused_and_its_name_still_known() {
         let record = record();
         let text = write(&record).unwrap();
-        assert!(matches!(read::<VolumeRecord>(&record.handle, &text.as_bytes()[..40]), Err(RecordError::Json(_))));
-        assert!(matches!(read::<VolumeRecord>("dv-other", text.as_bytes()), Err(RecordError::Other(_))));
+        assert!(matches!(
+            read::<VolumeRecord>(&record.handle, &text.as_bytes()[..40]),
+            Err(RecordError::Json(_))
+        ));
+        assert!(matches!(
+            read::<VolumeRecord>("dv-other", text.as_bytes()),
+            Err(RecordError::Other(_))
+        ));
         let newer = text.replace("\"version\": 1", "\"version\": 2");
-        assert!(matches!(read::<VolumeRecord>(&record.handle, newer.as_bytes()), Err(RecordError::Newer(2))));
+        assert!(matches!(
+            read::<VolumeRecord>(&record.handle, newer.as_bytes()),
+            Err(RecordError::Newer(2))
+        ));
         assert_eq!(name_in(newer.as_bytes()), Some(record.name));
         assert_eq!(name_in(b"{"), None);
     }
 
     #[test]
     fn an_operation_reads_back_as_itself() {
-        let access =
-            Access { mode: crate::model::attach::AccessMode::SingleNodeWriter, block: false, fs_type: None, mount_flags: Vec::new() };
+        let access = Access {
+            mode: crate::model::attach::AccessMode::SingleNodeWriter,
+            block: false,
+            fs_type: None,
+            mount_flags: Vec::new(),
+        };
         let path = HostPath::new(b"/k/\xff".to_vec());
         for operation in [
             Operation::Create { record: record() },
             Operation::Delete,
             Operation::Expand { size: 7 },
-            Operation::Stage { path: path.clone(), access: access.clone() },
-            Operation::Publish { path: path.clone(), access, read_only: true, pod: Some(PodOf::default()) },
+            Operation::Stage {
+                path: path.clone(),
+                access: access.clone(),
+            },
+            Operation::Publish {
+                path: path.clone(),
+                access,
+                read_only: true,
+                pod: Some(PodOf::default()),
+            },
             Operation::Unpublish { path },
         ] {
             let entry = Some("/dev/disk/by-id/x".into());
-            let device = Some(Identity { size: 7, name: Some("wwid naa.5000".into()) });
+            let device = Some(Identity {
+                size: 7,
+                name: Some("wwid naa.5000".into()),
+            });
             let (kind, since) = (Kind::StaticDevice, Timestamp::UNIX_EPOCH);
-            let intent = Intent { version: 1, handle: "a".into(), since, operation, formatting: true, device, kind, entry };
-            assert_eq!(read::<Intent>("a", write(&intent).unwrap().as_bytes()).unwrap(), intent);
+            let intent = Intent {
+                version: 1,
+                handle: "a".into(),
+                since,
+                operation,
+                formatting: true,
+                device,
+                kind,
+                entry,
+            };
+            assert_eq!(
+                read::<Intent>("a", write(&intent).unwrap().as_bytes()).unwrap(),
+                intent
+            );
         }
     }
 
     #[test]
     fn only_files_named_by_a_handle_are_records() {
         assert_eq!(handle_of("fast-1.json"), Some("fast-1"));
-        assert_eq!(handle_of(&file_name(&names::handle([2; 16]))), Some(names::handle([2; 16]).as_str()));
+        assert_eq!(
+            handle_of(&file_name(&names::handle([2; 16]))),
+            Some(names::handle([2; 16]).as_str())
+        );
         for file in ["dv-1.json", ".json", "fast-1.json.tmp", "a b.json"] {
             assert_eq!(handle_of(file), None, "{file}");
         }

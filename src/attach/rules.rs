@@ -1,5 +1,5 @@
-//! What may be wished for: names, sizes, filesystems, options, access modes and paths. Pure: values in, values or `Fault::Invalid` (with the name of the
-//! field as the request has it) out.
+//! What may be wished for: names, sizes, filesystems, options, access modes and paths. Pure: values
+//! in, values or `Fault::Invalid` (with the name of the field as the request has it) out.
 
 pub mod access;
 pub mod filesystem;

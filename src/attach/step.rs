@@ -1,6 +1,8 @@
-//! One thing that is done to the host for a volume: the words between who decides (`engine`) and who does it (`worker`, in a process that may hang).
+//! One thing that is done to the host for a volume: the words between who decides (`engine`) and
+//! who does it (`worker`, in a process that may hang).
 //!
-//! Each step is idempotent: what is done already is done, and what is gone already is gone. A step never looks at the order of things: that is the engine's.
+//! Each step is idempotent: what is done already is done, and what is gone already is gone. A step
+//! never looks at the order of things: that is the engine's.
 
 pub mod about;
 
@@ -8,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::path::HostPath;
 
-/// A path that a caller named: it is resolved below `root` and nowhere else (`host::beneath`: through no link), in the
-/// host's mount namespace.
+/// A path that a caller named: it is resolved below `root` and nowhere else (`host::beneath`:
+/// through no link), in the host's mount namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// The kubelet's folder, absolute.
@@ -34,11 +36,13 @@ pub enum Step {
     FolderRoom {
         folder: HostPath,
     },
-    /// The files `*.json` in a folder of the pool with their contents → `Done::Records`. An absent folder is an empty one.
+    /// The files `*.json` in a folder of the pool with their contents → `Done::Records`. An absent
+    /// folder is an empty one.
     ReadRecords {
         folder: HostPath,
     },
-    /// Writes `folder/name` so that it is either the old or the new after a crash (temporary file, fsync, rename, fsync of the folder). Makes the folder (0700).
+    /// Writes `folder/name` so that it is either the old or the new after a crash (temporary file,
+    /// fsync, rename, fsync of the folder). Makes the folder (0700).
     WriteRecord {
         folder: HostPath,
         name: String,
@@ -48,7 +52,8 @@ pub enum Step {
         folder: HostPath,
         name: String,
     },
-    /// Allocates the image (fallocate(2): a promise is kept), makes its folder → `Done::Nothing`. There with at least this size: done.
+    /// Allocates the image (fallocate(2): a promise is kept), makes its folder → `Done::Nothing`.
+    /// There with at least this size: done.
     MakeImage {
         image: HostPath,
         size: u64,
@@ -63,7 +68,8 @@ pub enum Step {
         image: HostPath,
         wipe: Wipe,
     },
-    /// A loop device over the image with direct I/O where the filesystem can; the one that is there already is taken → `Done::Device`.
+    /// A loop device over the image with direct I/O where the filesystem can; the one that is there
+    /// already is taken → `Done::Device`.
     AttachImage {
         image: HostPath,
         read_only: bool,
@@ -110,7 +116,8 @@ pub enum Step {
         name: String,
         wipe: Wipe,
     },
-    /// Active, with its node → `Done::Device`. One whose making has not ended is `Foreign`: it would show what others have left on its extents.
+    /// Active, with its node → `Done::Device`. One whose making has not ended is `Foreign`: it
+    /// would show what others have left on its extents.
     ActivateLogicalVolume {
         group: String,
         name: String,
@@ -123,36 +130,42 @@ pub enum Step {
     ResolveDevice {
         path: HostPath,
     },
-    /// A configured folder: there, a folder, no symbolic link beneath one of the allowed roots → `Done::Nothing`.
+    /// A configured folder: there, a folder, no symbolic link beneath one of the allowed roots →
+    /// `Done::Nothing`.
     CheckFolder {
         path: HostPath,
         roots: Vec<HostPath>,
     },
-    /// What is on a device, read-only (libblkid's low-level probing, by blkid -p; never an answer of "nothing" on doubt) → `Done::Content`.
+    /// What is on a device, read-only (libblkid's low-level probing, by blkid -p; never an answer
+    /// of "nothing" on doubt) → `Done::Content`.
     LookAt {
         device: HostPath,
     },
-    /// mkfs, only when `LookAt` within the same step says blank. `options` have been checked. An error that `is_refusal` comes before mkfs.
+    /// mkfs, only when `LookAt` within the same step says blank. `options` have been checked. An
+    /// error that `is_refusal` comes before mkfs.
     Format {
         device: HostPath,
         fs_type: String,
         options: Vec<String>,
     },
-    /// As `Format`, for a device of which a record of ours says that a `Format` of it was begun and never heard to have ended (a crash in the middle of mkfs):
-    /// what is not known there, or looks like this type already, is what that one left. Any other signature is `Foreign` as before, and so is another device
-    /// than the one that `was` there then.
+    /// As `Format`, for a device of which a record of ours says that a `Format` of it was begun and
+    /// never heard to have ended (a crash in the middle of mkfs): what is not known there, or looks
+    /// like this type already, is what that one left. Any other signature is `Foreign` as before,
+    /// and so is another device than the one that `was` there then.
     FormatAgain {
         device: HostPath,
         was: Identity,
         fs_type: String,
         options: Vec<String>,
     },
-    /// Zeros where signatures are looked for, so that `LookAt` says blank, on a device of ours alone that a `Format` was begun on and did not end well. `Held`
-    /// while somebody has it, such as that mkfs.
+    /// Zeros where signatures are looked for, so that `LookAt` says blank, on a device of ours
+    /// alone that a `Format` was begun on and did not end well. `Held` while somebody has it, such
+    /// as that mkfs.
     Blank {
         device: HostPath,
     },
-    /// Makes the folder and mounts. Mounted there already from the same device: done; from another: `Exists`.
+    /// Makes the folder and mounts. Mounted there already from the same device: done; from another:
+    /// `Exists`.
     Mount {
         device: HostPath,
         target: Place,
@@ -172,12 +185,14 @@ pub enum Step {
         target: Place,
         read_only: bool,
     },
-    /// Unmounts what is topmost there, all of it that is ours; lazily where told (MNT_DETACH). Nothing there: done. `Held` while it is in use.
+    /// Unmounts what is topmost there, all of it that is ours; lazily where told (MNT_DETACH).
+    /// Nothing there: done. `Held` while it is in use.
     Unmount {
         target: Place,
         lazy: bool,
     },
-    /// Removes the empty folder or file where something was bound. Never recursive; gone: done; not empty: `Held`.
+    /// Removes the empty folder or file where something was bound. Never recursive; gone: done; not
+    /// empty: `Held`.
     RemoveTarget {
         target: Place,
     },
@@ -185,12 +200,14 @@ pub enum Step {
     WhatIsMounted {
         target: Place,
     },
-    /// Who holds what is mounted at these paths, from /proc alone → `Done::Holders`. What is not mounted is held by nobody.
+    /// Who holds what is mounted at these paths, from /proc alone → `Done::Holders`. What is not
+    /// mounted is held by nobody.
     Holders {
         mounts: Vec<HostPath>,
     },
-    /// Grows the filesystem to its device: mounted at `at`, or, where nothing is mounted there, an ext4 offline (a machine that does not let us grow it while
-    /// it is mounted has it grown before it is mounted next).
+    /// Grows the filesystem to its device: mounted at `at`, or, where nothing is mounted there, an
+    /// ext4 offline (a machine that does not let us grow it while it is mounted has it grown before
+    /// it is mounted next).
     GrowFilesystem {
         device: HostPath,
         at: Place,
@@ -261,7 +278,10 @@ pub struct Device {
 
 impl Device {
     pub fn is(&self) -> Identity {
-        Identity { size: self.size, name: self.identity.clone() }
+        Identity {
+            size: self.size,
+            name: self.identity.clone(),
+        }
     }
 }
 
@@ -275,7 +295,14 @@ pub struct Identity {
 
 impl std::fmt::Display for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} with {} bytes", self.name.as_deref().unwrap_or("one that says nothing of itself"), self.size)
+        write!(
+            f,
+            "{} with {} bytes",
+            self.name
+                .as_deref()
+                .unwrap_or("one that says nothing of itself"),
+            self.size
+        )
     }
 }
 
@@ -301,7 +328,8 @@ pub struct LogicalVolume {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "content", rename_all = "snake_case")]
 pub enum Content {
-    /// Certainly nothing: no signature, no partition table, and the places where they would be hold zeros.
+    /// Certainly nothing: no signature, no partition table, and the places where they would be hold
+    /// zeros.
     Blank,
     Filesystem {
         fs_type: String,
@@ -362,7 +390,12 @@ impl Trouble {
     }
 }
 
-/// Who takes steps. One at a time for one `target` (a volume's handle, or `pool`): another waits, or is `Stuck` behind one that is.
+/// Who takes steps. One at a time for one `target` (a volume's handle, or `pool`): another waits,
+/// or is `Stuck` behind one that is.
 pub trait Steps: Send + Sync + 'static {
-    fn take(&self, target: &str, step: Step) -> impl Future<Output = Result<Done, StepError>> + Send;
+    fn take(
+        &self,
+        target: &str,
+        step: Step,
+    ) -> impl Future<Output = Result<Done, StepError>> + Send;
 }

@@ -1,36 +1,29 @@
-//! The taker of steps: has them done by processes of our own binary, and waits for none of them longer than it may take.
+//! The taker of steps: has them done by processes of our own binary, and waits for none of them
+//! longer than it may take.
 //!
-//! In: a step for a target. Out: what came of it, or that it is stuck and in what. One step at a time for one target, whichever process takes it; a target
-//! that hangs costs one process and holds up no other. A step that was begun goes on when nobody waits for it any more: its target stays taken until it
-//! has ended.
+//! In: a step for a target. Out: what came of it, or that it is stuck and in what. One step at a
+//! time for one target, whichever process takes it; a target that hangs costs one process and holds
+//! up no other. A step that was begun goes on when nobody waits for it any more: its target stays
+//! taken until it has ended.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::OwnedMutexGuard;
-use tokio::sync::Semaphore;
-use tokio::sync::watch;
+use tokio::sync::{OwnedMutexGuard, Semaphore, watch};
 
-use crate::attach::step::Done;
-use crate::attach::step::Step;
-use crate::attach::step::StepError;
-use crate::attach::step::Steps;
-use crate::attach::step::Trouble;
 use crate::attach::step::about::Site;
+use crate::attach::step::{Done, Step, StepError, Steps, Trouble};
 use crate::attach::worker::arguments;
 use crate::host::root::HostRoot;
-use crate::host::worker::Outcome;
-use crate::host::worker::Spawn;
-use crate::host::worker::Workers;
+use crate::host::worker::{Outcome, Spawn, Workers};
 
-/// Steps that are slower than that no longer hold up others that wait for their turn: they are likely to hang.
+/// Steps that are slower than that no longer hold up others that wait for their turn: they are
+/// likely to hang.
 const SLOW: Duration = Duration::from_secs(10);
-/// Processes of one site that may be slow at a time. Each is a process of 3 MiB, and of a disk that hangs there are seldom more volumes on a node than these.
+/// Processes of one site that may be slow at a time. Each is a process of 3 MiB, and of a disk that
+/// hangs there are seldom more volumes on a node than these.
 const MOST_SLOW: usize = 64;
 
 type Answer = Result<Done, StepError>;
@@ -59,9 +52,18 @@ struct Pool {
 impl Pool {
     /// `active`: steps at a time, as long as they are quick.
     fn new(site: Site, root: &HostRoot, program: &std::path::Path, active: usize) -> Pool {
-        // Workers counts from half a second on as overdue whoever has not answered, the busy ones among them.
-        let spawn = Spawn { program: program.to_owned(), args: arguments(site, root), active, max_stuck: MOST_SLOW + active };
-        Pool { workers: Workers::start(spawn), turns: Semaphore::new(active) }
+        // Workers counts from half a second on as overdue whoever has not answered, the busy ones
+        // among them.
+        let spawn = Spawn {
+            program: program.to_owned(),
+            args: arguments(site, root),
+            active,
+            max_stuck: MOST_SLOW + active,
+        };
+        Pool {
+            workers: Workers::start(spawn),
+            turns: Semaphore::new(active),
+        }
     }
 }
 
@@ -71,13 +73,22 @@ impl WorkerSteps {
         WorkerSteps::hurried(root, program, Duration::MAX)
     }
 
-    /// As `new`, for who cannot wait for a step as long as it may take: it is stuck after `longest`.
+    /// As `new`, for who cannot wait for a step as long as it may take: it is stuck after
+    /// `longest`.
     pub fn hurried(root: &HostRoot, program: PathBuf, longest: Duration) -> WorkerSteps {
         let pool = |site, active| Pool::new(site, root, &program, active);
-        // mkfs is what takes time, and a disk that serves eight at once serves none of them well. lvm locks its group: it would wait for itself.
-        let inner =
-            Inner { host: pool(Site::Host, 4), lvm: pool(Site::Lvm, 2), tools: pool(Site::Tools, 4), longest, targets: Mutex::default() };
-        WorkerSteps { inner: Arc::new(inner) }
+        // mkfs is what takes time, and a disk that serves eight at once serves none of them well.
+        // lvm locks its group: it would wait for itself.
+        let inner = Inner {
+            host: pool(Site::Host, 4),
+            lvm: pool(Site::Lvm, 2),
+            tools: pool(Site::Tools, 4),
+            longest,
+            targets: Mutex::default(),
+        };
+        WorkerSteps {
+            inner: Arc::new(inner),
+        }
     }
 
     /// How many steps are stuck: of mounts and images, of lvm, of tools.
@@ -87,21 +98,31 @@ impl WorkerSteps {
 
     /// What the processes said that they may not do.
     pub fn limitations(&self) -> [watch::Receiver<Vec<String>>; 3] {
-        [&self.inner.host, &self.inner.lvm, &self.inner.tools].map(|pool| pool.workers.limitations())
+        [&self.inner.host, &self.inner.lvm, &self.inner.tools]
+            .map(|pool| pool.workers.limitations())
     }
 
-    /// Lets all processes go, at once; what hangs is left to the kernel, and what is being done is done to its end.
+    /// Lets all processes go, at once; what hangs is left to the kernel, and what is being done is
+    /// done to its end.
     pub fn close(&self) {
-        [&self.inner.host, &self.inner.lvm, &self.inner.tools].into_iter().for_each(|pool| pool.workers.close());
+        [&self.inner.host, &self.inner.lvm, &self.inner.tools]
+            .into_iter()
+            .for_each(|pool| pool.workers.close());
     }
 }
 
 impl Steps for WorkerSteps {
     async fn take(&self, target: &str, step: Step) -> Result<Done, StepError> {
         let (inner, target) = (self.inner.clone(), target.to_owned());
-        // A task of its own: when the caller goes away in the middle, the target must stay taken until the step has ended.
+        // A task of its own: when the caller goes away in the middle, the target must stay taken
+        // until the step has ended.
         let taken = tokio::spawn(async move { inner.take(target, step).await });
-        taken.await.unwrap_or_else(|error| Err(StepError { kind: Trouble::Failed, message: format!("taking a step: {error}") }))
+        taken.await.unwrap_or_else(|error| {
+            Err(StepError {
+                kind: Trouble::Failed,
+                message: format!("taking a step: {error}"),
+            })
+        })
     }
 }
 
@@ -109,23 +130,43 @@ impl Inner {
     async fn take(self: Arc<Self>, target: String, step: Step) -> Answer {
         let about = step.about();
         let patience = about.patience.min(self.longest);
-        let Ok(mine) = tokio::time::timeout(patience, self.clone().claim(target.clone())).await else {
-            let message = format!("an earlier step for {target} has not ended after {} s, and this one was not begun", patience.as_secs());
-            return Err(StepError { kind: Trouble::Stuck, message });
+        let Ok(mine) = tokio::time::timeout(patience, self.clone().claim(target.clone())).await
+        else {
+            let message = format!(
+                "an earlier step for {target} has not ended after {} s, and this one was not begun",
+                patience.as_secs()
+            );
+            return Err(StepError {
+                kind: Trouble::Stuck,
+                message,
+            });
         };
         let unmounted = matches!(step, Step::GrowFilesystem { .. }).then(|| step.clone());
         let (answer, mine) = self.ask(about.site, &target, step, patience, mine).await;
         match (answer, unmounted, mine) {
             // Not mounted: what can grow in that state is grown by its tools.
-            (Err(StepError { kind: Trouble::NotFound, .. }), Some(step), Some(mine)) => {
-                self.ask(Site::Tools, &target, step, patience, mine).await.0
-            }
+            (
+                Err(StepError {
+                    kind: Trouble::NotFound,
+                    ..
+                }),
+                Some(step),
+                Some(mine),
+            ) => self.ask(Site::Tools, &target, step, patience, mine).await.0,
             (answer, ..) => answer,
         }
     }
 
-    /// The right to the target comes back unless the step is stuck: then it is kept until that has ended.
-    async fn ask(&self, site: Site, target: &str, step: Step, patience: Duration, mine: Claim) -> (Answer, Option<Claim>) {
+    /// The right to the target comes back unless the step is stuck: then it is kept until that has
+    /// ended.
+    async fn ask(
+        &self,
+        site: Site,
+        target: &str,
+        step: Step,
+        patience: Duration,
+        mine: Claim,
+    ) -> (Answer, Option<Claim>) {
         let pool = match site {
             Site::Host => &self.host,
             Site::Lvm => &self.lvm,
@@ -145,9 +186,18 @@ impl Inner {
         };
         match outcome {
             Outcome::Answer(answer) => (answer, Some(mine)),
-            Outcome::Failed(why) => (Err(StepError { kind: Trouble::Failed, message: format!("{name}: {why}") }), Some(mine)),
-            Outcome::Stuck { waiting_in, late, .. } => {
-                let place = waiting_in.unwrap_or_else(|| "what, the kernel does not tell".to_owned());
+            Outcome::Failed(why) => (
+                Err(StepError {
+                    kind: Trouble::Failed,
+                    message: format!("{name}: {why}"),
+                }),
+                Some(mine),
+            ),
+            Outcome::Stuck {
+                waiting_in, late, ..
+            } => {
+                let place =
+                    waiting_in.unwrap_or_else(|| "what, the kernel does not tell".to_owned());
                 let message = format!(
                     "{name} has not come back after {} s (it waits in {place}); whether it will be done is not known",
                     patience.as_secs()
@@ -157,10 +207,19 @@ impl Inner {
                 tokio::spawn(async move {
                     if let Some(late) = late {
                         match late.await {
-                            Ok(Ok(Ok(_))) => tracing::info!(target, step = name, "a step that was stuck is done"),
-                            Ok(Ok(Err(error))) => tracing::warn!(target, step = name, %error, "a step that was stuck has failed"),
+                            Ok(Ok(Ok(_))) => {
+                                tracing::info!(target, step = name, "a step that was stuck is done")
+                            }
+                            Ok(Ok(Err(error))) => {
+                                tracing::warn!(target, step = name, %error, "a step that was stuck has failed")
+                            }
                             Ok(Err(error)) => {
-                                tracing::warn!(target, step = name, error, "a step that was stuck has ended without an answer")
+                                tracing::warn!(
+                                    target,
+                                    step = name,
+                                    error,
+                                    "a step that was stuck has ended without an answer"
+                                )
                             }
                             // The runtime ends.
                             Err(_) => {}
@@ -168,7 +227,13 @@ impl Inner {
                     }
                     drop(mine);
                 });
-                (Err(StepError { kind: Trouble::Stuck, message }), None)
+                (
+                    Err(StepError {
+                        kind: Trouble::Stuck,
+                        message,
+                    }),
+                    None,
+                )
             }
         }
     }
@@ -176,7 +241,11 @@ impl Inner {
     async fn claim(self: Arc<Self>, target: String) -> Claim {
         let lock = self.targets().entry(target.clone()).or_default().clone();
         let guard = lock.lock_owned().await;
-        Claim { inner: self, target, guard: Some(guard) }
+        Claim {
+            inner: self,
+            target,
+            guard: Some(guard),
+        }
     }
 
     /// Held for a look into the map, never across an await.
@@ -196,8 +265,12 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let mut targets = self.inner.targets();
         self.guard = None;
-        // The map's own is the last: nobody waits. Who waited in vain has left his behind for the next to clear.
-        if targets.get(&self.target).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+        // The map's own is the last: nobody waits. Who waited in vain has left his behind for the
+        // next to clear.
+        if targets
+            .get(&self.target)
+            .is_some_and(|lock| Arc::strong_count(lock) == 1)
+        {
             targets.remove(&self.target);
         }
     }

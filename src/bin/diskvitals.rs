@@ -3,7 +3,10 @@
 fn main() -> std::process::ExitCode {
     let mut args = std::env::args_os().skip(1);
     let jail = diskvitals::checker::JAIL;
-    if jail.iter().all(|word| args.next().is_some_and(|given| given == *word)) {
+    if jail
+        .iter()
+        .all(|word| args.next().is_some_and(|given| given == *word))
+    {
         return diskvitals::host::jail::enter(args);
     }
     diskvitals::cli::main()

@@ -1,4 +1,5 @@
-//! A checker's output as it comes: lines for the parser, its first part for people. Never held whole.
+//! A checker's output as it comes: lines for the parser, its first part for people. Never held
+//! whole.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -18,7 +19,12 @@ pub struct Sink {
 
 impl Sink {
     pub fn new() -> Sink {
-        Sink { kept: GzEncoder::new(Vec::new(), Compression::default()), kept_bytes: 0, written: 0, line: Vec::new() }
+        Sink {
+            kept: GzEncoder::new(Vec::new(), Compression::default()),
+            kept_bytes: 0,
+            written: 0,
+            line: Vec::new(),
+        }
     }
 
     pub fn take(&mut self, bytes: &[u8], each: &mut dyn FnMut(&str)) {
@@ -30,7 +36,9 @@ impl Sink {
             self.kept_bytes += head.len();
         }
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let (part, ends) = part.strip_suffix(b"\n").map_or((part, false), |part| (part, true));
+            let (part, ends) = part
+                .strip_suffix(b"\n")
+                .map_or((part, false), |part| (part, true));
             self.line.extend_from_slice(part);
             self.forget_overwritten();
             while let Some((at, label)) = broken(&self.line, LONGEST_LINE) {
@@ -50,8 +58,15 @@ impl Sink {
         if !self.line.is_empty() {
             self.pass(each);
         }
-        let gzip = self.kept.finish().map_or_else(|_| Arc::default(), Arc::from);
-        Output { gzip, written: self.written, kept: self.kept_bytes as u64 }
+        let gzip = self
+            .kept
+            .finish()
+            .map_or_else(|_| Arc::default(), Arc::from);
+        Output {
+            gzip,
+            written: self.written,
+            kept: self.kept_bytes as u64,
+        }
     }
 
     fn pass(&self, each: &mut dyn FnMut(&str)) {
@@ -63,7 +78,10 @@ impl Sink {
         // One at the end may be half of an end of line.
         let ended = self.line.len().saturating_sub(1);
         if self.line.len() > LONGEST_LINE
-            && let Some(at) = self.line.get(..ended).and_then(|line| line.iter().rposition(|byte| *byte == b'\r'))
+            && let Some(at) = self
+                .line
+                .get(..ended)
+                .and_then(|line| line.iter().rposition(|byte| *byte == b'\r'))
         {
             self.line.drain(..=at);
         }
@@ -108,13 +126,18 @@ mod tests {
         assert_eq!(lines, ["Pass 1: Checking", "Pass 2", "\u{fffd} last"]);
         assert_eq!((output.written, output.kept), (30, 30));
         let mut text = Vec::new();
-        flate2::read::GzDecoder::new(&output.gzip[..]).read_to_end(&mut text).unwrap();
+        flate2::read::GzDecoder::new(&output.gzip[..])
+            .read_to_end(&mut text)
+            .unwrap();
         assert_eq!(text, b"Pass 1: Checking\nPass 2\n\xff last");
     }
 
     #[test]
     fn progress_that_is_written_over_is_no_text() {
-        assert_eq!(lines(&[b"10%\r20%\rdone\n", b"abc\x08\x08\x08xyz\r\n"]).0, ["done", "xyz"]);
+        assert_eq!(
+            lines(&[b"10%\r20%\rdone\n", b"abc\x08\x08\x08xyz\r\n"]).0,
+            ["done", "xyz"]
+        );
     }
 
     #[test]
@@ -127,7 +150,8 @@ mod tests {
 
     #[test]
     fn progress_that_is_written_over_for_hours_is_one_line() {
-        let piece = b"[3/7] checking extents (0:00:01 elapsed, 12345 items checked)\r".repeat(10_000);
+        let piece =
+            b"[3/7] checking extents (0:00:01 elapsed, 12345 items checked)\r".repeat(10_000);
         assert_eq!(lines(&[&piece, &piece, b"done\n"]).0, ["done"]);
     }
 
@@ -137,8 +161,20 @@ mod tests {
         (0..100_000).for_each(|number| line.extend_from_slice(format!(" -{number}").as_bytes()));
         line.extend_from_slice(b" +7\n");
         let (lines, _) = lines(&[&line]);
-        assert!(lines.len() > 1 && lines.iter().all(|line| line.starts_with("Block bitmap differences: -") && line.len() <= LONGEST_LINE));
-        let items: Vec<&str> = lines.iter().flat_map(|line| line.split(' ').skip(3)).collect();
-        assert_eq!((items.len(), items[99_999], items[100_000]), (100_001, "-99999", "+7"));
+        assert!(
+            lines.len() > 1
+                && lines
+                    .iter()
+                    .all(|line| line.starts_with("Block bitmap differences: -")
+                        && line.len() <= LONGEST_LINE)
+        );
+        let items: Vec<&str> = lines
+            .iter()
+            .flat_map(|line| line.split(' ').skip(3))
+            .collect();
+        assert_eq!(
+            (items.len(), items[99_999], items[100_000]),
+            (100_001, "-99999", "+7")
+        );
     }
 }

@@ -55,7 +55,8 @@ pub struct Order {
 /// What is heard of it meanwhile, and asked when it is over.
 pub struct Told<'a> {
     pub phase: &'a mut dyn FnMut(&str),
-    /// Why its word does not count, for reasons that lie outside of it (the device is gone). Asked after a run that came to its end.
+    /// Why its word does not count, for reasons that lie outside of it (the device is gone). Asked
+    /// after a run that came to its end.
     pub void: &'a mut dyn FnMut() -> Option<String>,
 }
 
@@ -68,34 +69,57 @@ pub struct Done {
 
 /// A run that did not begin.
 pub fn not_started(mode: Mode, command: String, why: String) -> Run {
-    Run { command, ..Run::failed(mode, now(), End::NotStarted(why.clone()), why) }
+    Run {
+        command,
+        ..Run::failed(mode, now(), End::NotStarted(why.clone()), why)
+    }
 }
 
 /// Until it has ended. `stop`: readable, or closed at its other end, when it is to be stopped.
 pub fn run(order: &Order, stop: BorrowedFd<'_>, told: &mut Told<'_>) -> Done {
     let command = shown(&order.command, &order.args);
     let started = now();
-    // From here on: whoever starts it may be kept from a processor while it runs already, and what it did meanwhile is a part of it.
+    // From here on: whoever starts it may be kept from a processor while it runs already, and what
+    // it did meanwhile is a part of it.
     let since = Instant::now();
     let jailed = match jail::start(&order.program, &order.plan, &order.command, &order.args) {
         Ok(jailed) => jailed,
         Err(error) => {
             let why = format!("starting {}: {error}", order.command.display());
-            return Done { run: not_started(order.mode, command, why), left: None };
+            return Done {
+                run: not_started(order.mode, command, why),
+                left: None,
+            };
         }
     };
     let mut watched = Watched::new(jailed, order, since);
     let (end, left) = watched.watch(order, stop, told);
     let duration = watched.since.elapsed();
     let active = watched.active(duration);
-    let Watched { mut reader, sink, bytes_read, peak_memory, trouble, blind, .. } = watched;
+    let Watched {
+        mut reader,
+        sink,
+        bytes_read,
+        peak_memory,
+        trouble,
+        blind,
+        ..
+    } = watched;
     let output = sink.finish(&mut |line| reader.line(line));
     if let Some(why) = trouble {
-        return Done { run: not_started(order.mode, command, why), left };
+        return Done {
+            run: not_started(order.mode, command, why),
+            left,
+        };
     }
     let parsed = reader.finish();
-    // Looked at only after a run that came to its end: the device may be what holds one that did not, and would hold us as well.
-    let void = if matches!(end, End::Exited(_)) { (told.void)() } else { None };
+    // Looked at only after a run that came to its end: the device may be what holds one that did
+    // not, and would hold us as well.
+    let void = if matches!(end, End::Exited(_)) {
+        (told.void)()
+    } else {
+        None
+    };
     let (ballot, why) = match void.or(blind) {
         Some(why) => (Ballot::Failed, why),
         None => ballot(order.filesystem, order.mode, &parsed, &end),
@@ -129,7 +153,8 @@ struct Watched {
     /// Held back since, and for how long before that.
     held_since: Option<Instant>,
     held: Duration,
-    /// What its threads had of the processors at the last look, and for how long none of them had one although one was wanted: its low priority.
+    /// What its threads had of the processors at the last look, and for how long none of them had
+    /// one although one was wanted: its low priority.
     scheduled: BTreeMap<u32, Scheduled>,
     behind: Duration,
     bytes_read: u64,
@@ -164,12 +189,22 @@ impl Watched {
 
     /// Of `duration`, until now: without what it was held back, and stood behind others.
     fn active(&self, duration: Duration) -> Duration {
-        let held = self.held + self.held_since.map_or(Duration::ZERO, |since| since.elapsed());
+        let held = self.held
+            + self
+                .held_since
+                .map_or(Duration::ZERO, |since| since.elapsed());
         duration.saturating_sub(held).saturating_sub(self.behind)
     }
 
-    fn watch(&mut self, order: &Order, stop: BorrowedFd<'_>, told: &mut Told<'_>) -> (End, Option<Jailed>) {
-        let Some(mut jailed) = self.jailed.take() else { return (End::Stopped, None) };
+    fn watch(
+        &mut self,
+        order: &Order,
+        stop: BorrowedFd<'_>,
+        told: &mut Told<'_>,
+    ) -> (End, Option<Jailed>) {
+        let Some(mut jailed) = self.jailed.take() else {
+            return (End::Stopped, None);
+        };
         let mut buffer = vec![0; 64 * 1024];
         let mut readable = true;
         loop {
@@ -187,7 +222,11 @@ impl Watched {
                     return self.kill(jailed, End::Stopped, &mut buffer);
                 }
             }
-            let usual = if self.since.elapsed() < FIRST { FIRST_LOOKS } else { LATER_LOOKS };
+            let usual = if self.since.elapsed() < FIRST {
+                FIRST_LOOKS
+            } else {
+                LATER_LOOKS
+            };
             let tick = match order.bytes_per_second {
                 // Its output has ended, so it is about to: writers may be waiting.
                 _ if !readable => AT_THE_END,
@@ -195,7 +234,12 @@ impl Watched {
                 None => usual,
             };
             // Whatever cannot be waited for is stopped.
-            let stopped = wait(readable.then(|| jailed.output()), Some(stop), tick.min(left)).unwrap_or(true);
+            let stopped = wait(
+                readable.then(|| jailed.output()),
+                Some(stop),
+                tick.min(left),
+            )
+            .unwrap_or(true);
             if stopped {
                 return self.kill(jailed, End::Stopped, &mut buffer);
             }
@@ -251,11 +295,15 @@ impl Watched {
     /// Stops it while it has read more than its share.
     fn hold_back(&mut self, jailed: &Jailed, rate: u64) {
         if self.seen.elapsed() > UNSEEN {
-            self.blind = Some("what it reads cannot be seen, so it cannot be held back to spare the drive".to_owned());
+            self.blind = Some(
+                "what it reads cannot be seen, so it cannot be held back to spare the drive"
+                    .to_owned(),
+            );
             return;
         }
         #[allow(clippy::cast_precision_loss)] // Bytes beyond 2^53 are not read.
-        let due = Duration::from_secs_f64((self.bytes_read as f64 / rate.max(1) as f64 - BURST).max(0.0));
+        let due =
+            Duration::from_secs_f64((self.bytes_read as f64 / rate.max(1) as f64 - BURST).max(0.0));
         let ahead = due > self.since.elapsed();
         match self.held_since {
             None if ahead => {
@@ -272,8 +320,14 @@ impl Watched {
     }
 
     fn tell_phase(&mut self, told: &mut Told<'_>) {
-        let Some(phase) = self.reader.phase() else { return };
-        if self.phase.as_ref().is_some_and(|(at, last)| last == phase || at.elapsed() < PHASES) {
+        let Some(phase) = self.reader.phase() else {
+            return;
+        };
+        if self
+            .phase
+            .as_ref()
+            .is_some_and(|(at, last)| last == phase || at.elapsed() < PHASES)
+        {
             return;
         }
         self.phase = Some((Instant::now(), phase.to_owned()));
@@ -291,7 +345,9 @@ impl Watched {
                     self.drain(&mut jailed, buffer);
                     return (why, None);
                 }
-                Ok(None) if killed.elapsed() >= DYING => return (End::Stuck(jailed.waiting_in()), Some(jailed)),
+                Ok(None) if killed.elapsed() >= DYING => {
+                    return (End::Stuck(jailed.waiting_in()), Some(jailed));
+                }
                 // Nothing but time to wait for.
                 Ok(None) => drop(wait(None, None, Duration::from_millis(5))),
             }
@@ -299,10 +355,13 @@ impl Watched {
     }
 }
 
-/// For how long between two looks a thread waited for a processor while none of them had one: at least, as what overlaps is not told.
+/// For how long between two looks a thread waited for a processor while none of them had one: at
+/// least, as what overlaps is not told.
 fn behind(before: &BTreeMap<u32, Scheduled>, now: &BTreeMap<u32, Scheduled>) -> Duration {
     let since = |of: fn(&Scheduled) -> Duration| {
-        let grown = |(number, now): (&u32, &Scheduled)| of(now).saturating_sub(before.get(number).map(of).unwrap_or_default());
+        let grown = |(number, now): (&u32, &Scheduled)| {
+            of(now).saturating_sub(before.get(number).map(of).unwrap_or_default())
+        };
         now.iter().map(grown).max().unwrap_or_default()
     };
     since(|thread| thread.waited).saturating_sub(since(|thread| thread.ran))
@@ -316,9 +375,18 @@ fn end(status: ExitStatus) -> End {
 }
 
 /// Whether `stop` says so.
-fn wait(output: Option<BorrowedFd<'_>>, stop: Option<BorrowedFd<'_>>, time: Duration) -> nix::Result<bool> {
-    let mut fds: Vec<PollFd<'_>> = stop.into_iter().chain(output).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-    let time = PollTimeout::try_from(time.max(Duration::from_millis(1))).unwrap_or(PollTimeout::MAX);
+fn wait(
+    output: Option<BorrowedFd<'_>>,
+    stop: Option<BorrowedFd<'_>>,
+    time: Duration,
+) -> nix::Result<bool> {
+    let mut fds: Vec<PollFd<'_>> = stop
+        .into_iter()
+        .chain(output)
+        .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+        .collect();
+    let time =
+        PollTimeout::try_from(time.max(Duration::from_millis(1))).unwrap_or(PollTimeout::MAX);
     match poll(&mut fds, time) {
         Ok(_) | Err(Errno::EINTR) => {}
         Err(errno) => return Err(errno),
@@ -332,17 +400,36 @@ mod tests {
 
     fn threads(all: &[(u32, u64, u64)]) -> BTreeMap<u32, Scheduled> {
         let millis = Duration::from_millis;
-        all.iter().map(|(number, ran, waited)| (*number, Scheduled { ran: millis(*ran), waited: millis(*waited) })).collect()
+        all.iter()
+            .map(|(number, ran, waited)| {
+                (
+                    *number,
+                    Scheduled {
+                        ran: millis(*ran),
+                        waited: millis(*waited),
+                    },
+                )
+            })
+            .collect()
     }
 
     #[test]
     fn it_stood_behind_others_while_none_of_its_threads_ran() {
         let before = threads(&[(1, 100, 50), (2, 10, 0)]);
         // Waited for a processor all the time; a thread that began since then has waited as well.
-        assert_eq!(behind(&before, &threads(&[(1, 100, 70), (2, 10, 0)])), Duration::from_millis(20));
-        assert_eq!(behind(&before, &threads(&[(1, 100, 50), (2, 10, 0), (3, 2, 18)])), Duration::from_millis(16));
+        assert_eq!(
+            behind(&before, &threads(&[(1, 100, 70), (2, 10, 0)])),
+            Duration::from_millis(20)
+        );
+        assert_eq!(
+            behind(&before, &threads(&[(1, 100, 50), (2, 10, 0), (3, 2, 18)])),
+            Duration::from_millis(16)
+        );
         // One waited while another one worked.
-        assert_eq!(behind(&before, &threads(&[(1, 120, 50), (2, 10, 20)])), Duration::ZERO);
+        assert_eq!(
+            behind(&before, &threads(&[(1, 120, 50), (2, 10, 20)])),
+            Duration::ZERO
+        );
         // Waited for the device, or was stopped.
         assert_eq!(behind(&before, &before), Duration::ZERO);
         assert_eq!(behind(&before, &threads(&[])), Duration::ZERO);

@@ -9,8 +9,7 @@ use clap::{Arg, Parser, Subcommand, ValueEnum};
 
 use crate::api::client::DEFAULT_SOCKET;
 use crate::api::wire;
-use crate::model::check::Filesystem;
-use crate::model::check::Mode;
+use crate::model::check::{Filesystem, Mode};
 use crate::model::reason::Reason;
 
 const LONG: &str = "Asks diskvitalsd, the daemon of this node, how its drives, filesystems and volumes are, why, and since when.
@@ -27,7 +26,8 @@ pub struct Args {
     /// For people, or the daemon's answer as canonical protobuf JSON
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
     pub output: Output,
-    /// No colours; NO_COLOR in the environment does the same, and so does a standard output that is no terminal
+    /// No colours; NO_COLOR in the environment does the same, and so does a standard output that is
+    /// no terminal
     #[arg(long, global = true)]
     pub no_color: bool,
     /// How long to wait for each answer, in seconds
@@ -78,7 +78,8 @@ pub struct CheckArgs {
     /// A file that holds a filesystem; no daemon is needed, and the file is never changed
     #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "freeze", "snapshot", "no_wait", "runs", "force", "cancel", "filesystem"])]
     pub image: Option<PathBuf>,
-    /// The daemon's configuration, whose [checks] limits and tools apply to the image instead of the defaults
+    /// The daemon's configuration, whose [checks] limits and tools apply to the image instead of
+    /// the defaults
     #[arg(long, value_name = "FILE", requires = "image")]
     pub config: Option<PathBuf>,
     /// Live runs, of which all must show the same: 3 to 20
@@ -133,7 +134,8 @@ Exit status: 0 passed (with --no-wait: begun), 1 failed, refused or ended withou
 pub enum Command {
     /// One screen: the node, and what is wrong, worst first
     Status {
-        /// Exit with 0 good, 1 warning, 2 critical, 3 unknown (no daemon, time-out and wrong usage too); acknowledged findings do not count
+        /// Exit with 0 good, 1 warning, 2 critical, 3 unknown (no daemon, time-out and wrong usage
+        /// too); acknowledged findings do not count
         #[arg(long)]
         exit_code: bool,
     },
@@ -183,7 +185,8 @@ pub enum Command {
         #[arg(long)]
         all: bool,
     },
-    /// The chain drive, partition, …, volume, pod around one thing, with the evidence, what would clear it and what to do
+    /// The chain drive, partition, …, volume, pod around one thing, with the evidence, what would
+    /// clear it and what to do
     Explain {
         #[arg(value_name = "ID")]
         id: String,
@@ -203,7 +206,8 @@ pub enum Command {
         #[arg(value_name = "FINDING")]
         finding: String,
     },
-    /// Check the filesystem of a volume, mount point, device or image (root, except for images of one's own)
+    /// Check the filesystem of a volume, mount point, device or image (root, except for images of
+    /// one's own)
     #[command(long_about = CHECK)]
     Check(CheckArgs),
     /// All checks, newest first; those of one volume or device; or one check in full
@@ -216,7 +220,8 @@ pub enum Command {
         #[arg(value_name = "ID")]
         id: Option<String>,
     },
-    /// Take away what is left mounted of a CSI volume whose pods are gone (root); without --yes only say what would be done
+    /// Take away what is left mounted of a CSI volume whose pods are gone (root); without --yes
+    /// only say what would be done
     #[command(long_about = CLEANUP)]
     Cleanup {
         /// The volume in any form, or the path of one place where it is left
@@ -229,7 +234,8 @@ pub enum Command {
         #[arg(long)]
         lazy: bool,
     },
-    /// The table of reasons, or one of them: what it means, also for the data, what to do, and when it is over
+    /// The table of reasons, or one of them: what it means, also for the data, what to do, and when
+    /// it is over
     Reasons {
         /// As findings, metrics and Kubernetes name it
         #[arg(value_name = "REASON", value_parser = ReasonNames, hide_possible_values = true)]
@@ -321,12 +327,21 @@ struct ReasonNames;
 impl TypedValueParser for ReasonNames {
     type Value = String;
 
-    fn parse_ref(&self, command: &clap::Command, argument: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
         StringValueParser::new().parse_ref(command, argument, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(Reason::ALL.iter().map(|reason| PossibleValue::new(reason.name()))))
+        Some(Box::new(
+            Reason::ALL
+                .iter()
+                .map(|reason| PossibleValue::new(reason.name())),
+        ))
     }
 }
 
@@ -358,7 +373,8 @@ pub enum Analyze {
         /// How it was held while the checker read it
         #[arg(long, value_enum)]
         mode: CheckMode,
-        /// How the checker ended: once for each file in their order, or once for all; above 128 a signal, as a shell tells it
+        /// How the checker ended: once for each file in their order, or once for all; above 128 a
+        /// signal, as a shell tells it
         #[arg(long = "exit-status", value_name = "N", allow_negative_numbers = true)]
         exit_status: Vec<i32>,
         /// Files, one for each run; `-` or none: standard input

@@ -1,4 +1,5 @@
-//! `check`: starts a check, follows it to its end, cancels it when interrupted. The daemon runs it; this shows how it goes.
+//! `check`: starts a check, follows it to its end, cancels it when interrupted. The daemon runs it;
+//! this shows how it goes.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -17,7 +18,8 @@ use crate::cli::{complain, offline, render};
 
 /// The daemon's picture costs nothing to look at.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// A check that was cancelled has this long to end: a frozen filesystem is thawed at once, a checker is killed.
+/// A check that was cancelled has this long to end: a frozen filesystem is thawed at once, a
+/// checker is killed.
 const CANCELLED_WITHIN: Duration = Duration::from_secs(15);
 /// Of a shell's signal numbers: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
@@ -34,37 +36,64 @@ pub fn exit_code(check: &wire::Check) -> ExitCode {
     }
 }
 
-pub async fn run(out: &Out, client: &Client, args: &CheckArgs, target: &str) -> Result<ExitCode, Error> {
+pub async fn run(
+    out: &Out,
+    client: &Client,
+    args: &CheckArgs,
+    target: &str,
+) -> Result<ExitCode, Error> {
     let request = wire::StartCheckRequest {
         target: target.to_owned(),
         runs: args.runs.unwrap_or(0),
         freeze: args.freeze,
         force: args.force,
         snapshot: args.snapshot,
-        filesystem: args.filesystem.map(|filesystem| filesystem.name().to_owned()).unwrap_or_default(),
+        filesystem: args
+            .filesystem
+            .map(|filesystem| filesystem.name().to_owned())
+            .unwrap_or_default(),
     };
     let started = client.start_check(request).await.map_err(Error::Client)?;
     if args.no_wait {
-        out.show("Check", &started, || format!("check {} is queued; `diskvitals checks {}` tells how it goes\n", started.id, started.id))?;
+        out.show("Check", &started, || {
+            format!(
+                "check {} is queued; `diskvitals checks {}` tells how it goes\n",
+                started.id, started.id
+            )
+        })?;
         return Ok(ExitCode::SUCCESS);
     }
     let begun = Instant::now();
     let mut line = Line::new(out);
     let mut interrupt = Interrupt::new();
     loop {
-        let now = client.check_progress(&started.id).await.map_err(Error::Client)?;
+        let now = client
+            .check_progress(&started.id)
+            .await
+            .map_err(Error::Client)?;
         if now.state() == wire::check::State::Ended {
             line.clear();
             let now = client.check(&started.id).await.map_err(Error::Client)?;
             out.show("Check", &now, || render::checks::one(&now, &out.screen))?;
-            return Ok(if interrupt.came { ExitCode::from(INTERRUPTED) } else { exit_code(&now) });
+            return Ok(if interrupt.came {
+                ExitCode::from(INTERRUPTED)
+            } else {
+                exit_code(&now)
+            });
         }
         if interrupt.came && interrupt.since.elapsed() > CANCELLED_WITHIN {
             line.clear();
-            complain(&format!("check {} was cancelled and has not ended yet: `diskvitals checks {}` tells when it has", now.id, now.id));
+            complain(&format!(
+                "check {} was cancelled and has not ended yet: `diskvitals checks {}` tells when it has",
+                now.id, now.id
+            ));
             return Ok(ExitCode::from(INTERRUPTED));
         }
-        line.show(&render::checks::progress(&now, begun.elapsed(), interrupt.came));
+        line.show(&render::checks::progress(
+            &now,
+            begun.elapsed(),
+            interrupt.came,
+        ));
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
             signal = tokio::signal::ctrl_c() => {
@@ -89,8 +118,11 @@ pub async fn image(out: &Out, path: &Path, config: Option<&Path>) -> Result<Exit
     let (file, begun) = (path.to_owned(), Instant::now());
     let policy = offline::policy(config).map_err(Error::Config)?.checks;
     let (phases, mut news) = tokio::sync::watch::channel(String::new());
-    let mut checking =
-        tokio::task::spawn_blocking(move || check_image(&file, None, &policy, &mut |phase| drop(phases.send_replace(phase.to_owned()))));
+    let mut checking = tokio::task::spawn_blocking(move || {
+        check_image(&file, None, &policy, &mut |phase| {
+            drop(phases.send_replace(phase.to_owned()))
+        })
+    });
     let mut line = Line::new(out);
     let checked = loop {
         tokio::select! {
@@ -109,7 +141,9 @@ pub async fn image(out: &Out, path: &Path, config: Option<&Path>) -> Result<Exit
         }
     };
     line.clear();
-    let check = checked.map_err(|error| Error::Signal(error.into()))?.map_err(Error::Image)?;
+    let check = checked
+        .map_err(|error| Error::Signal(error.into()))?
+        .map_err(Error::Image)?;
     let wire = crate::api::convert::check::whole(&check);
     out.show("Check", &wire, || render::checks::one(&wire, &out.screen))?;
     Ok(exit_code(&wire))
@@ -122,11 +156,15 @@ struct Interrupt {
 
 impl Interrupt {
     fn new() -> Interrupt {
-        Interrupt { came: false, since: Instant::now() }
+        Interrupt {
+            came: false,
+            since: Instant::now(),
+        }
     }
 }
 
-/// One line that is written over, on a terminal; elsewhere a line for each news, and nothing at all where JSON is wanted.
+/// One line that is written over, on a terminal; elsewhere a line for each news, and nothing at all
+/// where JSON is wanted.
 pub struct Line {
     terminal: bool,
     silent: bool,
@@ -147,7 +185,10 @@ impl Line {
     /// `progress`: what is being done, and for how long.
     pub fn show(&mut self, (what, elapsed): &(String, String)) {
         if self.terminal && !self.silent {
-            let text: String = format!("{what}  {elapsed}").chars().take(self.width.saturating_sub(1)).collect();
+            let text: String = format!("{what}  {elapsed}")
+                .chars()
+                .take(self.width.saturating_sub(1))
+                .collect();
             self.put(&format!("\r\x1b[K{text}"));
         } else if !self.silent && *what != self.told {
             self.put(&format!("{what}\n"));
@@ -164,17 +205,27 @@ impl Line {
     fn put(&self, text: &str) {
         let mut error = std::io::stderr();
         // Nothing can be done about an unwritable standard error.
-        let _ = error.write_all(text.as_bytes()).and_then(|()| error.flush());
+        let _ = error
+            .write_all(text.as_bytes())
+            .and_then(|()| error.flush());
     }
 }
 
 /// All checks, those of one thing, or one check in full.
 pub async fn list(out: &Out, client: &Client, what: Option<&str>) -> Result<(), Error> {
-    if let Some(id) = what.filter(|what| what.len() == 12 && what.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    if let Some(id) =
+        what.filter(|what| what.len() == 12 && what.bytes().all(|byte| byte.is_ascii_hexdigit()))
         && let Ok(check) = client.check(id).await
     {
-        return out.show("Check", &check, || render::checks::in_full(&check, &out.screen));
+        return out.show("Check", &check, || {
+            render::checks::in_full(&check, &out.screen)
+        });
     }
-    let answer = client.checks(what.unwrap_or_default()).await.map_err(Error::Client)?;
-    out.show("ListChecksResponse", &answer, || render::checks::table(&answer.checks, &out.screen))
+    let answer = client
+        .checks(what.unwrap_or_default())
+        .await
+        .map_err(Error::Client)?;
+    out.show("ListChecksResponse", &answer, || {
+        render::checks::table(&answer.checks, &out.screen)
+    })
 }

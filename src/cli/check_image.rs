@@ -1,7 +1,9 @@
-//! `check --image`: a file that holds a filesystem, checked without a daemon, as root or not. The file is never changed.
+//! `check --image`: a file that holds a filesystem, checked without a daemon, as root or not. The
+//! file is never changed.
 //!
-//! In: a path, the policy's limits. Out: a `model::check::Check`, as the daemon makes of a filesystem that is not mounted. Blocks until the checker has ended;
-//! the checker ends with the thread that called.
+//! In: a path, the policy's limits. Out: a `model::check::Check`, as the daemon makes of a
+//! filesystem that is not mounted. Blocks until the checker has ended; the checker ends with the
+//! thread that called.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -47,7 +49,8 @@ pub enum ImageError {
     Pipe(#[source] nix::errno::Errno),
 }
 
-/// `filesystem`: where it is known, else it is told by its superblock. `phase`: what the checker says it is doing.
+/// `filesystem`: where it is known, else it is told by its superblock. `phase`: what the checker
+/// says it is doing.
 pub fn check_image(
     path: &Path,
     filesystem: Option<Filesystem>,
@@ -55,7 +58,10 @@ pub fn check_image(
     phase: &mut dyn FnMut(&str),
 ) -> Result<Check, ImageError> {
     // Ourselves: `diskvitals worker jail` is handled by its main function.
-    let program = Program { program: "/proc/self/exe".into(), args: JAIL.map(OsString::from).to_vec() };
+    let program = Program {
+        program: "/proc/self/exe".into(),
+        args: JAIL.map(OsString::from).to_vec(),
+    };
     check_image_in(&program, path, filesystem, policy, phase)
 }
 
@@ -68,12 +74,20 @@ pub fn check_image_in(
     phase: &mut dyn FnMut(&str),
 ) -> Result<Check, ImageError> {
     let asked = now();
-    let absolute = path.canonicalize().map_err(|error| ImageError::Open(path.to_owned(), error))?;
+    let absolute = path
+        .canonicalize()
+        .map_err(|error| ImageError::Open(path.to_owned(), error))?;
     let found = detect(&absolute)?;
-    let filesystem = filesystem.or(found).ok_or_else(|| ImageError::Unknown(path.to_owned()))?;
+    let filesystem = filesystem
+        .or(found)
+        .ok_or_else(|| ImageError::Unknown(path.to_owned()))?;
     let command = checker::tool(&policy.tools, filesystem).map_err(ImageError::NoTool)?;
     let cell = cell(&absolute)?;
-    let source = if cell.is_some() { Source::Image(Path::new(IMAGE)) } else { Source::Image(&absolute) };
+    let source = if cell.is_some() {
+        Source::Image(Path::new(IMAGE))
+    } else {
+        Source::Image(&absolute)
+    };
     let order = Order {
         program: program.clone(),
         filesystem,
@@ -90,19 +104,36 @@ pub fn check_image_in(
         timeout: policy.timeout,
         bytes_per_second: None,
     };
-    let shown = checker::shown(&order.command, &checker::arguments(filesystem, Source::Image(path)));
+    let shown = checker::shown(
+        &order.command,
+        &checker::arguments(filesystem, Source::Image(path)),
+    );
     // Nobody writes into it: the run goes on until it has ended or we have.
-    let (stop, _held) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(ImageError::Pipe)?;
+    let (stop, _held) =
+        nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(ImageError::Pipe)?;
     // Nobody else reads from it.
-    let terms = Terms { bytes_per_second: None, ..policy.terms(&policy.for_names(&[])) };
+    let terms = Terms {
+        bytes_per_second: None,
+        ..policy.terms(&policy.for_names(&[]))
+    };
     let mut runs: Vec<Arc<Run>> = Vec::new();
     let outcome = loop {
         let so_far: Vec<&Run> = runs.iter().map(Arc::as_ref).collect();
-        let situation = Situation { filesystem, mode: Mode::Unmounted, terms: &terms, signals: &[], snapshot: false, no_freeze: None };
+        let situation = Situation {
+            filesystem,
+            mode: Mode::Unmounted,
+            terms: &terms,
+            signals: &[],
+            snapshot: false,
+            no_freeze: None,
+        };
         match next(&situation, &so_far, now()) {
             Step::Done(outcome) => break outcome,
             Step::Run(Mode::Unmounted) if runs.len() < MOST_RUNS => {
-                let mut told = Told { phase: &mut *phase, void: &mut || None };
+                let mut told = Told {
+                    phase: &mut *phase,
+                    void: &mut || None,
+                };
                 let mut run = checker::run(&order, stop.as_fd(), &mut told).run;
                 run.command.clone_from(&shown);
                 runs.push(Arc::new(run));
@@ -110,14 +141,25 @@ pub fn check_image_in(
             // A file can neither be frozen nor waited for.
             Step::Run(_) | Step::Wait { .. } => {
                 let reason = "the runs of the checker did not come to a result".to_owned();
-                break Outcome { verdict: Verdict::Inconclusive, reason, mode: Mode::Unmounted };
+                break Outcome {
+                    verdict: Verdict::Inconclusive,
+                    reason,
+                    mode: Mode::Unmounted,
+                };
             }
         }
     };
     Ok(check(path, filesystem, terms, asked, runs, outcome))
 }
 
-fn check(path: &Path, filesystem: Filesystem, terms: Terms, asked: Timestamp, runs: Vec<Arc<Run>>, outcome: Outcome) -> Check {
+fn check(
+    path: &Path,
+    filesystem: Filesystem,
+    terms: Terms,
+    asked: Timestamp,
+    runs: Vec<Arc<Run>>,
+    outcome: Outcome,
+) -> Check {
     let name = HostPath::from(path).to_string();
     Check {
         id: CheckId::new(&name, asked),
@@ -155,14 +197,26 @@ fn cell(path: &Path) -> Result<Option<Cell>, ImageError> {
     if !jail::is_possible() {
         return Ok(None);
     }
-    let owner = path.metadata().map_err(|error| ImageError::Open(path.to_owned(), error))?;
-    Ok(Some(Cell { uid: owner.uid(), gid: owner.gid(), nodes: Vec::new(), image: Some(HostPath::from(path)) }))
+    let owner = path
+        .metadata()
+        .map_err(|error| ImageError::Open(path.to_owned(), error))?;
+    Ok(Some(Cell {
+        uid: owner.uid(),
+        gid: owner.gid(),
+        nodes: Vec::new(),
+        image: Some(HostPath::from(path)),
+    }))
 }
 
-/// s_magic of ext2, ext3 and ext4: at 56 of the superblock, which begins at 1024, and in its copies at the beginning of block group 1 where blocks have
-/// 1024, 2048 or 4096 bytes (fs/ext4/ext4.h).
+/// s_magic of ext2, ext3 and ext4: at 56 of the superblock, which begins at 1024, and in its copies
+/// at the beginning of block group 1 where blocks have 1024, 2048 or 4096 bytes (fs/ext4/ext4.h).
 const EXT_MAGIC: [u8; 2] = 0xef53_u16.to_le_bytes();
-const EXT_AT: [u64; 4] = [1024 + 56, 8193 * 1024 + 56, 16384 * 2048 + 56, 32768 * 4096 + 56];
+const EXT_AT: [u64; 4] = [
+    1024 + 56,
+    8193 * 1024 + 56,
+    16384 * 2048 + 56,
+    32768 * 4096 + 56,
+];
 /// XFS_SB_MAGIC, at the very beginning (fs/xfs/libxfs/xfs_format.h).
 const XFS_MAGIC: &[u8] = b"XFSB";
 /// BTRFS_MAGIC, at 64 of the superblock, which begins at 64 KiB (btrfs_tree.h).
@@ -173,7 +227,11 @@ const BTRFS_AT: u64 = 0x10000 + 64;
 fn detect(path: &Path) -> Result<Option<Filesystem>, ImageError> {
     let opening = |error| ImageError::Open(path.to_owned(), error);
     // Nothing waits for a pipe's other end.
-    let file = File::options().read(true).custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY).open(path).map_err(opening)?;
+    let file = File::options()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
+        .open(path)
+        .map_err(opening)?;
     let kind = file.metadata().map_err(opening)?;
     if kind.file_type().is_block_device() {
         return Err(ImageError::Device(path.to_owned()));
@@ -213,7 +271,9 @@ mod tests {
     fn image(parts: &[(u64, &[u8])]) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(200 << 20).unwrap();
-        parts.iter().for_each(|(at, bytes)| file.as_file().write_all_at(bytes, *at).unwrap());
+        parts
+            .iter()
+            .for_each(|(at, bytes)| file.as_file().write_all_at(bytes, *at).unwrap());
         file
     }
 
@@ -223,26 +283,55 @@ mod tests {
         assert_eq!(found(&[(0, b"XFSB")]), Some(Filesystem::Xfs));
         assert_eq!(found(&[(65600, b"_BHRfS_M")]), Some(Filesystem::Btrfs));
         assert_eq!(found(&[(1080, &[0x53, 0xef])]), Some(Filesystem::Ext4));
-        assert_eq!(found(&[(134_217_784, &[0x53, 0xef])]), Some(Filesystem::Ext4));
+        assert_eq!(
+            found(&[(134_217_784, &[0x53, 0xef])]),
+            Some(Filesystem::Ext4)
+        );
         assert_eq!(found(&[]), None);
     }
 
     #[test]
     fn what_is_no_image_is_told_apart() {
         let policy = CheckPolicy::default();
-        let program = Program { program: "/nonexistent".into(), args: Vec::new() };
-        let told = |path: &Path| check_image_in(&program, path, None, &policy, &mut |_| ()).unwrap_err().to_string();
-        assert_eq!(told(Path::new("/nonexistent/x.img")), "opening /nonexistent/x.img");
+        let program = Program {
+            program: "/nonexistent".into(),
+            args: Vec::new(),
+        };
+        let told = |path: &Path| {
+            check_image_in(&program, path, None, &policy, &mut |_| ())
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(
+            told(Path::new("/nonexistent/x.img")),
+            "opening /nonexistent/x.img"
+        );
         assert_eq!(told(Path::new("/")), "/ is no file");
         assert_eq!(told(Path::new("/dev/null")), "/dev/null is no file");
         let empty = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(told(empty.path()), format!("{} is empty", empty.path().display()));
+        assert_eq!(
+            told(empty.path()),
+            format!("{} is empty", empty.path().display())
+        );
         let blank = image(&[]);
-        let wrong = format!("{} holds no filesystem that can be checked: neither ext2, ext3, ext4, XFS nor btrfs", blank.path().display());
+        let wrong = format!(
+            "{} holds no filesystem that can be checked: neither ext2, ext3, ext4, XFS nor btrfs",
+            blank.path().display()
+        );
         assert_eq!(told(blank.path()), wrong);
         let mut missing = CheckPolicy::default();
         missing.tools.xfs_repair = Some("/nonexistent/xfs_repair".into());
-        let error = check_image_in(&program, image(&[(0, b"XFSB")]).path(), None, &missing, &mut |_| ()).unwrap_err();
-        assert_eq!(error.to_string(), "/nonexistent/xfs_repair is not there: `checks.tools.xfs_repair` names it");
+        let error = check_image_in(
+            &program,
+            image(&[(0, b"XFSB")]).path(),
+            None,
+            &missing,
+            &mut |_| (),
+        )
+        .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "/nonexistent/xfs_repair is not there: `checks.tools.xfs_repair` names it"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! One function a command: ask, then render. What is printed goes to standard output in one piece, except for `watch`.
+//! One function a command: ask, then render. What is printed goes to standard output in one piece,
+//! except for `watch`.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -13,8 +14,7 @@ use crate::analyze::answer::Unreadable;
 use crate::analyze::smart::Health;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
-use crate::cli::args::TestKind;
-use crate::cli::args::{Analyze, Args, CheckArgs, Command, Output};
+use crate::cli::args::{Analyze, Args, CheckArgs, Command, Output, TestKind};
 use crate::cli::check_image::ImageError;
 use crate::cli::screen::Screen;
 use crate::cli::self_test::{self, Progress, SelfTest};
@@ -45,11 +45,13 @@ pub enum Error {
     WatchEnded { socket: PathBuf, why: String },
 }
 
-/// What only reads is asked once more where the connection breaks: the daemon may have been started anew just then. Nothing has been shown before its answers
-/// are complete.
+/// What only reads is asked once more where the connection breaks: the daemon may have been started
+/// anew just then. Nothing has been shown before its answers are complete.
 pub async fn run(args: Args) -> Result<ExitCode, Error> {
     match once(&args).await {
-        Err(Error::Client(ClientError::Broken { .. })) if only_reads(&args.command) => once(&args).await,
+        Err(Error::Client(ClientError::Broken { .. })) if only_reads(&args.command) => {
+            once(&args).await
+        }
         ended => ended,
     }
 }
@@ -80,75 +82,152 @@ fn only_reads(command: &Command) -> bool {
 }
 
 async fn once(args: &Args) -> Result<ExitCode, Error> {
-    let out = Out { screen: screen(args), json: args.output == Output::Json };
-    let connect = || async { Client::connect(&args.socket, args.timeout).await.map_err(Error::Client) };
+    let out = Out {
+        screen: screen(args),
+        json: args.output == Output::Json,
+    };
+    let connect = || async {
+        Client::connect(&args.socket, args.timeout)
+            .await
+            .map_err(Error::Client)
+    };
     match &args.command {
         Command::Status { exit_code } => return status(&out, &connect().await?, *exit_code).await,
         Command::Drives { id: None } => {
             let answer = connect().await?.drives().await.map_err(Error::Client)?;
-            out.show("ListDrivesResponse", &answer, || render::drives::table(&answer.drives, &out.screen))?;
+            out.show("ListDrivesResponse", &answer, || {
+                render::drives::table(&answer.drives, &out.screen)
+            })?;
         }
-        Command::Drives { id: Some(id) } | Command::Drive { id, history: false, attributes: false } => {
+        Command::Drives { id: Some(id) }
+        | Command::Drive {
+            id,
+            history: false,
+            attributes: false,
+        } => {
             let answer = connect().await?.drive(id).await.map_err(Error::Client)?;
-            out.show("Drive", &answer, || render::drives::one(&answer, &out.screen))?;
+            out.show("Drive", &answer, || {
+                render::drives::one(&answer, &out.screen)
+            })?;
         }
-        Command::Drive { id, history: true, .. } => {
-            let answer = connect().await?.smart_history(id).await.map_err(Error::Client)?;
-            out.show("SmartHistory", &answer, || render::smart::history::text(&answer, &out.screen))?;
+        Command::Drive {
+            id, history: true, ..
+        } => {
+            let answer = connect()
+                .await?
+                .smart_history(id)
+                .await
+                .map_err(Error::Client)?;
+            out.show("SmartHistory", &answer, || {
+                render::smart::history::text(&answer, &out.screen)
+            })?;
         }
-        Command::Drive { id, attributes: true, .. } => {
+        Command::Drive {
+            id,
+            attributes: true,
+            ..
+        } => {
             let answer = connect().await?.drive(id).await.map_err(Error::Client)?;
-            out.show("Drive", &answer, || render::smart::attributes(&answer, &out.screen))?;
+            out.show("Drive", &answer, || {
+                render::smart::attributes(&answer, &out.screen)
+            })?;
         }
-        Command::SelfTest { drive, kind, no_wait } => return self_test(&out, &connect().await?, drive, *kind, *no_wait).await,
+        Command::SelfTest {
+            drive,
+            kind,
+            no_wait,
+        } => return self_test(&out, &connect().await?, drive, *kind, *no_wait).await,
         Command::Volumes { stale: true, .. } => {
-            let answer = connect().await?.attachments("", "", true).await.map_err(Error::Client)?;
-            out.show("ListAttachmentsResponse", &answer, || render::attachments::table(&answer.attachments, &out.screen))?;
+            let answer = connect()
+                .await?
+                .attachments("", "", true)
+                .await
+                .map_err(Error::Client)?;
+            out.show("ListAttachmentsResponse", &answer, || {
+                render::attachments::table(&answer.attachments, &out.screen)
+            })?;
         }
-        Command::Cleanup { volume, yes, lazy } => return clean_up(&out, &connect().await?, volume, *yes, *lazy).await,
+        Command::Cleanup { volume, yes, lazy } => {
+            return clean_up(&out, &connect().await?, volume, *yes, *lazy).await;
+        }
         Command::Volumes { id: None, .. } => {
             let answer = connect().await?.volumes().await.map_err(Error::Client)?;
-            out.show("ListVolumesResponse", &answer, || render::volumes::table(&answer.volumes, &out.screen))?;
+            out.show("ListVolumesResponse", &answer, || {
+                render::volumes::table(&answer.volumes, &out.screen)
+            })?;
         }
         Command::Volumes { id: Some(id), .. } | Command::Volume { id } => {
             let answer = connect().await?.volume(id).await.map_err(Error::Client)?;
-            out.show("Volume", &answer, || render::volumes::one(&answer, &out.screen))?;
+            out.show("Volume", &answer, || {
+                render::volumes::one(&answer, &out.screen)
+            })?;
         }
         Command::Findings { all } => {
-            let answer = connect().await?.findings(*all).await.map_err(Error::Client)?;
-            out.show("ListFindingsResponse", &answer, || render::findings::table(&answer.findings, &out.screen))?;
+            let answer = connect()
+                .await?
+                .findings(*all)
+                .await
+                .map_err(Error::Client)?;
+            out.show("ListFindingsResponse", &answer, || {
+                render::findings::table(&answer.findings, &out.screen)
+            })?;
         }
         Command::Explain { id } => {
             let answer = connect().await?.explain(id).await.map_err(Error::Client)?;
-            out.show("Explanation", &answer, || render::explain::tree(&answer, &out.screen))?;
+            out.show("Explanation", &answer, || {
+                render::explain::tree(&answer, &out.screen)
+            })?;
         }
         Command::Watch => watch(&out, &connect().await?, args).await?,
         Command::Ack { finding, note } => {
-            let answer = connect().await?.acknowledge(finding, note).await.map_err(Error::Client)?;
-            out.show("Finding", &answer, || render::findings::one(&answer, &out.screen))?;
+            let answer = connect()
+                .await?
+                .acknowledge(finding, note)
+                .await
+                .map_err(Error::Client)?;
+            out.show("Finding", &answer, || {
+                render::findings::one(&answer, &out.screen)
+            })?;
         }
         Command::Unack { finding } => {
-            let answer = connect().await?.unacknowledge(finding).await.map_err(Error::Client)?;
-            out.show("Finding", &answer, || render::findings::one(&answer, &out.screen))?;
+            let answer = connect()
+                .await?
+                .unacknowledge(finding)
+                .await
+                .map_err(Error::Client)?;
+            out.show("Finding", &answer, || {
+                render::findings::one(&answer, &out.screen)
+            })?;
         }
         Command::Check(check) => {
-            return self::check(&out, connect, check).await.or_else(|error| match error {
-                Error::Output(error) => Err(Error::Output(error)),
-                error => {
-                    complain(&super::chain(&error));
-                    Ok(ExitCode::from(check::PREVENTED))
-                }
-            });
+            return self::check(&out, connect, check)
+                .await
+                .or_else(|error| match error {
+                    Error::Output(error) => Err(Error::Output(error)),
+                    error => {
+                        complain(&super::chain(&error));
+                        Ok(ExitCode::from(check::PREVENTED))
+                    }
+                });
         }
         Command::Checks { what } => check::list(&out, &connect().await?, what.as_deref()).await?,
         Command::Refresh { id } => {
-            let answer = connect().await?.refresh(id.as_deref().unwrap_or_default()).await.map_err(Error::Client)?;
-            out.show("RefreshResponse", &answer, || format!("asked to look again: {}\n", answer.asked.join(", ")))?;
+            let answer = connect()
+                .await?
+                .refresh(id.as_deref().unwrap_or_default())
+                .await
+                .map_err(Error::Client)?;
+            out.show("RefreshResponse", &answer, || {
+                format!("asked to look again: {}\n", answer.asked.join(", "))
+            })?;
         }
         Command::Reasons { reason } => return reasons(&out, args, reason.as_deref()).await,
         Command::Analyze { what } => return analyze(&out, what),
         Command::Completions { shell } => write(&offline::completions(*shell))?,
-        Command::Man { dir } => offline::man(dir).map_err(|source| Error::Man { dir: dir.clone(), source })?,
+        Command::Man { dir } => offline::man(dir).map_err(|source| Error::Man {
+            dir: dir.clone(),
+            source,
+        })?,
         Command::Version => version(&out, args).await?,
     }
     Ok(ExitCode::SUCCESS)
@@ -158,10 +237,25 @@ async fn status(out: &Out, client: &Client, exit_code: bool) -> Result<ExitCode,
     let node = client.node().await.map_err(Error::Client)?;
     let drives = client.drives().await.map_err(Error::Client)?.drives;
     let volumes = client.volumes().await.map_err(Error::Client)?.volumes;
-    let findings = client.findings(false).await.map_err(Error::Client)?.findings;
-    let picture = render::status::Picture { node: &node, drives: &drives, volumes: &volumes, findings: &findings };
-    out.show("Node", &node, || render::status::screen(&picture, &out.screen))?;
-    Ok(if exit_code { ExitCode::from(render::status::verdict(&picture).exit_code()) } else { ExitCode::SUCCESS })
+    let findings = client
+        .findings(false)
+        .await
+        .map_err(Error::Client)?
+        .findings;
+    let picture = render::status::Picture {
+        node: &node,
+        drives: &drives,
+        volumes: &volumes,
+        findings: &findings,
+    };
+    out.show("Node", &node, || {
+        render::status::screen(&picture, &out.screen)
+    })?;
+    Ok(if exit_code {
+        ExitCode::from(render::status::verdict(&picture).exit_code())
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 async fn reasons(out: &Out, args: &Args, wanted: Option<&str>) -> Result<ExitCode, Error> {
@@ -171,20 +265,31 @@ async fn reasons(out: &Out, args: &Args, wanted: Option<&str>) -> Result<ExitCod
         Err(_) => crate::api::convert::reasons::all(),
     };
     let Some(wanted) = wanted else {
-        out.show("ListReasonsResponse", &answer, || render::reasons::all(&answer.reasons, &out.screen))?;
+        out.show("ListReasonsResponse", &answer, || {
+            render::reasons::all(&answer.reasons, &out.screen)
+        })?;
         return Ok(ExitCode::SUCCESS);
     };
-    let Some(reason) = answer.reasons.iter().find(|reason| reason.name.eq_ignore_ascii_case(wanted)) else {
+    let Some(reason) = answer
+        .reasons
+        .iter()
+        .find(|reason| reason.name.eq_ignore_ascii_case(wanted))
+    else {
         complain(&NotAReason(wanted.to_owned()).to_string());
         return Ok(ExitCode::from(2));
     };
-    out.show("ReasonText", reason, || render::reasons::one(reason, &out.screen))?;
+    out.show("ReasonText", reason, || {
+        render::reasons::one(reason, &out.screen)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn watch(out: &Out, client: &Client, args: &Args) -> Result<(), Error> {
     let mut events = client.watch(0).await.map_err(Error::Client)?;
-    let ended = |why: String| Error::WatchEnded { socket: args.socket.clone(), why };
+    let ended = |why: String| Error::WatchEnded {
+        socket: args.socket.clone(),
+        why,
+    };
     loop {
         let event: wire::WatchEvent = match events.message().await {
             Ok(Some(event)) => event,
@@ -201,37 +306,84 @@ async fn watch(out: &Out, client: &Client, args: &Args) -> Result<(), Error> {
     }
 }
 
-async fn check<F>(out: &Out, connect: impl FnOnce() -> F, args: &CheckArgs) -> Result<ExitCode, Error>
+async fn check<F>(
+    out: &Out,
+    connect: impl FnOnce() -> F,
+    args: &CheckArgs,
+) -> Result<ExitCode, Error>
 where
     F: Future<Output = Result<Client, Error>>,
 {
     match (&args.target, &args.cancel) {
         (Some(target), _) => check::run(out, &connect().await?, args, target).await,
         (None, Some(id)) => {
-            let answer = connect().await?.cancel_check(id).await.map_err(Error::Client)?;
-            out.show("Check", &answer, || format!("check {} is being cancelled\n", answer.id))?;
+            let answer = connect()
+                .await?
+                .cancel_check(id)
+                .await
+                .map_err(Error::Client)?;
+            out.show("Check", &answer, || {
+                format!("check {} is being cancelled\n", answer.id)
+            })?;
             Ok(ExitCode::SUCCESS)
         }
         // clap asks for one of the three.
-        (None, None) => check::image(out, args.image.as_deref().unwrap_or(Path::new("-")), args.config.as_deref()).await,
+        (None, None) => {
+            check::image(
+                out,
+                args.image.as_deref().unwrap_or(Path::new("-")),
+                args.config.as_deref(),
+            )
+            .await
+        }
     }
 }
 
-async fn clean_up(out: &Out, client: &Client, volume: &str, yes: bool, lazy: bool) -> Result<ExitCode, Error> {
-    let answer = client.clean_up(volume, yes, lazy).await.map_err(Error::Client)?;
-    out.show("ForceCleanupResponse", &answer, || render::attachments::cleanup(&answer, volume, yes, &out.screen))?;
-    let all_done = answer.steps.iter().all(|step| step.state() == wire::cleanup_step::State::Done);
-    Ok(if yes && !all_done { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+async fn clean_up(
+    out: &Out,
+    client: &Client,
+    volume: &str,
+    yes: bool,
+    lazy: bool,
+) -> Result<ExitCode, Error> {
+    let answer = client
+        .clean_up(volume, yes, lazy)
+        .await
+        .map_err(Error::Client)?;
+    out.show("ForceCleanupResponse", &answer, || {
+        render::attachments::cleanup(&answer, volume, yes, &out.screen)
+    })?;
+    let all_done = answer
+        .steps
+        .iter()
+        .all(|step| step.state() == wire::cleanup_step::State::Done);
+    Ok(if yes && !all_done {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// Starts one and follows it to its end; the drive goes on when nobody does.
-async fn self_test(out: &Out, client: &Client, drive: &str, kind: TestKind, no_wait: bool) -> Result<ExitCode, Error> {
+async fn self_test(
+    out: &Out,
+    client: &Client,
+    drive: &str,
+    kind: TestKind,
+    no_wait: bool,
+) -> Result<ExitCode, Error> {
     let before = client.drive(drive).await.map_err(Error::Client)?;
     let mut test = SelfTest::new(&before, kind);
-    let started = client.start_self_test(drive, kind.wire()).await.map_err(Error::Client)?;
+    let started = client
+        .start_self_test(drive, kind.wire())
+        .await
+        .map_err(Error::Client)?;
     let mut told = None;
     loop {
-        let now = client.drive(&started.drive_id).await.map_err(Error::Client)?;
+        let now = client
+            .drive(&started.drive_id)
+            .await
+            .map_err(Error::Client)?;
         let progress = test.look(&now, tokio::time::Instant::now().duration_since(test.begun));
         if !out.json && told.as_ref() != Some(&progress) {
             let first = !told.as_ref().is_some_and(Progress::is_taken);
@@ -239,10 +391,20 @@ async fn self_test(out: &Out, client: &Client, drive: &str, kind: TestKind, no_w
         }
         let over = progress.is_over() || no_wait && progress.is_taken();
         if over && out.json {
-            out.show("SelfTests", &now.smart.and_then(|smart| smart.self_tests).unwrap_or_default(), String::new)?;
+            out.show(
+                "SelfTests",
+                &now.smart
+                    .and_then(|smart| smart.self_tests)
+                    .unwrap_or_default(),
+                String::new,
+            )?;
         }
         if over {
-            return Ok(if progress.is_bad() { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+            return Ok(if progress.is_bad() {
+                ExitCode::FAILURE
+            } else {
+                ExitCode::SUCCESS
+            });
         }
         told = Some(progress);
         tokio::select! {
@@ -254,32 +416,59 @@ async fn self_test(out: &Out, client: &Client, drive: &str, kind: TestKind, no_w
             }
         }
         if test.is_due() {
-            client.refresh(&started.drive_id).await.map_err(Error::Client)?;
+            client
+                .refresh(&started.drive_id)
+                .await
+                .map_err(Error::Client)?;
         }
     }
 }
 
 fn analyze(out: &Out, what: &Analyze) -> Result<ExitCode, Error> {
     match what {
-        Analyze::KernelLog { files } => each(out, files, None, analyze::kernel_log, render::kernel_log::text),
+        Analyze::KernelLog { files } => each(
+            out,
+            files,
+            None,
+            analyze::kernel_log,
+            render::kernel_log::text,
+        ),
         Analyze::Smart { files, config } => {
-            let policy = offline::policy(config.as_deref()).map_err(Error::Config)?.smart;
-            each(out, files, Some(Health::Unknown), |source| analyze::smart(source, &policy), render::smart::file::text)
+            let policy = offline::policy(config.as_deref())
+                .map_err(Error::Config)?
+                .smart;
+            each(
+                out,
+                files,
+                Some(Health::Unknown),
+                |source| analyze::smart(source, &policy),
+                render::smart::file::text,
+            )
         }
-        Analyze::Fsck { filesystem, mode, exit_status, files } => {
-            let answer = match analyze::fsck(*filesystem, mode.model(), exit_status, &sources(files)) {
-                Ok(answer) => answer,
-                Err(error) => {
-                    complain(&error.to_string());
-                    return Ok(ExitCode::from(2));
-                }
-            };
+        Analyze::Fsck {
+            filesystem,
+            mode,
+            exit_status,
+            files,
+        } => {
+            let answer =
+                match analyze::fsck(*filesystem, mode.model(), exit_status, &sources(files)) {
+                    Ok(answer) => answer,
+                    Err(error) => {
+                        complain(&error.to_string());
+                        return Ok(ExitCode::from(2));
+                    }
+                };
             if out.json {
                 line(&answer)?;
             } else {
                 write(render::fsck::text(&answer, &out.screen).as_bytes())?;
             }
-            Ok(if answer.unreadable.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            Ok(if answer.unreadable.is_empty() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            })
         }
     }
 }
@@ -299,7 +488,11 @@ fn each<T: serde::Serialize, E: std::fmt::Display>(
             Ok(answer) => write(text(&answer, &out.screen).as_bytes())?,
             Err(error) => {
                 code = ExitCode::FAILURE;
-                let answer = Unreadable { file: source.name(), error: error.to_string(), health };
+                let answer = Unreadable {
+                    file: source.name(),
+                    error: error.to_string(),
+                    health,
+                };
                 if out.json {
                     line(&answer)?;
                 } else {
@@ -313,8 +506,18 @@ fn each<T: serde::Serialize, E: std::fmt::Display>(
 
 /// `-` or none: standard input.
 fn sources(files: &[PathBuf]) -> Vec<Source> {
-    let named = |path: &PathBuf| if path.as_os_str() == "-" { Source::StandardInput } else { Source::File(path.clone()) };
-    if files.is_empty() { vec![Source::StandardInput] } else { files.iter().map(named).collect() }
+    let named = |path: &PathBuf| {
+        if path.as_os_str() == "-" {
+            Source::StandardInput
+        } else {
+            Source::File(path.clone())
+        }
+    };
+    if files.is_empty() {
+        vec![Source::StandardInput]
+    } else {
+        files.iter().map(named).collect()
+    }
 }
 
 /// One value a line.
@@ -331,12 +534,18 @@ async fn version(out: &Out, args: &Args) -> Result<(), Error> {
         Err(error) => Err(error),
     };
     let text = if out.json {
-        let daemon = daemon.map(|node| serde_json::json!({"version": node.version, "apiRevision": node.api_revision}));
+        let daemon = daemon.map(
+            |node| serde_json::json!({"version": node.version, "apiRevision": node.api_revision}),
+        );
         let value = serde_json::json!({"client": {"version": client}, "daemon": daemon.unwrap_or_else(|error| serde_json::json!({"error": error.to_string()}))});
         format!("{value:#}\n")
     } else {
-        let daemon = daemon.map(|node| format!("diskvitalsd {} (API {})", node.version, node.api_revision));
-        format!("diskvitals {client}\n{}\n", daemon.unwrap_or_else(|error| error.to_string()))
+        let daemon =
+            daemon.map(|node| format!("diskvitalsd {} (API {})", node.version, node.api_revision));
+        format!(
+            "diskvitals {client}\n{}\n",
+            daemon.unwrap_or_else(|error| error.to_string())
+        )
     };
     write(text.as_bytes())
 }
@@ -347,7 +556,12 @@ pub struct Out {
 }
 
 impl Out {
-    pub fn show(&self, message: &str, answer: &impl Message, text: impl FnOnce() -> String) -> Result<(), Error> {
+    pub fn show(
+        &self,
+        message: &str,
+        answer: &impl Message,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Error> {
         if self.json {
             let mut text = json::pretty(message, answer).map_err(Error::Json)?;
             text.push('\n');
@@ -360,15 +574,22 @@ impl Out {
 
 pub fn write(bytes: &[u8]) -> Result<(), Error> {
     let mut out = io::stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush()).map_err(Error::Output)
+    out.write_all(bytes)
+        .and_then(|()| out.flush())
+        .map_err(Error::Output)
 }
 
 fn screen(args: &Args) -> Screen {
     let terminal = io::stdout().is_terminal();
-    let no_color = args.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let no_color =
+        args.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     Screen {
-        width: if terminal { comfy_table::Table::new().width() } else { None },
+        width: if terminal {
+            comfy_table::Table::new().width()
+        } else {
+            None
+        },
         color: terminal && !no_color && !dumb,
         now: crate::host::clock::now(),
         zone: TimeZone::system(),

@@ -1,4 +1,5 @@
-//! Canonical protobuf JSON (protobuf.dev, "ProtoJSON"): lowerCamelCase, 64-bit integers as strings, default values emitted.
+//! Canonical protobuf JSON (protobuf.dev, "ProtoJSON"): lowerCamelCase, 64-bit integers as strings,
+//! default values emitted.
 
 use prost_reflect::prost::Message;
 use prost_reflect::{DescriptorError, DescriptorPool, DynamicMessage, SerializeOptions};
@@ -28,7 +29,11 @@ pub enum JsonError {
 /// `message` is the message's name in diskvitals.v1.
 pub fn pretty(message: &str, value: &impl Message) -> Result<String, JsonError> {
     let mut bytes = Vec::new();
-    serialize(message, value, &mut serde_json::Serializer::pretty(&mut bytes))?;
+    serialize(
+        message,
+        value,
+        &mut serde_json::Serializer::pretty(&mut bytes),
+    )?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -39,20 +44,33 @@ pub fn compact(message: &str, value: &impl Message) -> Result<String, JsonError>
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn serialize<'a, S>(message: &str, value: &impl Message, serializer: &'a mut S) -> Result<(), JsonError>
+fn serialize<'a, S>(
+    message: &str,
+    value: &impl Message,
+    serializer: &'a mut S,
+) -> Result<(), JsonError>
 where
     &'a mut S: serde::Serializer<Error = serde_json::Error>,
 {
     let pool = DescriptorPool::decode(DESCRIPTORS).map_err(JsonError::Descriptors)?;
-    let descriptor =
-        pool.get_message_by_name(&format!("diskvitals.v1.{message}")).ok_or_else(|| JsonError::NoSuchMessage(message.to_owned()))?;
-    let dynamic = DynamicMessage::decode(descriptor, value.encode_to_vec().as_slice())
-        .map_err(|source| JsonError::Decode { message: message.to_owned(), source })?;
+    let descriptor = pool
+        .get_message_by_name(&format!("diskvitals.v1.{message}"))
+        .ok_or_else(|| JsonError::NoSuchMessage(message.to_owned()))?;
+    let dynamic =
+        DynamicMessage::decode(descriptor, value.encode_to_vec().as_slice()).map_err(|source| {
+            JsonError::Decode {
+                message: message.to_owned(),
+                source,
+            }
+        })?;
     let options = SerializeOptions::new().skip_default_fields(false);
     dynamic
         .serialize_with_options(serializer, &options)
         .map(|_| ())
-        .map_err(|source| JsonError::Serialize { message: message.to_owned(), source })
+        .map_err(|source| JsonError::Serialize {
+            message: message.to_owned(),
+            source,
+        })
 }
 
 #[cfg(test)]
@@ -62,9 +80,16 @@ mod tests {
 
     #[test]
     fn defaults_are_emitted_and_large_numbers_are_strings() {
-        let capacity = wire::Capacity { total_bytes: 1 << 60, total_inodes: 0 };
-        assert_eq!(compact("Capacity", &capacity).unwrap(), r#"{"totalBytes":"1152921504606846976","totalInodes":"0"}"#);
-        let drive: serde_json::Value = serde_json::from_str(&pretty("Drive", &wire::Drive::default()).unwrap()).unwrap();
+        let capacity = wire::Capacity {
+            total_bytes: 1 << 60,
+            total_inodes: 0,
+        };
+        assert_eq!(
+            compact("Capacity", &capacity).unwrap(),
+            r#"{"totalBytes":"1152921504606846976","totalInodes":"0"}"#
+        );
+        let drive: serde_json::Value =
+            serde_json::from_str(&pretty("Drive", &wire::Drive::default()).unwrap()).unwrap();
         assert_eq!(drive["kind"], "DRIVE_KIND_UNSPECIFIED");
         assert_eq!(drive["findings"], serde_json::json!([]));
     }

@@ -24,5 +24,8 @@ pub fn man(dir: &Path) -> io::Result<()> {
 
 /// Of the daemon's configuration; the defaults where none is named.
 pub fn policy(file: Option<&Path>) -> Result<Policy, ConfigError> {
-    file.map_or_else(|| Ok(Policy::default()), |file| Ok(config::load(Some(file))?.policy()))
+    file.map_or_else(
+        || Ok(Policy::default()),
+        |file| Ok(config::load(Some(file))?.policy()),
+    )
 }

@@ -21,13 +21,26 @@ use crate::cli::screen::{Screen, Tone, plain};
 
 /// `label   value` lines, aligned; empty values are left out.
 pub fn pairs(pairs: &[(&str, String)]) -> String {
-    let width = pairs.iter().filter(|(_, value)| !value.is_empty()).map(|(label, _)| label.len()).max().unwrap_or(0);
-    pairs.iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| format!("{label:width$}  {value}\n")).collect()
+    let width = pairs
+        .iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(label, _)| label.len())
+        .max()
+        .unwrap_or(0);
+    pairs
+        .iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(label, value)| format!("{label:width$}  {value}\n"))
+        .collect()
 }
 
 /// Text broken at spaces to the screen's width, each line behind `indent`.
 pub fn wrapped(text: &str, indent: &str, screen: &Screen) -> String {
-    let room = screen.width.map_or(usize::MAX, |width| usize::from(width).saturating_sub(indent.chars().count()).max(20));
+    let room = screen.width.map_or(usize::MAX, |width| {
+        usize::from(width)
+            .saturating_sub(indent.chars().count())
+            .max(20)
+    });
     let text = plain(text);
     let (mut lines, mut line) = (String::new(), String::new());
     for word in text.split(' ') {

@@ -1,4 +1,5 @@
-//! How things are written for people: tones, ages, sizes. Pure: width, colour, the time and its zone come as arguments.
+//! How things are written for people: tones, ages, sizes. Pure: width, colour, the time and its
+//! zone come as arguments.
 
 use anstyle::{AnsiColor, Style};
 use bytesize::ByteSize;
@@ -42,7 +43,9 @@ impl Screen {
 
     /// `3 min ago`; after a hundred days the date.
     pub fn ago(&self, time: Option<&prost_types::Timestamp>) -> String {
-        let Some(time) = time.and_then(timestamp) else { return "never".to_owned() };
+        let Some(time) = time.and_then(timestamp) else {
+            return "never".to_owned();
+        };
         match self.now.as_second() - time.as_second() {
             // Clocks differ and are set: a little in the future is now.
             ..5 => "just now".to_owned(),
@@ -58,7 +61,10 @@ impl Screen {
     /// Local time to the second, with the date.
     pub fn at(&self, time: Option<&prost_types::Timestamp>) -> String {
         match time.and_then(timestamp) {
-            Some(time) => time.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+            Some(time) => time
+                .to_zoned(self.zone.clone())
+                .strftime("%Y-%m-%d %H:%M:%S")
+                .to_string(),
             None => "-".to_owned(),
         }
     }
@@ -66,7 +72,10 @@ impl Screen {
     /// The clock alone, for `watch`.
     pub fn clock(&self, time: Option<&prost_types::Timestamp>) -> String {
         match time.and_then(timestamp) {
-            Some(time) => time.to_zoned(self.zone.clone()).strftime("%H:%M:%S").to_string(),
+            Some(time) => time
+                .to_zoned(self.zone.clone())
+                .strftime("%H:%M:%S")
+                .to_string(),
             None => "--:--:--".to_owned(),
         }
     }
@@ -81,7 +90,15 @@ pub fn plain(text: &str) -> String {
     if !text.chars().any(char::is_control) {
         return text.to_owned();
     }
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] }).collect()
+    text.chars()
+        .flat_map(|c| {
+            if c.is_control() {
+                c.escape_default().collect::<Vec<_>>()
+            } else {
+                vec![c]
+            }
+        })
+        .collect()
 }
 
 pub fn bytes(count: u64) -> String {
@@ -124,13 +141,17 @@ pub fn severity_word(severity: wire::Severity) -> (&'static str, Tone) {
 
 /// The value's name without its enum's: `DRIVE_KIND_SSD` → `ssd`.
 pub fn word(name: &str, prefix: &str) -> String {
-    name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase().replace('_', " ")
+    name.strip_prefix(prefix)
+        .unwrap_or(name)
+        .to_ascii_lowercase()
+        .replace('_', " ")
 }
 
 /// Used space in percent of what an unprivileged user could use, rounded up as df(1) does.
 pub fn used_percent(usage: &wire::Usage) -> Option<u64> {
     let whole = u128::from(usage.used_bytes) + u128::from(usage.available_bytes);
-    (whole > 0).then(|| u64::try_from((u128::from(usage.used_bytes) * 100).div_ceil(whole)).unwrap_or(100))
+    (whole > 0)
+        .then(|| u64::try_from((u128::from(usage.used_bytes) * 100).div_ceil(whole)).unwrap_or(100))
 }
 
 #[cfg(test)]
@@ -138,18 +159,29 @@ pub mod tests {
     use super::*;
 
     pub fn screen(width: Option<u16>) -> Screen {
-        Screen { width, color: false, now: "2026-03-01T12:00:00Z".parse().unwrap(), zone: TimeZone::UTC }
+        Screen {
+            width,
+            color: false,
+            now: "2026-03-01T12:00:00Z".parse().unwrap(),
+            zone: TimeZone::UTC,
+        }
     }
 
     /// Seconds before the test's now.
     pub fn before(seconds: i64) -> Option<prost_types::Timestamp> {
-        Some(prost_types::Timestamp { seconds: screen(None).now.as_second() - seconds, nanos: 0 })
+        Some(prost_types::Timestamp {
+            seconds: screen(None).now.as_second() - seconds,
+            nanos: 0,
+        })
     }
 
     #[test]
     fn ages_are_words() {
-        let ages: Vec<String> =
-            [-100, 0, 4, 5, 59, 60, 3599, 3600, 86_400, 200_000, 9_000_000].map(|age| screen(None).ago(before(age).as_ref())).into();
+        let ages: Vec<String> = [
+            -100, 0, 4, 5, 59, 60, 3599, 3600, 86_400, 200_000, 9_000_000,
+        ]
+        .map(|age| screen(None).ago(before(age).as_ref()))
+        .into();
         let words = [
             "just now",
             "just now",

@@ -1,6 +1,8 @@
-//! Following a self-test: what the daemon's picture of the drive says of the test that was asked for here. Judges the order of things only.
+//! Following a self-test: what the daemon's picture of the drive says of the test that was asked
+//! for here. Judges the order of things only.
 //!
-//! In: the drive before, the drive now. Out: `Progress`. The daemon tells the drive to begin and looks at it from time to time.
+//! In: the drive before, the drive now. Out: `Progress`. The daemon tells the drive to begin and
+//! looks at it from time to time.
 
 use std::time::Duration;
 
@@ -11,7 +13,8 @@ use crate::cli::args::TestKind;
 
 /// The daemon's picture costs nothing to look at.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The drive is asked anew so often. The daemon itself asks a drive at most every 30 s (`smart.shortest_interval`).
+/// The drive is asked anew so often. The daemon itself asks a drive at most every 30 s
+/// (`smart.shortest_interval`).
 const ASK_EVERY: Duration = Duration::from_secs(30);
 /// The daemon's time-out for a drive, and room for those that are asked before it.
 const TAKEN_WITHIN: Duration = Duration::from_secs(180);
@@ -74,13 +77,34 @@ impl SelfTest {
             TestKind::Long => (told * 3).max(LONG),
         };
         let now = Instant::now();
-        SelfTest { begun: now, requested: tests.requested, log: tests.log, seen_running: false, at_most, asked: now }
+        SelfTest {
+            begun: now,
+            requested: tests.requested,
+            log: tests.log,
+            seen_running: false,
+            at_most,
+            asked: now,
+        }
     }
 
     pub fn look(&mut self, now: &wire::Drive, waited: Duration) -> Progress {
-        let Some(tests) = tests(now) else { return if waited > TAKEN_WITHIN { Progress::NotTaken } else { Progress::Asked } };
-        let Some(requested) = tests.requested.as_ref().filter(|requested| self.requested.as_ref() != Some(requested)) else {
-            return if waited > TAKEN_WITHIN { Progress::NotTaken } else { Progress::Asked };
+        let Some(tests) = tests(now) else {
+            return if waited > TAKEN_WITHIN {
+                Progress::NotTaken
+            } else {
+                Progress::Asked
+            };
+        };
+        let Some(requested) = tests
+            .requested
+            .as_ref()
+            .filter(|requested| self.requested.as_ref() != Some(requested))
+        else {
+            return if waited > TAKEN_WITHIN {
+                Progress::NotTaken
+            } else {
+                Progress::Asked
+            };
         };
         if !requested.started {
             return Progress::Refused(requested.text.clone());
@@ -91,7 +115,11 @@ impl SelfTest {
             return Progress::Runs(tests.running_remaining_percent);
         }
         // An answer from before the test says nothing of it.
-        let answered = now.smart.as_ref().and_then(|smart| smart.answered).map(|time| (time.seconds, time.nanos));
+        let answered = now
+            .smart
+            .as_ref()
+            .and_then(|smart| smart.answered)
+            .map(|time| (time.seconds, time.nanos));
         let fresh = answered > requested.time.map(|time| (time.seconds, time.nanos));
         match tests.log.first() {
             Some(newest) if fresh && tests.log != self.log => Progress::Ended(newest.clone()),
@@ -119,7 +147,10 @@ pub fn minutes(tests: &wire::SelfTests, kind: TestKind) -> u32 {
 }
 
 pub fn tests(drive: &wire::Drive) -> Option<&wire::SelfTests> {
-    drive.smart.as_ref().and_then(|smart| smart.self_tests.as_ref())
+    drive
+        .smart
+        .as_ref()
+        .and_then(|smart| smart.self_tests.as_ref())
 }
 
 #[cfg(test)]
@@ -131,22 +162,43 @@ mod tests_of_it {
     }
 
     fn entry(outcome: &str, hours: u64) -> wire::SelfTest {
-        wire::SelfTest { kind: "Short offline".into(), outcome: outcome.into(), hours: Some(hours), ..Default::default() }
+        wire::SelfTest {
+            kind: "Short offline".into(),
+            outcome: outcome.into(),
+            hours: Some(hours),
+            ..Default::default()
+        }
     }
 
     fn drive(answered: i64, tests: wire::SelfTests) -> wire::Drive {
         wire::Drive {
-            smart: Some(wire::Smart { answered: time(answered), self_tests: Some(tests), ..Default::default() }),
+            smart: Some(wire::Smart {
+                answered: time(answered),
+                self_tests: Some(tests),
+                ..Default::default()
+            }),
             ..Default::default()
         }
     }
 
     fn requested(at: i64, started: bool) -> Option<wire::SelfTestRequest> {
-        Some(wire::SelfTestRequest { time: time(at), started, text: "words".into(), ..Default::default() })
+        Some(wire::SelfTestRequest {
+            time: time(at),
+            started,
+            text: "words".into(),
+            ..Default::default()
+        })
     }
 
     fn before() -> wire::Drive {
-        drive(50, wire::SelfTests { log: vec![entry("passed", 10)], requested: requested(40, true), ..Default::default() })
+        drive(
+            50,
+            wire::SelfTests {
+                log: vec![entry("passed", 10)],
+                requested: requested(40, true),
+                ..Default::default()
+            },
+        )
     }
 
     const SOON: Duration = Duration::from_secs(1);
@@ -154,13 +206,31 @@ mod tests_of_it {
     #[test]
     fn a_test_runs_from_the_drives_word_to_a_new_entry_of_its_log() {
         let mut test = SelfTest::new(&before(), TestKind::Short);
-        assert_eq!(test.look(&before(), SOON), Progress::Asked, "the earlier request is not ours");
+        assert_eq!(
+            test.look(&before(), SOON),
+            Progress::Asked,
+            "the earlier request is not ours"
+        );
         let log = vec![entry("passed", 10)];
-        let begun = wire::SelfTests { log: log.clone(), requested: requested(100, true), ..Default::default() };
-        assert_eq!(test.look(&drive(50, begun.clone()), SOON), Progress::Runs(None), "the answer is older than the test");
-        let runs = wire::SelfTests { running_remaining_percent: Some(90), ..begun.clone() };
+        let begun = wire::SelfTests {
+            log: log.clone(),
+            requested: requested(100, true),
+            ..Default::default()
+        };
+        assert_eq!(
+            test.look(&drive(50, begun.clone()), SOON),
+            Progress::Runs(None),
+            "the answer is older than the test"
+        );
+        let runs = wire::SelfTests {
+            running_remaining_percent: Some(90),
+            ..begun.clone()
+        };
         assert_eq!(test.look(&drive(130, runs), SOON), Progress::Runs(Some(90)));
-        let ended = wire::SelfTests { log: [vec![entry("failed", 11)], log].concat(), ..begun };
+        let ended = wire::SelfTests {
+            log: [vec![entry("failed", 11)], log].concat(),
+            ..begun
+        };
         let progress = test.look(&drive(160, ended), SOON);
         assert_eq!(progress, Progress::Ended(entry("failed", 11)));
         assert!(progress.is_over() && progress.is_bad());
@@ -169,26 +239,57 @@ mod tests_of_it {
     #[test]
     fn only_passed_is_good() {
         for (outcome, bad) in [("passed", false), ("failed", true), ("other", true)] {
-            assert_eq!(Progress::Ended(entry(outcome, 1)).is_bad(), bad, "{outcome}");
+            assert_eq!(
+                Progress::Ended(entry(outcome, 1)).is_bad(),
+                bad,
+                "{outcome}"
+            );
         }
-        assert!(Progress::Untold.is_bad() && Progress::NotTaken.is_bad() && Progress::Refused(String::new()).is_bad());
+        assert!(
+            Progress::Untold.is_bad()
+                && Progress::NotTaken.is_bad()
+                && Progress::Refused(String::new()).is_bad()
+        );
     }
 
     #[test]
     fn a_refusal_and_a_daemon_that_does_not_get_to_it_end_the_wait() {
         let mut test = SelfTest::new(&before(), TestKind::Long);
-        let refused = wire::SelfTests { requested: requested(100, false), ..Default::default() };
-        assert_eq!(test.look(&drive(50, refused), SOON), Progress::Refused("words".into()));
-        assert_eq!(test.look(&before(), TAKEN_WITHIN + SOON), Progress::NotTaken);
+        let refused = wire::SelfTests {
+            requested: requested(100, false),
+            ..Default::default()
+        };
+        assert_eq!(
+            test.look(&drive(50, refused), SOON),
+            Progress::Refused("words".into())
+        );
+        assert_eq!(
+            test.look(&before(), TAKEN_WITHIN + SOON),
+            Progress::NotTaken
+        );
     }
 
     #[test]
     fn an_end_that_the_log_does_not_tell_is_no_success() {
         let mut test = SelfTest::new(&before(), TestKind::Short);
-        let begun = wire::SelfTests { log: vec![entry("passed", 10)], requested: requested(100, true), ..Default::default() };
-        assert_eq!(test.look(&drive(130, begun.clone()), SOON), Progress::Runs(None), "it may not show yet");
-        assert_eq!(test.look(&drive(130, begun.clone()), SHORT + SOON), Progress::Untold);
-        let runs = wire::SelfTests { running_remaining_percent: Some(10), ..begun.clone() };
+        let begun = wire::SelfTests {
+            log: vec![entry("passed", 10)],
+            requested: requested(100, true),
+            ..Default::default()
+        };
+        assert_eq!(
+            test.look(&drive(130, begun.clone()), SOON),
+            Progress::Runs(None),
+            "it may not show yet"
+        );
+        assert_eq!(
+            test.look(&drive(130, begun.clone()), SHORT + SOON),
+            Progress::Untold
+        );
+        let runs = wire::SelfTests {
+            running_remaining_percent: Some(10),
+            ..begun.clone()
+        };
         assert_eq!(test.look(&drive(140, runs), SOON), Progress::Runs(Some(10)));
         assert_eq!(test.look(&drive(170, begun), SOON), Progress::Untold);
     }

@@ -1,6 +1,8 @@
 //! Tables that fit the terminal: what does not matter is cut first, then left out. Pure.
 
-use comfy_table::{Attribute, Cell, Color, ColumnConstraint, Row, Table as Layout, TableStyle, Width};
+use comfy_table::{
+    Attribute, Cell, Color, ColumnConstraint, Row, Table as Layout, TableStyle, Width,
+};
 
 use crate::cli::screen::{Screen, Tone, plain};
 
@@ -16,7 +18,11 @@ pub struct Column {
 }
 
 pub const fn column(title: &'static str, shrink_to: u16, drop: u8) -> Column {
-    Column { title, shrink_to, drop }
+    Column {
+        title,
+        shrink_to,
+        drop,
+    }
 }
 
 /// `rows` have one entry for each column. Ends with a newline; empty without rows.
@@ -24,30 +30,55 @@ pub fn table(columns: &[Column], rows: &[Vec<(String, Tone)>], screen: &Screen) 
     if rows.is_empty() {
         return String::new();
     }
-    let mut shown: Vec<usize> =
-        (0..columns.len()).filter(|at| rows.iter().any(|row| row.get(*at).is_some_and(|(text, _)| !text.is_empty()))).collect();
+    let mut shown: Vec<usize> = (0..columns.len())
+        .filter(|at| {
+            rows.iter()
+                .any(|row| row.get(*at).is_some_and(|(text, _)| !text.is_empty()))
+        })
+        .collect();
     loop {
         let layout = layout(columns, rows, &shown, screen);
         let natural = layout.column_max_content_widths();
         let Some(widths) = fit(columns, &shown, &natural, screen.width) else {
-            let least = shown.iter().enumerate().max_by_key(|(_, at)| columns[**at].drop).map(|(place, _)| place);
+            let least = shown
+                .iter()
+                .enumerate()
+                .max_by_key(|(_, at)| columns[**at].drop)
+                .map(|(place, _)| place);
             match least {
                 Some(place) => drop(shown.remove(place)),
                 None => return String::new(),
             }
             continue;
         };
-        return write(cut(columns, rows, &shown, screen, &natural, &widths), &widths);
+        return write(
+            cut(columns, rows, &shown, screen, &natural, &widths),
+            &widths,
+        );
     }
 }
 
 /// Width of each shown column; None: a column should be left out first.
-fn fit(columns: &[Column], shown: &[usize], natural: &[u16], width: Option<u16>) -> Option<Vec<u16>> {
+fn fit(
+    columns: &[Column],
+    shown: &[usize],
+    natural: &[u16],
+    width: Option<u16>,
+) -> Option<Vec<u16>> {
     let mut widths = natural.to_vec();
-    let Some(width) = width else { return Some(widths) };
-    let room = width.saturating_sub(GAP * u16::try_from(shown.len().saturating_sub(1)).unwrap_or(u16::MAX));
-    let mut over = widths.iter().map(|width| u32::from(*width)).sum::<u32>().saturating_sub(u32::from(room));
-    let mut order: Vec<usize> = (0..shown.len()).filter(|place| columns[shown[*place]].shrink_to > 0).collect();
+    let Some(width) = width else {
+        return Some(widths);
+    };
+    let room = width
+        .saturating_sub(GAP * u16::try_from(shown.len().saturating_sub(1)).unwrap_or(u16::MAX));
+    let mut over = widths
+        .iter()
+        .map(|width| u32::from(*width))
+        .sum::<u32>()
+        .saturating_sub(u32::from(room));
+    let mut order: Vec<usize> = (0..shown.len())
+        .filter(|place| columns[shown[*place]].shrink_to > 0)
+        .collect();
     order.sort_by_key(|place| std::cmp::Reverse(columns[shown[*place]].drop));
     for place in order {
         let least = columns[shown[place]].shrink_to.min(widths[place]);
@@ -56,17 +87,36 @@ fn fit(columns: &[Column], shown: &[usize], natural: &[u16], width: Option<u16>)
         over -= cut;
     }
     let can_drop = shown.iter().any(|at| columns[*at].drop > 0);
-    if over > 0 && can_drop { None } else { Some(widths) }
+    if over > 0 && can_drop {
+        None
+    } else {
+        Some(widths)
+    }
 }
 
-/// The layout with every text cut to its column. Characters are counted, not cells: what is wider than that, the layout cuts once more.
-fn cut(columns: &[Column], rows: &[Vec<(String, Tone)>], shown: &[usize], screen: &Screen, natural: &[u16], widths: &[u16]) -> Layout {
+/// The layout with every text cut to its column. Characters are counted, not cells: what is wider
+/// than that, the layout cuts once more.
+fn cut(
+    columns: &[Column],
+    rows: &[Vec<(String, Tone)>],
+    shown: &[usize],
+    screen: &Screen,
+    natural: &[u16],
+    widths: &[u16],
+) -> Layout {
     if natural == widths {
         return layout(columns, rows, shown, screen);
     }
     let short = |text: &str, width: u16| {
         let (text, width) = (plain(text), usize::from(width));
-        if text.chars().count() <= width { text } else { text.chars().take(width.saturating_sub(1)).chain(['…']).collect() }
+        if text.chars().count() <= width {
+            text
+        } else {
+            text.chars()
+                .take(width.saturating_sub(1))
+                .chain(['…'])
+                .collect()
+        }
     };
     let mut rows = rows.to_vec();
     for row in &mut rows {
@@ -79,18 +129,30 @@ fn cut(columns: &[Column], rows: &[Vec<(String, Tone)>], shown: &[usize], screen
     layout(columns, &rows, shown, screen)
 }
 
-fn layout(columns: &[Column], rows: &[Vec<(String, Tone)>], shown: &[usize], screen: &Screen) -> Layout {
+fn layout(
+    columns: &[Column],
+    rows: &[Vec<(String, Tone)>],
+    shown: &[usize],
+    screen: &Screen,
+) -> Layout {
     let mut layout = Layout::new();
-    layout.load_style(TableStyle::new()).set_truncation_indicator("…");
+    layout
+        .load_style(TableStyle::new())
+        .set_truncation_indicator("…");
     if screen.color {
         layout.enforce_styling();
     } else {
         layout.force_no_tty();
     }
-    let titles = shown.iter().map(|at| Cell::new(columns[*at].title).add_attribute(Attribute::Bold));
+    let titles = shown
+        .iter()
+        .map(|at| Cell::new(columns[*at].title).add_attribute(Attribute::Bold));
     layout.set_header(Row::from(titles.collect::<Vec<_>>()));
     for row in rows {
-        let cells = shown.iter().filter_map(|at| row.get(*at)).map(|(text, tone)| cell(text, *tone));
+        let cells = shown
+            .iter()
+            .filter_map(|at| row.get(*at))
+            .map(|(text, tone)| cell(text, *tone));
         let mut row = Row::from(cells.collect::<Vec<_>>());
         row.max_height(1);
         layout.add_row(row);
@@ -128,10 +190,18 @@ mod tests {
     use super::*;
     use crate::cli::screen::tests::screen;
 
-    const COLUMNS: [Column; 3] = [column("NAME", 0, 0), column("MESSAGE", 8, 1), column("EXTRA", 0, 2)];
+    const COLUMNS: [Column; 3] = [
+        column("NAME", 0, 0),
+        column("MESSAGE", 8, 1),
+        column("EXTRA", 0, 2),
+    ];
 
     fn rows() -> Vec<Vec<(String, Tone)>> {
-        vec![vec![("sda".to_owned(), Tone::Plain), ("a rather long message".to_owned(), Tone::Plain), ("extra".to_owned(), Tone::Plain)]]
+        vec![vec![
+            ("sda".to_owned(), Tone::Plain),
+            ("a rather long message".to_owned(), Tone::Plain),
+            ("extra".to_owned(), Tone::Plain),
+        ]]
     }
 
     #[test]
@@ -154,7 +224,13 @@ mod tests {
         "#);
         for width in 1..60 {
             let text = table(&COLUMNS, &rows(), &screen(Some(width)));
-            assert!(width < 14 || text.lines().all(|line| line.chars().count() <= usize::from(width)), "{width}: {text}");
+            assert!(
+                width < 14
+                    || text
+                        .lines()
+                        .all(|line| line.chars().count() <= usize::from(width)),
+                "{width}: {text}"
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Settings of the volumes that this node provides itself: `[pool]`, `[[static]]` and `[csi]`. Each value is checked where it is read, so that an error
-//! shows its file, line and key; what only several values say together is checked after.
+//! Settings of the volumes that this node provides itself: `[pool]`, `[[static]]` and `[csi]`. Each
+//! value is checked where it is read, so that an error shows its file, line and key; what only
+//! several values say together is checked after.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -24,7 +25,11 @@ pub struct Csi {
 
 impl Default for Csi {
     fn default() -> Self {
-        Csi { allow_uids: Vec::new(), driver_name: "csi.diskvitals.io".into(), static_roots: vec!["/mnt".into(), "/srv".into()] }
+        Csi {
+            allow_uids: Vec::new(),
+            driver_name: "csi.diskvitals.io".into(),
+            static_roots: vec!["/mnt".into(), "/srv".into()],
+        }
     }
 }
 
@@ -50,7 +55,11 @@ pub enum Wipe {
 
 impl Default for Pool {
     fn default() -> Self {
-        Pool { directory: None, volume_group: None, wipe: Wipe::Zero }
+        Pool {
+            directory: None,
+            volume_group: None,
+            wipe: Wipe::Zero,
+        }
     }
 }
 
@@ -83,7 +92,11 @@ impl TryFrom<RawEntry> for StaticEntry {
     type Error = String;
 
     fn try_from(raw: RawEntry) -> Result<StaticEntry, String> {
-        let RawEntry { name, device, directory } = raw;
+        let RawEntry {
+            name,
+            device,
+            directory,
+        } = raw;
         naming::static_volume(&name).map_err(|why| format!("name: `{name}` {why}"))?;
         let what = match (device, directory) {
             (Some(device), None) => {
@@ -105,23 +118,37 @@ impl TryFrom<RawEntry> for StaticEntry {
 
 fn is_clean(key: &str, path: &Path) -> Result<(), String> {
     if !path.is_absolute() {
-        return Err(format!("{key}: `{}` is not an absolute path", path.display()));
+        return Err(format!(
+            "{key}: `{}` is not an absolute path",
+            path.display()
+        ));
     }
     // Joined again it would be another one, where it has `//`, `/./` or a closing `/`.
     let clean: PathBuf = path.components().collect();
-    if path.components().any(|part| part == Component::ParentDir) || clean.as_os_str() != path.as_os_str() || path == Path::new("/") {
-        return Err(format!("{key}: `{}` is not a clean path: no `.`, `..`, `//` or closing `/`, and not the root", path.display()));
+    if path.components().any(|part| part == Component::ParentDir)
+        || clean.as_os_str() != path.as_os_str()
+        || path == Path::new("/")
+    {
+        return Err(format!(
+            "{key}: `{}` is not a clean path: no `.`, `..`, `//` or closing `/`, and not the root",
+            path.display()
+        ));
     }
     Ok(())
 }
 
 fn clean_paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
     let paths: Vec<PathBuf> = Vec::deserialize(deserializer)?;
-    paths.iter().try_for_each(|path| is_clean("static_roots", path)).map_err(D::Error::custom)?;
+    paths
+        .iter()
+        .try_for_each(|path| is_clean("static_roots", path))
+        .map_err(D::Error::custom)?;
     Ok(paths)
 }
 
-fn some_clean_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+fn some_clean_path<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<PathBuf>, D::Error> {
     let path = PathBuf::deserialize(deserializer)?;
     is_clean("directory", &path).map_err(D::Error::custom)?;
     Ok(Some(path))
@@ -129,16 +156,26 @@ fn some_clean_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 
 fn driver_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let name = String::deserialize(deserializer)?;
-    naming::driver(&name).map_err(|why| D::Error::custom(format!("driver_name: `{name}`: {why}")))?;
+    naming::driver(&name)
+        .map_err(|why| D::Error::custom(format!("driver_name: `{name}`: {why}")))?;
     Ok(name)
 }
 
 /// lvm(8), "VALID NAMES".
 fn volume_group<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let name = String::deserialize(deserializer)?;
-    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'_' | b'.' | b'-'));
-    if !(1..=127).contains(&name.len()) || !plain || name.starts_with('-') || name == "." || name == ".." {
-        return Err(D::Error::custom(format!("volume_group: `{name}` is no name of a volume group")));
+    let plain = name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'_' | b'.' | b'-'));
+    if !(1..=127).contains(&name.len())
+        || !plain
+        || name.starts_with('-')
+        || name == "."
+        || name == ".."
+    {
+        return Err(D::Error::custom(format!(
+            "volume_group: `{name}` is no name of a volume group"
+        )));
     }
     Ok(Some(name))
 }
@@ -155,14 +192,30 @@ pub fn check(entries: &[StaticEntry], csi: &Csi) -> Result<(), (&'static str, St
             What::Directory(path) => ("static.directory", path),
         };
         if !paths.insert(path) {
-            return Err((key, format!("`{}` of `{}` is there twice: two volumes would be one", path.display(), entry.name)));
+            return Err((
+                key,
+                format!(
+                    "`{}` of `{}` is there twice: two volumes would be one",
+                    path.display(),
+                    entry.name
+                ),
+            ));
         }
         let below = |root: &PathBuf| path.starts_with(root) && path != root;
         if key == "static.directory" && !csi.static_roots.iter().any(below) {
-            let roots: Vec<String> = csi.static_roots.iter().map(|root| root.display().to_string()).collect();
+            let roots: Vec<String> = csi
+                .static_roots
+                .iter()
+                .map(|root| root.display().to_string())
+                .collect();
             return Err((
                 key,
-                format!("`{}` of `{}` is not below one of csi.static_roots ({})", path.display(), entry.name, roots.join(", ")),
+                format!(
+                    "`{}` of `{}` is not below one of csi.static_roots ({})",
+                    path.display(),
+                    entry.name,
+                    roots.join(", ")
+                ),
             ));
         }
     }
@@ -182,8 +235,20 @@ mod tests {
     fn static_volumes_are_devices_or_folders_below_an_allowed_root() {
         let text = "[[static]]\nname = \"fast-1\"\ndevice = \"/dev/disk/by-id/x\"\n[[static]]\nname = \"b\"\ndirectory = \"/srv/b\"\n";
         let config = read(text).expect("good");
-        let device = StaticEntry { name: "fast-1".into(), what: What::Device("/dev/disk/by-id/x".into()) };
-        assert_eq!(config.statics, [device, StaticEntry { name: "b".into(), what: What::Directory("/srv/b".into()) }]);
+        let device = StaticEntry {
+            name: "fast-1".into(),
+            what: What::Device("/dev/disk/by-id/x".into()),
+        };
+        assert_eq!(
+            config.statics,
+            [
+                device,
+                StaticEntry {
+                    name: "b".into(),
+                    what: What::Directory("/srv/b".into())
+                }
+            ]
+        );
         let written = toml::to_string(&config).expect("serialises");
         assert_eq!(read(&written).expect("reads back"), config);
     }
@@ -199,25 +264,75 @@ mod tests {
             ("name = \"a\"\ndevice = \"/dev/../etc\"", "device"),
             ("name = \"a\"\ndirectory = \"/srv/../etc\"", "directory"),
             ("name = \"a\"", "device"),
-            ("name = \"a\"\ndevice = \"/dev/x\"\ndirectory = \"/srv/a\"", "device"),
+            (
+                "name = \"a\"\ndevice = \"/dev/x\"\ndirectory = \"/srv/a\"",
+                "device",
+            ),
             ("name = \"a\"\ndevice = \"/dev/x\"\nmode = 1", "mode"),
         ] {
             let error = read(&entry(rest)).expect_err(rest);
-            assert!(error.contains("/etc/x.toml") && error.contains("line ") && error.contains(key), "{rest}: {error}");
+            assert!(
+                error.contains("/etc/x.toml") && error.contains("line ") && error.contains(key),
+                "{rest}: {error}"
+            );
         }
-        assert!(read("[pool]\ndirectory = \"pool\"\n").expect_err("relative").contains("line 2"));
-        assert!(read("[pool]\nvolume_group = \"a b\"\n").expect_err("blank").contains("volume_group"));
-        assert!(read("[pool]\nwipe = \"shred\"\n").expect_err("word").contains("line 2"));
-        assert!(read("[csi]\ndriver_name = \"-a.io\"\n").expect_err("dash").contains("driver_name"));
-        assert_eq!(read("[csi]\ndriver_name = \"a1\"\n").expect("as CSI allows it").csi.driver_name, "a1");
+        assert!(
+            read("[pool]\ndirectory = \"pool\"\n")
+                .expect_err("relative")
+                .contains("line 2")
+        );
+        assert!(
+            read("[pool]\nvolume_group = \"a b\"\n")
+                .expect_err("blank")
+                .contains("volume_group")
+        );
+        assert!(
+            read("[pool]\nwipe = \"shred\"\n")
+                .expect_err("word")
+                .contains("line 2")
+        );
+        assert!(
+            read("[csi]\ndriver_name = \"-a.io\"\n")
+                .expect_err("dash")
+                .contains("driver_name")
+        );
+        assert_eq!(
+            read("[csi]\ndriver_name = \"a1\"\n")
+                .expect("as CSI allows it")
+                .csi
+                .driver_name,
+            "a1"
+        );
     }
 
     #[test]
     fn entries_that_contradict_each_other_are_refused() {
-        let two = |one: &str, other: &str| read(&format!("[[static]]\n{one}\n[[static]]\n{other}\n")).expect_err("refused");
-        assert!(two("name = \"a\"\ndevice = \"/dev/x\"", "name = \"a\"\ndevice = \"/dev/y\"").contains("static.name"));
-        assert!(two("name = \"a\"\ndevice = \"/dev/x\"", "name = \"b\"\ndevice = \"/dev/x\"").contains("static.device"));
-        assert!(read("[[static]]\nname = \"a\"\ndirectory = \"/etc/a\"\n").expect_err("outside").contains("csi.static_roots"));
-        assert!(read("[[static]]\nname = \"a\"\ndirectory = \"/srv\"\n").expect_err("the root itself").contains("csi.static_roots"));
+        let two = |one: &str, other: &str| {
+            read(&format!("[[static]]\n{one}\n[[static]]\n{other}\n")).expect_err("refused")
+        };
+        assert!(
+            two(
+                "name = \"a\"\ndevice = \"/dev/x\"",
+                "name = \"a\"\ndevice = \"/dev/y\""
+            )
+            .contains("static.name")
+        );
+        assert!(
+            two(
+                "name = \"a\"\ndevice = \"/dev/x\"",
+                "name = \"b\"\ndevice = \"/dev/x\""
+            )
+            .contains("static.device")
+        );
+        assert!(
+            read("[[static]]\nname = \"a\"\ndirectory = \"/etc/a\"\n")
+                .expect_err("outside")
+                .contains("csi.static_roots")
+        );
+        assert!(
+            read("[[static]]\nname = \"a\"\ndirectory = \"/srv\"\n")
+                .expect_err("the root itself")
+                .contains("csi.static_roots")
+        );
     }
 }

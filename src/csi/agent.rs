@@ -1,8 +1,11 @@
-//! The daemon, as the rest of the shim sees it: asked over its agent's socket, found again by itself when it was away.
+//! The daemon, as the rest of the shim sees it: asked over its agent's socket, found again by
+//! itself when it was away.
 //!
-//! In: the socket's path. Out: answers, or the CSI status that says why there is none. One task ([`Keeper`]) holds the connection: it greets the daemon
-//! on each new one, since the two are upgraded at different times, and tries again, ever more slowly, while there is none; a call that finds no
-//! connection makes it try at once. Each new trouble is logged once, not each attempt. Knows nothing of what is asked.
+//! In: the socket's path. Out: answers, or the CSI status that says why there is none. One task
+//! ([`Keeper`]) holds the connection: it greets the daemon on each new one, since the two are
+//! upgraded at different times, and tries again, ever more slowly, while there is none; a call that
+//! finds no connection makes it try at once. Each new trouble is logged once, not each attempt.
+//! Knows nothing of what is asked.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -13,20 +16,21 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{Code, Status};
 
-use crate::api::API_REVISION;
 use crate::api::client::{Client, ClientError, Over};
-use crate::api::wire;
+use crate::api::{API_REVISION, wire};
 
 /// Before the second attempt; doubled for each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// However many calls ask for it, attempts are not made more often.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-/// For the first words on a new connection. While they are waited for, calls are refused after [`PATIENCE`].
+/// For the first words on a new connection. While they are waited for, calls are refused after
+/// [`PATIENCE`].
 const GREETING: Duration = Duration::from_secs(5);
 /// How long a call waits for a connection that is being made.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// For an answer from the daemon's memory, connecting included: the kubelet asks volume by volume, and every driver in the same loop.
+/// For an answer from the daemon's memory, connecting included: the kubelet asks volume by volume,
+/// and every driver in the same loop.
 const QUICK: Duration = Duration::from_millis(900);
 /// Longest time for a call that changes something.
 pub const LONGEST: Duration = Duration::from_secs(90);
@@ -38,7 +42,9 @@ enum Trouble {
     NotYet,
     #[error("{0}")]
     NotReached(String),
-    #[error("diskvitalsd {version} speaks API revision {theirs}, this diskvitals-csi only up to {API_REVISION}: upgrade diskvitals-csi")]
+    #[error(
+        "diskvitalsd {version} speaks API revision {theirs}, this diskvitals-csi only up to {API_REVISION}: upgrade diskvitals-csi"
+    )]
     TooNew { theirs: u32, version: String },
 }
 
@@ -79,15 +85,32 @@ pub struct Keeper {
 
 /// Must be called within a tokio runtime.
 pub fn agent(path: &Path) -> (Agent, Keeper) {
-    let (link, links) = watch::channel(Link::Asking { since: Instant::now(), trouble: Trouble::NotYet });
+    let (link, links) = watch::channel(Link::Asking {
+        since: Instant::now(),
+        trouble: Trouble::NotYet,
+    });
     let (failed, failures) = watch::channel(0);
     let wake = Arc::new(Notify::new());
-    let agent = Agent { links, wake: wake.clone(), failed: Arc::new(failed) };
-    (agent, Keeper { path: path.to_owned(), link, wake, failed: failures, ready: watch::channel(false).0 })
+    let agent = Agent {
+        links,
+        wake: wake.clone(),
+        failed: Arc::new(failed),
+    };
+    (
+        agent,
+        Keeper {
+            path: path.to_owned(),
+            link,
+            wake,
+            failed: failures,
+            ready: watch::channel(false).0,
+        },
+    )
 }
 
 impl Agent {
-    /// Asks what the daemon answers from memory. UNAVAILABLE within a second when it does not. `ask` may be called twice, on two connections.
+    /// Asks what the daemon answers from memory. UNAVAILABLE within a second when it does not.
+    /// `ask` may be called twice, on two connections.
     pub async fn quick<T, F, A>(&self, ask: F) -> Result<T, Status>
     where
         F: Fn(Client) -> A,
@@ -99,19 +122,26 @@ impl Agent {
             let (client, generation) = self.client(until, failed).await?;
             match timeout_at(until, ask(client)).await {
                 Ok(Ok(answer)) => return Ok(answer),
-                // The connection ended, perhaps because the daemon was started anew. What is asked may be asked again.
-                Ok(Err(ClientError::Broken { .. })) if failed == 0 => failed = self.over(generation),
+                // The connection ended, perhaps because the daemon was started anew. What is asked
+                // may be asked again.
+                Ok(Err(ClientError::Broken { .. })) if failed == 0 => {
+                    failed = self.over(generation)
+                }
                 Ok(Err(error)) => return Err(status(error)),
                 Err(_) => {
                     self.over(generation);
-                    return Err(unavailable(format_args!("it has not answered within {} ms", QUICK.as_millis())));
+                    return Err(unavailable(format_args!(
+                        "it has not answered within {} ms",
+                        QUICK.as_millis()
+                    )));
                 }
             }
         }
     }
 
-    /// Asks for something to be done, which takes its time: at most `limit`, and never more than [`LONGEST`]. What is asked for must be idempotent: it is
-    /// asked for again when the connection ends meanwhile.
+    /// Asks for something to be done, which takes its time: at most `limit`, and never more than
+    /// [`LONGEST`]. What is asked for must be idempotent: it is asked for again when the connection
+    /// ends meanwhile.
     pub async fn long<T, F, A>(&self, limit: Duration, ask: F) -> Result<T, Status>
     where
         F: Fn(Client) -> A,
@@ -123,9 +153,15 @@ impl Agent {
             let (client, generation) = self.client(until, failed).await?;
             match timeout_at(until, ask(client.with_timeout(LONGEST))).await {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(ClientError::Broken { .. })) if failed == 0 => failed = self.over(generation),
+                Ok(Err(ClientError::Broken { .. })) if failed == 0 => {
+                    failed = self.over(generation)
+                }
                 Ok(Err(error)) => return Err(status(error)),
-                Err(_) => return Err(Status::deadline_exceeded("diskvitalsd has not finished yet: ask again, it goes on meanwhile")),
+                Err(_) => {
+                    return Err(Status::deadline_exceeded(
+                        "diskvitalsd has not finished yet: ask again, it goes on meanwhile",
+                    ));
+                }
             }
         }
     }
@@ -150,7 +186,9 @@ impl Agent {
         let mut woken = false;
         loop {
             let trouble = match links.borrow_and_update().clone() {
-                Link::Up { client, generation } if generation > failed => return Ok((client, generation)),
+                Link::Up { client, generation } if generation > failed => {
+                    return Ok((client, generation));
+                }
                 Link::Up { .. } => Trouble::NotReached("the connection is over".into()),
                 Link::Asking { since, trouble } => {
                     until = until.min(since + PATIENCE);
@@ -190,7 +228,10 @@ impl Keeper {
     pub async fn run(mut self) -> std::convert::Infallible {
         let (mut generation, mut pause, mut last) = (0, FIRST_PAUSE, Trouble::NotYet);
         loop {
-            self.link.send_replace(Link::Asking { since: Instant::now(), trouble: last.clone() });
+            self.link.send_replace(Link::Asking {
+                since: Instant::now(),
+                trouble: last.clone(),
+            });
             let trouble = match greet(&self.path).await {
                 Ok((client, over, node)) => {
                     tracing::info!(agent = %self.path.display(), node = node.name, version = node.version, "diskvitalsd answers: ready");
@@ -206,11 +247,17 @@ impl Keeper {
             };
             if trouble != last {
                 match &trouble {
-                    Trouble::TooNew { .. } => tracing::error!(agent = %self.path.display(), %trouble, "diskvitalsd is too new; trying on"),
-                    _ => tracing::warn!(agent = %self.path.display(), %trouble, "diskvitalsd is not reached; trying on"),
+                    Trouble::TooNew { .. } => {
+                        tracing::error!(agent = %self.path.display(), %trouble, "diskvitalsd is too new; trying on")
+                    }
+                    _ => {
+                        tracing::warn!(agent = %self.path.display(), %trouble, "diskvitalsd is not reached; trying on")
+                    }
                 }
             }
-            self.link.send_replace(Link::Down { trouble: trouble.clone() });
+            self.link.send_replace(Link::Down {
+                trouble: trouble.clone(),
+            });
             last = trouble;
             tokio::time::sleep(SHORTEST_PAUSE).await;
             // Whether it was woken or not: an attempt follows.
@@ -233,15 +280,21 @@ fn longer(pause: Duration) -> Duration {
 }
 
 async fn greet(path: &Path) -> Result<(Client, Over, wire::Node), Trouble> {
-    let (client, over) = Client::connect_once(path, GREETING).await.map_err(not_reached)?;
+    let (client, over) = Client::connect_once(path, GREETING)
+        .await
+        .map_err(not_reached)?;
     let node = understood(client.node().await.map_err(not_reached)?)?;
     Ok((client, over, node))
 }
 
-/// An older daemon is understood: a call that it does not know yet is answered by UNAVAILABLE, and with what to do.
+/// An older daemon is understood: a call that it does not know yet is answered by UNAVAILABLE, and
+/// with what to do.
 fn understood(node: wire::Node) -> Result<wire::Node, Trouble> {
     if node.api_revision > API_REVISION {
-        return Err(Trouble::TooNew { theirs: node.api_revision, version: node.version });
+        return Err(Trouble::TooNew {
+            theirs: node.api_revision,
+            version: node.version,
+        });
     }
     Ok(node)
 }
@@ -250,29 +303,44 @@ fn understood(node: wire::Node) -> Result<wire::Node, Trouble> {
 fn not_reached(error: ClientError) -> Trouble {
     Trouble::NotReached(match error {
         ClientError::NoDaemon(path) => format!("no diskvitalsd listens on {}", path.display()),
-        ClientError::NoPermission(path) => format!("no permission to connect to {}: its folder keeps this uid out", path.display()),
-        ClientError::Refused(status) if status.code() == Code::PermissionDenied => not_admitted(&status),
+        ClientError::NoPermission(path) => format!(
+            "no permission to connect to {}: its folder keeps this uid out",
+            path.display()
+        ),
+        ClientError::Refused(status) if status.code() == Code::PermissionDenied => {
+            not_admitted(&status)
+        }
         error => format!("{:#}", anyhow::Error::from(error)),
     })
 }
 
 fn not_admitted(status: &Status) -> String {
-    format!("diskvitalsd does not admit this program: {} (its [csi] allow_uids)", status.message())
+    format!(
+        "diskvitalsd does not admit this program: {} (its [csi] allow_uids)",
+        status.message()
+    )
 }
 
 fn unavailable(why: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("diskvitalsd cannot be asked: {why}"))
 }
 
-/// The daemon's codes are CSI's. What only the two of us have to settle is not the caller's mistake.
+/// The daemon's codes are CSI's. What only the two of us have to settle is not the caller's
+/// mistake.
 fn status(error: ClientError) -> Status {
     match error {
         ClientError::Refused(status) => match status.code() {
-            Code::PermissionDenied | Code::Unauthenticated => Status::unavailable(not_admitted(&status)),
-            Code::Unimplemented => unavailable("it is older than this diskvitals-csi and does not know this call: upgrade it"),
+            Code::PermissionDenied | Code::Unauthenticated => {
+                Status::unavailable(not_admitted(&status))
+            }
+            Code::Unimplemented => unavailable(
+                "it is older than this diskvitals-csi and does not know this call: upgrade it",
+            ),
             code => Status::new(code, status.message()),
         },
-        ClientError::TimedOut { .. } => Status::deadline_exceeded("diskvitalsd has not finished yet: ask again, it goes on meanwhile"),
+        ClientError::TimedOut { .. } => Status::deadline_exceeded(
+            "diskvitalsd has not finished yet: ask again, it goes on meanwhile",
+        ),
         error => unavailable(format_args!("{:#}", anyhow::Error::from(error))),
     }
 }
@@ -284,16 +352,28 @@ mod tests {
     #[test]
     fn the_pauses_double_up_to_half_a_minute() {
         let pauses: Vec<u64> =
-            std::iter::successors(Some(FIRST_PAUSE), |pause| Some(longer(*pause))).take(7).map(|p| p.as_secs()).collect();
+            std::iter::successors(Some(FIRST_PAUSE), |pause| Some(longer(*pause)))
+                .take(7)
+                .map(|p| p.as_secs())
+                .collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
     }
 
     #[test]
     fn a_daemon_of_a_newer_revision_is_refused_and_said_to_be() {
-        let node = |api_revision| wire::Node { api_revision, version: "9.0.0".into(), ..Default::default() };
+        let node = |api_revision| wire::Node {
+            api_revision,
+            version: "9.0.0".into(),
+            ..Default::default()
+        };
         assert!(understood(node(API_REVISION)).is_ok());
         let trouble = understood(node(API_REVISION + 1)).expect_err("too new");
-        assert!(trouble.to_string().contains("diskvitalsd 9.0.0 speaks API revision 2"), "{trouble}");
+        assert!(
+            trouble
+                .to_string()
+                .contains("diskvitalsd 9.0.0 speaks API revision 2"),
+            "{trouble}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -305,7 +385,10 @@ mod tests {
         let ended = timeout(Duration::from_secs(600), keeper.run()).await;
         assert!(ended.is_err() && !*ready.borrow() && !agent.is_up());
         let trouble = greet(&path).await.err().expect("nobody there");
-        assert_eq!(trouble.to_string(), format!("no diskvitalsd listens on {}", path.display()));
+        assert_eq!(
+            trouble.to_string(),
+            format!("no diskvitalsd listens on {}", path.display())
+        );
     }
 
     #[tokio::test]
@@ -336,7 +419,10 @@ mod tests {
             (Code::PermissionDenied, Code::Unavailable),
             (Code::Unimplemented, Code::Unavailable),
         ] {
-            assert_eq!(status(ClientError::Refused(Box::new(Status::new(theirs, "x")))).code(), ours);
+            assert_eq!(
+                status(ClientError::Refused(Box::new(Status::new(theirs, "x")))).code(),
+                ours
+            );
         }
     }
 }

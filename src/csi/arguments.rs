@@ -1,7 +1,10 @@
-//! The fields of requests, checked before anything is looked up: what comes back is INVALID_ARGUMENT and names the field (CSI, Error Scheme).
+//! The fields of requests, checked before anything is looked up: what comes back is
+//! INVALID_ARGUMENT and names the field (CSI, Error Scheme).
 //!
-//! In: fields. Out: values in the daemon's words. Pure. Whether an id is known, a path is below the kubelet's folder or a size fits is for the daemon to
-//! say. Ids, names and paths are data; they are repeated in messages cut and escaped, and parts of a request that may hold secrets never are.
+//! In: fields. Out: values in the daemon's words. Pure. Whether an id is known, a path is below the
+//! kubelet's folder or a size fits is for the daemon to say. Ids, names and paths are data; they
+//! are repeated in messages cut and escaped, and parts of a request that may hold secrets never
+//! are.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -37,7 +40,11 @@ pub fn invalid(field: &str, what: impl std::fmt::Display) -> Status {
 
 /// The caller's text as a message repeats it.
 pub fn echo(text: &str) -> String {
-    let mut shown: String = text.chars().take(ECHO).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let mut shown: String = text
+        .chars()
+        .take(ECHO)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
     if text.chars().nth(ECHO).is_some() {
         shown.push('…');
     }
@@ -50,7 +57,11 @@ pub fn no_volume(id: &str) -> Status {
 }
 
 fn present(field: &str, value: &str) -> Result<(), Status> {
-    if value.is_empty() { Err(invalid(field, "is empty")) } else { Ok(()) }
+    if value.is_empty() {
+        Err(invalid(field, "is empty"))
+    } else {
+        Ok(())
+    }
 }
 
 /// An id that must be there.
@@ -65,18 +76,26 @@ pub fn can_be_known(id: &str) -> bool {
 
 /// NOT_FOUND for an id that no volume can have.
 pub fn known_form(id: &str) -> Result<(), Status> {
-    if can_be_known(id) { Ok(()) } else { Err(no_volume(id)) }
+    if can_be_known(id) {
+        Ok(())
+    } else {
+        Err(no_volume(id))
+    }
 }
 
 pub fn node_id(id: &str) -> Result<(), Status> {
     present("node_id", id)
 }
 
-/// A name that the orchestrator chose: any text without control characters (CSI, CreateVolumeRequest.name).
+/// A name that the orchestrator chose: any text without control characters (CSI,
+/// CreateVolumeRequest.name).
 pub fn name(name: &str) -> Result<(), Status> {
     present("name", name)?;
     if name.len() > TEXT {
-        return Err(invalid("name", format_args!("has {} bytes, at most {TEXT} are possible", name.len())));
+        return Err(invalid(
+            "name",
+            format_args!("has {} bytes, at most {TEXT} are possible", name.len()),
+        ));
     }
     if name.chars().any(char::is_control) {
         return Err(invalid("name", "has control characters"));
@@ -88,17 +107,29 @@ pub fn name(name: &str) -> Result<(), Status> {
 pub fn path(field: &str, path: &str) -> Result<(), Status> {
     present(field, path)?;
     if path.len() > PATH {
-        return Err(invalid(field, format_args!("has {} bytes, at most {PATH} are possible", path.len())));
+        return Err(invalid(
+            field,
+            format_args!("has {} bytes, at most {PATH} are possible", path.len()),
+        ));
     }
     if path.contains('\0') {
         return Err(invalid(field, "has a NUL in it"));
     }
     let Some(below) = path.strip_prefix('/') else {
-        return Err(invalid(field, format_args!("`{}` is not absolute", echo(path))));
+        return Err(invalid(
+            field,
+            format_args!("`{}` is not absolute", echo(path)),
+        ));
     };
     let clean = below.strip_suffix('/').unwrap_or(below);
-    if clean.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
-        return Err(invalid(field, format_args!("`{}` has empty parts, `.` or `..` in it", echo(path))));
+    if clean
+        .split('/')
+        .any(|part| part.is_empty() || part == "." || part == "..")
+    {
+        return Err(invalid(
+            field,
+            format_args!("`{}` has empty parts, `.` or `..` in it", echo(path)),
+        ));
     }
     Ok(())
 }
@@ -137,8 +168,12 @@ fn mode(mode: Mode) -> daemon::AccessMode {
     }
 }
 
-/// A capability that must be there, in the daemon's words. Mount options may hold secrets: no message repeats them.
-pub fn capability(field: &str, capability: Option<&wire::VolumeCapability>) -> Result<daemon::Access, Status> {
+/// A capability that must be there, in the daemon's words. Mount options may hold secrets: no
+/// message repeats them.
+pub fn capability(
+    field: &str,
+    capability: Option<&wire::VolumeCapability>,
+) -> Result<daemon::Access, Status> {
     let Some(capability) = capability else {
         return Err(invalid(field, "is missing"));
     };
@@ -146,44 +181,87 @@ pub fn capability(field: &str, capability: Option<&wire::VolumeCapability>) -> R
     let asked = asked.ok_or_else(|| invalid(field, "access_mode is missing"))?;
     let access_mode = Mode::try_from(asked).map_or(daemon::AccessMode::Unspecified, mode);
     if access_mode == daemon::AccessMode::Unspecified {
-        return Err(invalid(field, format_args!("access_mode: {asked} is no access mode")));
+        return Err(invalid(
+            field,
+            format_args!("access_mode: {asked} is no access mode"),
+        ));
     }
-    let access = daemon::Access { mode: access_mode.into(), ..Default::default() };
+    let access = daemon::Access {
+        mode: access_mode.into(),
+        ..Default::default()
+    };
     match &capability.access_type {
-        None => Err(invalid(field, "access_type is missing: neither block nor mount")),
-        Some(AccessType::Block(_)) => Ok(daemon::Access { block: true, ..access }),
+        None => Err(invalid(
+            field,
+            "access_type is missing: neither block nor mount",
+        )),
+        Some(AccessType::Block(_)) => Ok(daemon::Access {
+            block: true,
+            ..access
+        }),
         Some(AccessType::Mount(mount)) => {
             if !mount.volume_mount_group.is_empty() {
-                return Err(invalid(field, "mount.volume_mount_group: this driver leaves group ownership to the kubelet"));
+                return Err(invalid(
+                    field,
+                    "mount.volume_mount_group: this driver leaves group ownership to the kubelet",
+                ));
             }
             if mount.fs_type.len() > TEXT {
-                return Err(invalid(field, format_args!("mount.fs_type: has {} bytes, at most {TEXT} are possible", mount.fs_type.len())));
+                return Err(invalid(
+                    field,
+                    format_args!(
+                        "mount.fs_type: has {} bytes, at most {TEXT} are possible",
+                        mount.fs_type.len()
+                    ),
+                ));
             }
             if mount.mount_flags.iter().map(String::len).sum::<usize>() > FLAGS {
-                return Err(invalid(field, format_args!("mount.mount_flags: have more than {FLAGS} bytes")));
+                return Err(invalid(
+                    field,
+                    format_args!("mount.mount_flags: have more than {FLAGS} bytes"),
+                ));
             }
-            Ok(daemon::Access { fs_type: mount.fs_type.clone(), mount_flags: mount.mount_flags.clone(), ..access })
+            Ok(daemon::Access {
+                fs_type: mount.fs_type.clone(),
+                mount_flags: mount.mount_flags.clone(),
+                ..access
+            })
         }
     }
 }
 
 /// At least one.
-pub fn capabilities(capabilities: &[wire::VolumeCapability]) -> Result<Vec<daemon::Access>, Status> {
+pub fn capabilities(
+    capabilities: &[wire::VolumeCapability],
+) -> Result<Vec<daemon::Access>, Status> {
     if capabilities.is_empty() {
         return Err(invalid("volume_capabilities", "is empty"));
     }
-    capabilities.iter().map(|one| capability("volume_capabilities", Some(one))).collect()
+    capabilities
+        .iter()
+        .map(|one| capability("volume_capabilities", Some(one)))
+        .collect()
 }
 
-/// (required, limit) in bytes; 0: no wish. OUT_OF_RANGE for numbers below 0 and for a limit below what is required.
+/// (required, limit) in bytes; 0: no wish. OUT_OF_RANGE for numbers below 0 and for a limit below
+/// what is required.
 pub fn range(range: Option<&wire::CapacityRange>) -> Result<(u64, u64), Status> {
-    let Some(range) = range else { return Ok((0, 0)) };
-    let number = |field: &str, number: i64| {
-        u64::try_from(number).map_err(|_| Status::out_of_range(format!("capacity_range.{field}: {number} is negative")))
+    let Some(range) = range else {
+        return Ok((0, 0));
     };
-    let (required, limit) = (number("required_bytes", range.required_bytes)?, number("limit_bytes", range.limit_bytes)?);
+    let number = |field: &str, number: i64| {
+        u64::try_from(number).map_err(|_| {
+            Status::out_of_range(format!("capacity_range.{field}: {number} is negative"))
+        })
+    };
+    let (required, limit) = (
+        number("required_bytes", range.required_bytes)?,
+        number("limit_bytes", range.limit_bytes)?,
+    );
     if limit != 0 && limit < required {
-        return Err(Status::out_of_range(format!("capacity_range: limit_bytes {limit} is below required_bytes {required}")));
+        return Err(Status::out_of_range(format!(
+            "capacity_range: limit_bytes {limit} is below required_bytes {required}"
+        )));
     }
     Ok((required, limit))
 }
@@ -192,27 +270,41 @@ pub fn range(range: Option<&wire::CapacityRange>) -> Result<(u64, u64), Status> 
 pub fn map(field: &str, map: &HashMap<String, String>) -> Result<(), Status> {
     let length: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
     if length > MAP {
-        return Err(invalid(field, format_args!("has {length} bytes, at most {MAP} are possible")));
+        return Err(invalid(
+            field,
+            format_args!("has {length} bytes, at most {MAP} are possible"),
+        ));
     }
     Ok(())
 }
 
-/// The pod that a volume is published for, where the kubelet tells (the CSIDriver's podInfoOnMount). INVALID_ARGUMENT for an inline (ephemeral) volume:
-/// we make none.
+/// The pod that a volume is published for, where the kubelet tells (the CSIDriver's
+/// podInfoOnMount). INVALID_ARGUMENT for an inline (ephemeral) volume: we make none.
 pub fn pod(volume_context: &HashMap<String, String>) -> Result<PodOf, Status> {
-    if volume_context.get(EPHEMERAL).is_some_and(|value| value == "true") {
+    if volume_context
+        .get(EPHEMERAL)
+        .is_some_and(|value| value == "true")
+    {
         return Err(invalid(
             "volume_context",
             "this driver has no ephemeral inline volumes; use a claim (generic ephemeral volumes are claims)",
         ));
     }
     let text = |key: &str| volume_context.get(key).cloned().unwrap_or_default();
-    Ok(PodOf { uid: text(POD_UID), name: text(POD_NAME), namespace: text(POD_NAMESPACE) })
+    Ok(PodOf {
+        uid: text(POD_UID),
+        name: text(POD_NAME),
+        namespace: text(POD_NAMESPACE),
+    })
 }
 
-/// How long the caller will wait (the header `grpc-timeout` of gRPC over HTTP/2), [`LONGEST`] at most.
+/// How long the caller will wait (the header `grpc-timeout` of gRPC over HTTP/2), [`LONGEST`] at
+/// most.
 pub fn patience<T>(request: &Request<T>) -> Duration {
-    let header = request.metadata().get("grpc-timeout").and_then(|value| value.to_str().ok());
+    let header = request
+        .metadata()
+        .get("grpc-timeout")
+        .and_then(|value| value.to_str().ok());
     header.and_then(timeout).unwrap_or(LONGEST).min(LONGEST)
 }
 
@@ -248,9 +340,15 @@ const FIELDS: [(&str, &str); 9] = [
     ("handle", "volume_id"),
 ];
 
-/// A refusal of the daemon's that begins with one of its fields (`staging_path: is …`), with CSI's name of it.
+/// A refusal of the daemon's that begins with one of its fields (`staging_path: is …`), with CSI's
+/// name of it.
 pub fn in_csi_words(status: Status) -> Status {
-    let named = FIELDS.iter().find_map(|(ours, theirs)| Some((theirs, status.message().strip_prefix(ours)?.strip_prefix(':')?)));
+    let named = FIELDS.iter().find_map(|(ours, theirs)| {
+        Some((
+            theirs,
+            status.message().strip_prefix(ours)?.strip_prefix(':')?,
+        ))
+    });
     match named {
         Some((theirs, rest)) => Status::new(status.code(), format!("{theirs}:{rest}")),
         None => status,

@@ -1,10 +1,12 @@
 //! A connection on whose requests `:authority` is always one that the server takes.
 //!
-//! gRPC in Go that dials a bare socket path sends that path, percent-encoded, as `:authority: %2Fvar%2Flib%2F…`; the kubelet does so when it calls a
-//! plugin's registration socket. The crate h2 refuses such a request with PROTOCOL_ERROR before any service sees it. So the bytes from the client are
-//! read here first, and an authority that is none is replaced.
+//! gRPC in Go that dials a bare socket path sends that path, percent-encoded, as
+//! `:authority: %2Fvar%2Flib%2F…`; the kubelet does so when it calls a plugin's registration
+//! socket. The crate h2 refuses such a request with PROTOCOL_ERROR before any service sees it. So
+//! the bytes from the client are read here first, and an authority that is none is replaced.
 //!
-//! In: a client's connection. Out: the same connection; what is written to it is not looked at. Knows nothing of gRPC, of CSI, or of who calls.
+//! In: a client's connection. Out: the same connection; what is written to it is not looked at.
+//! Knows nothing of gRPC, of CSI, or of who calls.
 
 mod frames;
 
@@ -18,9 +20,11 @@ use tonic::transport::server::Connected;
 
 use crate::csi::authority::frames::{Frames, Malformed};
 
-/// Read from the client at once, in bytes. On the stack while it is looked at: an idle connection costs no buffer.
+/// Read from the client at once, in bytes. On the stack while it is looked at: an idle connection
+/// costs no buffer.
 const CHUNK: usize = 8 << 10;
-/// As much as this is made ready for the server, and one header block more, before the server has taken it: HPACK can make many kilobytes of one byte.
+/// As much as this is made ready for the server, and one header block more, before the server has
+/// taken it: HPACK can make many kilobytes of one byte.
 const AHEAD: usize = 32 << 10;
 
 /// A connection seen from the server's side.
@@ -39,7 +43,14 @@ pub struct LenientAuthority<S> {
 
 impl<S> LenientAuthority<S> {
     pub fn new(connection: S) -> LenientAuthority<S> {
-        LenientAuthority { connection, frames: Frames::new(), unread: Vec::new(), ready: Vec::new(), taken: 0, malformed: None }
+        LenientAuthority {
+            connection,
+            frames: Frames::new(),
+            unread: Vec::new(),
+            ready: Vec::new(),
+            taken: 0,
+            malformed: None,
+        }
     }
 
     fn look_at(&mut self, bytes: &[u8]) {
@@ -72,7 +83,11 @@ impl<S> LenientAuthority<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for LenientAuthority<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if to.remaining() == 0 {
             return Poll::Ready(Ok(()));
@@ -101,7 +116,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for LenientAuthority<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for LenientAuthority<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.connection).poll_write(cx, bytes)
     }
 
@@ -113,7 +132,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for LenientAuthority<S> {
         Pin::new(&mut self.connection).poll_shutdown(cx)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.connection).poll_write_vectored(cx, bytes)
     }
 
@@ -143,7 +166,11 @@ mod tests {
         [&length[1..], &[kind, 0, 0, 0, 0, 1], payload].concat()
     }
 
-    async fn read_through(bytes: Vec<u8>, pipe: usize, at_once: usize) -> (Vec<u8>, io::Result<()>) {
+    async fn read_through(
+        bytes: Vec<u8>,
+        pipe: usize,
+        at_once: usize,
+    ) -> (Vec<u8>, io::Result<()>) {
         let (mut client, server) = tokio::io::duplex(pipe);
         let writing = tokio::spawn(async move {
             // The reader ends early where the bytes are malformed.
@@ -180,13 +207,20 @@ mod tests {
         let good = [PREFACE, &frame(0x6, &[7; 8])].concat();
         // A header block that refers to an entry of a table that is empty.
         let mut headers = frame(0x1, &[0xff, 0x70]);
-        let (arrived, ended) = read_through([good.clone(), headers.clone()].concat(), 1000, 1000).await;
-        assert!(ended.is_ok(), "without END_HEADERS the rest of the block is waited for");
+        let (arrived, ended) =
+            read_through([good.clone(), headers.clone()].concat(), 1000, 1000).await;
+        assert!(
+            ended.is_ok(),
+            "without END_HEADERS the rest of the block is waited for"
+        );
         assert_eq!(arrived, good);
 
         headers[4] = 0x4;
         let (arrived, ended) = read_through([good.clone(), headers].concat(), 1000, 1000).await;
-        assert_eq!(ended.expect_err("malformed").kind(), io::ErrorKind::InvalidData);
+        assert_eq!(
+            ended.expect_err("malformed").kind(),
+            io::ErrorKind::InvalidData
+        );
         assert_eq!(arrived, good);
     }
 
@@ -206,9 +240,14 @@ mod tests {
         }
         let mut server = LenientAuthority::new(server);
         let mut byte = [0];
-        while server.read(&mut byte).await.expect("well formed") == 1 && server.ready.len() < AHEAD {
+        while server.read(&mut byte).await.expect("well formed") == 1 && server.ready.len() < AHEAD
+        {
             assert!(server.unread.len() <= CHUNK);
         }
-        assert!(server.ready.len() < AHEAD + frames::BLOCK + 1000, "{}", server.ready.len());
+        assert!(
+            server.ready.len() < AHEAD + frames::BLOCK + 1000,
+            "{}",
+            server.ready.len()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What podmon asks, answered by the daemon: whether the drives beneath volumes are there, and whether I/O goes to them.
+//! What podmon asks, answered by the daemon: whether the drives beneath volumes are there, and
+//! whether I/O goes to them.
 
 use std::time::Duration;
 
@@ -18,11 +19,20 @@ impl Connectivity for Driver {
 }
 
 /// Of the volumes of any driver.
-pub async fn check(agent: &Agent, driver: &str, handles: Vec<String>, sample: Duration) -> Result<Connected, Status> {
+pub async fn check(
+    agent: &Agent,
+    driver: &str,
+    handles: Vec<String>,
+    sample: Duration,
+) -> Result<Connected, Status> {
     let checked = agent.long(sample + ANSWER, |client| {
         let (driver, handles) = (driver.to_owned(), handles.clone());
         async move { client.connectivity(&driver, handles, sample).await }
     });
     let checked = checked.await?;
-    Ok(Connected { connected: checked.connected, ios_in_progress: checked.io_in_progress, messages: checked.messages })
+    Ok(Connected {
+        connected: checked.connected,
+        ios_in_progress: checked.io_in_progress,
+        messages: checked.messages,
+    })
 }

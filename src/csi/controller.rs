@@ -1,5 +1,6 @@
-//! CSI's Controller: volumes as such. The pool, and so every volume, is this node's: the calls go to the daemon here, and what is asked of another node is
-//! refused (external-provisioner in node-deployment mode asks each node for what is its own).
+//! CSI's Controller: volumes as such. The pool, and so every volume, is this node's: the calls go
+//! to the daemon here, and what is asked of another node is refused (external-provisioner in
+//! node-deployment mode asks each node for what is its own).
 //!
 //! Each call checks its fields first and looks the volume up then.
 
@@ -11,8 +12,8 @@ use tonic::{Request, Response, Status};
 
 use crate::api::wire as daemon;
 use crate::csi::arguments::{
-    can_be_known, capabilities, capability, echo, in_csi_words, invalid, is_served, known_form, map, name, node_id, patience, range,
-    volume_id,
+    can_be_known, capabilities, capability, echo, in_csi_words, invalid, is_served, known_form,
+    map, name, node_id, patience, range, volume_id,
 };
 use crate::csi::driver::Driver;
 use crate::csi::parameters::parameters;
@@ -38,7 +39,9 @@ impl ControllerService {
         if self.driver.controller_publish {
             return Ok(());
         }
-        Err(Status::unimplemented(format!("{call} is switched off (--controller-publish): a volume of this driver is where its node is")))
+        Err(Status::unimplemented(format!(
+            "{call} is switched off (--controller-publish): a volume of this driver is where its node is"
+        )))
     }
 }
 
@@ -55,14 +58,21 @@ fn unfit(access: &daemon::Access, kind: daemon::ProvidedKind) -> Option<String> 
         return Some("access_type: a folder is no block device".into());
     }
     if !access.fs_type.is_empty() && !FILESYSTEMS.contains(&access.fs_type.as_str()) {
-        return Some(format!("fs_type: `{}` is none of {}", echo(&access.fs_type), FILESYSTEMS.join(", ")));
+        return Some(format!(
+            "fs_type: `{}` is none of {}",
+            echo(&access.fs_type),
+            FILESYSTEMS.join(", ")
+        ));
     }
     None
 }
 
 #[tonic::async_trait]
 impl Controller for ControllerService {
-    async fn create_volume(&self, request: Request<wire::CreateVolumeRequest>) -> Result<Response<wire::CreateVolumeResponse>, Status> {
+    async fn create_volume(
+        &self,
+        request: Request<wire::CreateVolumeRequest>,
+    ) -> Result<Response<wire::CreateVolumeResponse>, Status> {
         let limit = patience(&request);
         let request = request.into_inner();
         name(&request.name)?;
@@ -70,7 +80,10 @@ impl Controller for ControllerService {
         let parameters = parameters(&request.parameters)?;
         let (required_bytes, limit_bytes) = range(request.capacity_range.as_ref())?;
         if request.volume_content_source.is_some() {
-            return Err(invalid("volume_content_source", "this driver makes empty volumes only: it has no snapshots and no clones"));
+            return Err(invalid(
+                "volume_content_source",
+                "this driver makes empty volumes only: it has no snapshots and no clones",
+            ));
         }
         if !request.mutable_parameters.is_empty() {
             return Err(invalid("mutable_parameters", "this driver has none"));
@@ -83,7 +96,9 @@ impl Controller for ControllerService {
                 return Err(invalid("volume_capabilities", why));
             }
         }
-        self.driver.topology.can_meet(request.accessibility_requirements.as_ref())?;
+        self.driver
+            .topology
+            .can_meet(request.accessibility_requirements.as_ref())?;
         let create = daemon::CreateRequest {
             name: request.name,
             required_bytes,
@@ -100,7 +115,10 @@ impl Controller for ControllerService {
         Ok(Response::new(wire::CreateVolumeResponse { volume }))
     }
 
-    async fn delete_volume(&self, request: Request<wire::DeleteVolumeRequest>) -> Result<Response<wire::DeleteVolumeResponse>, Status> {
+    async fn delete_volume(
+        &self,
+        request: Request<wire::DeleteVolumeRequest>,
+    ) -> Result<Response<wire::DeleteVolumeResponse>, Status> {
         let limit = patience(&request);
         let id = request.into_inner().volume_id;
         volume_id(&id)?;
@@ -127,17 +145,25 @@ impl Controller for ControllerService {
         let access = capability("volume_capability", request.volume_capability.as_ref())?;
         map("volume_context", &request.volume_context)?;
         if request.readonly {
-            return Err(invalid("readonly", "this driver cannot attach a volume read-only; it can be published read-only"));
+            return Err(invalid(
+                "readonly",
+                "this driver cannot attach a volume read-only; it can be published read-only",
+            ));
         }
         known_form(&request.volume_id)?;
         let volume = self.driver.provided(&request.volume_id).await?;
         if request.node_id != self.driver.node_id {
-            return Err(Status::not_found(format!("node_id: this driver serves the node `{}` only", self.driver.node_id)));
+            return Err(Status::not_found(format!(
+                "node_id: this driver serves the node `{}` only",
+                self.driver.node_id
+            )));
         }
         if let Some(why) = unfit(&access, volume.kind()) {
             return Err(invalid("volume_capability", why));
         }
-        Ok(Response::new(wire::ControllerPublishVolumeResponse::default()))
+        Ok(Response::new(
+            wire::ControllerPublishVolumeResponse::default(),
+        ))
     }
 
     async fn controller_unpublish_volume(
@@ -160,14 +186,30 @@ impl Controller for ControllerService {
         map("volume_context", &request.volume_context)?;
         known_form(&request.volume_id)?;
         let volume = self.driver.provided(&request.volume_id).await?;
-        let wrong = accesses.iter().find_map(|access| unfit(access, volume.kind()));
-        let wrong =
-            wrong.or_else(|| self.driver.topology.has_made(&request.volume_context).err().map(|status| status.message().to_owned()));
-        let wrong = wrong.or_else(|| parameters(&request.parameters).err().map(|status| status.message().to_owned()));
-        let wrong =
-            wrong.or_else(|| (!request.mutable_parameters.is_empty()).then(|| "mutable_parameters: this driver has none".to_owned()));
+        let wrong = accesses
+            .iter()
+            .find_map(|access| unfit(access, volume.kind()));
+        let wrong = wrong.or_else(|| {
+            self.driver
+                .topology
+                .has_made(&request.volume_context)
+                .err()
+                .map(|status| status.message().to_owned())
+        });
+        let wrong = wrong.or_else(|| {
+            parameters(&request.parameters)
+                .err()
+                .map(|status| status.message().to_owned())
+        });
+        let wrong = wrong.or_else(|| {
+            (!request.mutable_parameters.is_empty())
+                .then(|| "mutable_parameters: this driver has none".to_owned())
+        });
         Ok(Response::new(match wrong {
-            Some(message) => wire::ValidateVolumeCapabilitiesResponse { confirmed: None, message },
+            Some(message) => wire::ValidateVolumeCapabilitiesResponse {
+                confirmed: None,
+                message,
+            },
             None => wire::ValidateVolumeCapabilitiesResponse {
                 confirmed: Some(wire::validate_volume_capabilities_response::Confirmed {
                     volume_context: request.volume_context,
@@ -180,8 +222,13 @@ impl Controller for ControllerService {
         }))
     }
 
-    async fn list_volumes(&self, request: Request<wire::ListVolumesRequest>) -> Result<Response<wire::ListVolumesResponse>, Status> {
-        listing::volumes(&self.driver, request.get_ref()).await.map(Response::new)
+    async fn list_volumes(
+        &self,
+        request: Request<wire::ListVolumesRequest>,
+    ) -> Result<Response<wire::ListVolumesResponse>, Status> {
+        listing::volumes(&self.driver, request.get_ref())
+            .await
+            .map(Response::new)
     }
 
     async fn controller_list_volume_health(
@@ -189,7 +236,9 @@ impl Controller for ControllerService {
         request: Request<wire::ControllerListVolumeHealthRequest>,
     ) -> Result<Response<wire::ControllerListVolumeHealthResponse>, Status> {
         self.driver.speaks_health()?;
-        listing::health(&self.driver, request.get_ref()).await.map(Response::new)
+        listing::health(&self.driver, request.get_ref())
+            .await
+            .map(Response::new)
     }
 
     async fn controller_get_volume_health(
@@ -202,21 +251,38 @@ impl Controller for ControllerService {
         known_form(&id)?;
         let told = self.driver.told(&id).await?;
         let volume_health = Some(self.driver.volume_health(&id, told)?);
-        Ok(Response::new(wire::ControllerGetVolumeHealthResponse { volume_health }))
+        Ok(Response::new(wire::ControllerGetVolumeHealthResponse {
+            volume_health,
+        }))
     }
 
     /// Elsewhere, and for uses that no volume of ours is fit for: 0.
-    async fn get_capacity(&self, request: Request<wire::GetCapacityRequest>) -> Result<Response<wire::GetCapacityResponse>, Status> {
+    async fn get_capacity(
+        &self,
+        request: Request<wire::GetCapacityRequest>,
+    ) -> Result<Response<wire::GetCapacityResponse>, Status> {
         let request = request.into_inner();
         let parameters = parameters(&request.parameters)?;
-        let accesses = request.volume_capabilities.iter().map(|one| capability("volume_capabilities", Some(one)));
+        let accesses = request
+            .volume_capabilities
+            .iter()
+            .map(|one| capability("volume_capabilities", Some(one)));
         let accesses = accesses.collect::<Result<Vec<_>, _>>()?;
-        let here = request.accessible_topology.as_ref().is_none_or(|place| self.driver.topology.is_in(place));
-        let fit = accesses.iter().all(|access| unfit(access, parameters.kind).is_none());
+        let here = request
+            .accessible_topology
+            .as_ref()
+            .is_none_or(|place| self.driver.topology.is_in(place));
+        let fit = accesses
+            .iter()
+            .all(|access| unfit(access, parameters.kind).is_none());
         if !here || !fit {
             return Ok(Response::new(wire::GetCapacityResponse::default()));
         }
-        let pool = self.driver.agent.quick(|client| async move { client.pool().await }).await?;
+        let pool = self
+            .driver
+            .agent
+            .quick(|client| async move { client.pool().await })
+            .await?;
         Ok(Response::new(capacity(&pool, parameters.kind)))
     }
 
@@ -224,9 +290,19 @@ impl Controller for ControllerService {
         &self,
         _: Request<wire::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<wire::ControllerGetCapabilitiesResponse>, Status> {
-        let mut can = vec![Can::CreateDeleteVolume, Can::ListVolumes, Can::GetCapacity, Can::GetVolume, Can::SingleNodeMultiWriter];
+        let mut can = vec![
+            Can::CreateDeleteVolume,
+            Can::ListVolumes,
+            Can::GetCapacity,
+            Can::GetVolume,
+            Can::SingleNodeMultiWriter,
+        ];
         if self.driver.controller_publish {
-            can.extend([Can::PublishUnpublishVolume, Can::ExpandVolume, Can::ListVolumesPublishedNodes]);
+            can.extend([
+                Can::PublishUnpublishVolume,
+                Can::ExpandVolume,
+                Can::ListVolumesPublishedNodes,
+            ]);
         }
         if self.driver.health_api.condition() {
             can.push(Can::VolumeCondition);
@@ -234,8 +310,12 @@ impl Controller for ControllerService {
         if self.driver.health_api.health() {
             can.extend([Can::GetVolumeHealth, Can::ListVolumeHealth]);
         }
-        let capability = |can: Can| wire::ControllerServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: can.into() })) };
-        Ok(Response::new(wire::ControllerGetCapabilitiesResponse { capabilities: can.into_iter().map(capability).collect() }))
+        let capability = |can: Can| wire::ControllerServiceCapability {
+            r#type: Some(Type::Rpc(Rpc { r#type: can.into() })),
+        };
+        Ok(Response::new(wire::ControllerGetCapabilitiesResponse {
+            capabilities: can.into_iter().map(capability).collect(),
+        }))
     }
 
     async fn controller_expand_volume(
@@ -251,14 +331,25 @@ impl Controller for ControllerService {
         }
         let (required_bytes, limit_bytes) = range(request.capacity_range.as_ref())?;
         known_form(&request.volume_id)?;
-        let expand =
-            daemon::ExpandRequest { handle: request.volume_id, required_bytes, limit_bytes, volume_path: String::new(), device_only: true };
+        let expand = daemon::ExpandRequest {
+            handle: request.volume_id,
+            required_bytes,
+            limit_bytes,
+            volume_path: String::new(),
+            device_only: true,
+        };
         let expanded = self.driver.agent.long(limit, |client| {
             let expand = expand.clone();
             async move { client.expand(expand).await }
         });
-        let daemon::ExpandResponse { size_bytes, node_expansion_required } = expanded.await.map_err(in_csi_words)?;
-        Ok(Response::new(wire::ControllerExpandVolumeResponse { capacity_bytes: signed(size_bytes), node_expansion_required }))
+        let daemon::ExpandResponse {
+            size_bytes,
+            node_expansion_required,
+        } = expanded.await.map_err(in_csi_words)?;
+        Ok(Response::new(wire::ControllerExpandVolumeResponse {
+            capacity_bytes: signed(size_bytes),
+            node_expansion_required,
+        }))
     }
 
     async fn controller_get_volume(
@@ -270,29 +361,48 @@ impl Controller for ControllerService {
         known_form(&id)?;
         let volume = self.driver.provided(&id).await?;
         let volume_condition = match self.driver.health_api.condition() {
-            true => self.driver.told(&id).await.map(|told| self.driver.condition(told))?,
+            true => self
+                .driver
+                .told(&id)
+                .await
+                .map(|told| self.driver.condition(told))?,
             false => None,
         };
         let published_node_ids = self.driver.published_on(&volume);
         Ok(Response::new(wire::ControllerGetVolumeResponse {
             volume: Some(self.driver.volume(&volume)),
-            status: Some(wire::controller_get_volume_response::VolumeStatus { published_node_ids, volume_condition }),
+            status: Some(wire::controller_get_volume_response::VolumeStatus {
+                published_node_ids,
+                volume_condition,
+            }),
         }))
     }
 
-    async fn create_snapshot(&self, _: Request<wire::CreateSnapshotRequest>) -> Result<Response<wire::CreateSnapshotResponse>, Status> {
+    async fn create_snapshot(
+        &self,
+        _: Request<wire::CreateSnapshotRequest>,
+    ) -> Result<Response<wire::CreateSnapshotResponse>, Status> {
         Err(no_snapshots())
     }
 
-    async fn delete_snapshot(&self, _: Request<wire::DeleteSnapshotRequest>) -> Result<Response<wire::DeleteSnapshotResponse>, Status> {
+    async fn delete_snapshot(
+        &self,
+        _: Request<wire::DeleteSnapshotRequest>,
+    ) -> Result<Response<wire::DeleteSnapshotResponse>, Status> {
         Err(no_snapshots())
     }
 
-    async fn list_snapshots(&self, _: Request<wire::ListSnapshotsRequest>) -> Result<Response<wire::ListSnapshotsResponse>, Status> {
+    async fn list_snapshots(
+        &self,
+        _: Request<wire::ListSnapshotsRequest>,
+    ) -> Result<Response<wire::ListSnapshotsResponse>, Status> {
         Err(no_snapshots())
     }
 
-    async fn get_snapshot(&self, _: Request<wire::GetSnapshotRequest>) -> Result<Response<wire::GetSnapshotResponse>, Status> {
+    async fn get_snapshot(
+        &self,
+        _: Request<wire::GetSnapshotRequest>,
+    ) -> Result<Response<wire::GetSnapshotResponse>, Status> {
         Err(no_snapshots())
     }
 
@@ -300,7 +410,9 @@ impl Controller for ControllerService {
         &self,
         _: Request<wire::ControllerModifyVolumeRequest>,
     ) -> Result<Response<wire::ControllerModifyVolumeResponse>, Status> {
-        Err(Status::unimplemented("this driver's volumes have nothing that could be modified"))
+        Err(Status::unimplemented(
+            "this driver's volumes have nothing that could be modified",
+        ))
     }
 }
 
@@ -309,7 +421,8 @@ fn no_snapshots() -> Status {
     Status::unimplemented("this driver has no snapshots")
 }
 
-/// Of the kind asked for, else of that which the daemon takes for a volume of no said kind: it names that one first.
+/// Of the kind asked for, else of that which the daemon takes for a volume of no said kind: it
+/// names that one first.
 fn capacity(pool: &daemon::Pool, kind: daemon::ProvidedKind) -> wire::GetCapacityResponse {
     let of = |kind: daemon::ProvidedKind| pool.kinds.iter().find(|pool| pool.kind() == kind);
     let pool = match kind {
@@ -346,32 +459,74 @@ mod tests {
     #[test]
     fn capacity_is_that_of_the_pool_which_a_volume_would_be_made_in() {
         use daemon::ProvidedKind::{Loop, Lvm, Unspecified};
-        let both = daemon::Pool { kinds: vec![pool(Loop, 5000, ""), pool(Lvm, 7000, "")] };
+        let both = daemon::Pool {
+            kinds: vec![pool(Loop, 5000, ""), pool(Lvm, 7000, "")],
+        };
         assert_eq!(capacity(&both, Unspecified).available_capacity, 5000);
         let lvm = capacity(&both, Lvm);
-        assert_eq!((lvm.available_capacity, lvm.maximum_volume_size, lvm.minimum_volume_size), (7000, Some(7000), Some(4096)));
-        let lvm_first = daemon::Pool { kinds: vec![pool(Lvm, 7000, ""), pool(Loop, 5000, "")] };
+        assert_eq!(
+            (
+                lvm.available_capacity,
+                lvm.maximum_volume_size,
+                lvm.minimum_volume_size
+            ),
+            (7000, Some(7000), Some(4096))
+        );
+        let lvm_first = daemon::Pool {
+            kinds: vec![pool(Lvm, 7000, ""), pool(Loop, 5000, "")],
+        };
         assert_eq!(capacity(&lvm_first, Unspecified).available_capacity, 7000);
-        assert_eq!(capacity(&daemon::Pool { kinds: vec![pool(Loop, 7000, "")] }, Lvm), wire::GetCapacityResponse::default());
+        assert_eq!(
+            capacity(
+                &daemon::Pool {
+                    kinds: vec![pool(Loop, 7000, "")]
+                },
+                Lvm
+            ),
+            wire::GetCapacityResponse::default()
+        );
     }
 
     #[test]
     fn a_pool_in_trouble_has_no_capacity() {
-        let pool = daemon::Pool { kinds: vec![pool(daemon::ProvidedKind::Loop, 7000, "read-only")] };
-        assert_eq!(capacity(&pool, daemon::ProvidedKind::Unspecified), wire::GetCapacityResponse::default());
+        let pool = daemon::Pool {
+            kinds: vec![pool(daemon::ProvidedKind::Loop, 7000, "read-only")],
+        };
+        assert_eq!(
+            capacity(&pool, daemon::ProvidedKind::Unspecified),
+            wire::GetCapacityResponse::default()
+        );
     }
 
     #[test]
     fn a_use_that_a_volume_is_not_fit_for_is_told() {
-        let access = |mode: daemon::AccessMode| daemon::Access { mode: mode.into(), ..Default::default() };
+        let access = |mode: daemon::AccessMode| daemon::Access {
+            mode: mode.into(),
+            ..Default::default()
+        };
         let loops = daemon::ProvidedKind::Loop;
-        assert_eq!(unfit(&access(daemon::AccessMode::SingleNodeSingleWriter), loops), None);
+        assert_eq!(
+            unfit(&access(daemon::AccessMode::SingleNodeSingleWriter), loops),
+            None
+        );
         let many = unfit(&access(daemon::AccessMode::MultiNodeMultiWriter), loops).expect("unfit");
-        assert!(many.starts_with("access_mode: MULTI_NODE_MULTI_WRITER: "), "{many}");
-        let block = daemon::Access { block: true, ..access(daemon::AccessMode::SingleNodeWriter) };
+        assert!(
+            many.starts_with("access_mode: MULTI_NODE_MULTI_WRITER: "),
+            "{many}"
+        );
+        let block = daemon::Access {
+            block: true,
+            ..access(daemon::AccessMode::SingleNodeWriter)
+        };
         assert_eq!(unfit(&block, loops), None);
         assert!(unfit(&block, daemon::ProvidedKind::StaticDirectory).is_some());
-        let ntfs = daemon::Access { fs_type: "ntfs".into(), ..access(daemon::AccessMode::SingleNodeWriter) };
-        assert_eq!(unfit(&ntfs, loops).as_deref(), Some("fs_type: `ntfs` is none of ext4, xfs, btrfs"));
+        let ntfs = daemon::Access {
+            fs_type: "ntfs".into(),
+            ..access(daemon::AccessMode::SingleNodeWriter)
+        };
+        assert_eq!(
+            unfit(&ntfs, loops).as_deref(),
+            Some("fs_type: `ntfs` is none of ext4, xfs, btrfs")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What the services of one shim share: who the driver is, where it is, what it says of health and in which dialect.
+//! What the services of one shim share: who the driver is, where it is, what it says of health and
+//! in which dialect.
 
 use std::time::{Duration, SystemTime};
 
@@ -29,7 +30,10 @@ pub struct Driver {
 impl Driver {
     /// What is known of the health of one of our volumes: NOT_FOUND for one that we do not have.
     pub async fn told(&self, id: &str) -> Result<Told, Status> {
-        let told = self.agent.quick(|client| told(client, self.name.clone(), id.to_owned())).await;
+        let told = self
+            .agent
+            .quick(|client| told(client, self.name.clone(), id.to_owned()))
+            .await;
         told.map_err(|status| named(id, status))
     }
 
@@ -47,22 +51,32 @@ impl Driver {
         if self.health_api.health() {
             Ok(())
         } else {
-            Err(Status::unimplemented("the health calls of CSI 1.13 are switched off (--health-api)"))
+            Err(Status::unimplemented(
+                "the health calls of CSI 1.13 are switched off (--health-api)",
+            ))
         }
     }
 
-    /// CSI 1.13's answer: UNAVAILABLE while health is not known, so that the caller keeps what it had.
+    /// CSI 1.13's answer: UNAVAILABLE while health is not known, so that the caller keeps what it
+    /// had.
     pub fn volume_health(&self, id: &str, told: Told) -> Result<wire::VolumeHealth, Status> {
         match told.statuses {
-            Ok(statuses) => Ok(wire::VolumeHealth { volume_id: id.to_owned(), health_statuses: entries(statuses) }),
-            Err(why) => Err(Status::unavailable(format!("the health of this volume is not known: {why}"))),
+            Ok(statuses) => Ok(wire::VolumeHealth {
+                volume_id: id.to_owned(),
+                health_statuses: entries(statuses),
+            }),
+            Err(why) => Err(Status::unavailable(format!(
+                "the health of this volume is not known: {why}"
+            ))),
         }
     }
 
     /// CSI 1.12's answer, where it is spoken.
     pub fn condition(&self, told: Told) -> Option<wire::VolumeCondition> {
         let health::Condition { abnormal, message } = told.condition;
-        self.health_api.condition().then_some(wire::VolumeCondition { abnormal, message })
+        self.health_api
+            .condition()
+            .then_some(wire::VolumeCondition { abnormal, message })
     }
 
     /// A volume as the controller's calls tell of it.
@@ -78,17 +92,23 @@ impl Driver {
 
     /// The nodes on which a volume is staged or published: this one, or none.
     pub fn published_on(&self, volume: &daemon::ProvidedVolume) -> Vec<String> {
-        if self.controller_publish && !volume.attachments.is_empty() { vec![self.node_id.clone()] } else { Vec::new() }
+        if self.controller_publish && !volume.attachments.is_empty() {
+            vec![self.node_id.clone()]
+        } else {
+            Vec::new()
+        }
     }
 }
 
-/// The daemon's picture of the node; of a volume that is not in it yet, what is known of it as one of ours.
+/// The daemon's picture of the node; of a volume that is not in it yet, what is known of it as one
+/// of ours.
 async fn told(client: Client, driver: String, id: String) -> Result<Told, ClientError> {
     match client.volume_by_handle(&driver, &id).await {
         Ok(volume) => Ok(health::told(&volume)),
-        Err(ClientError::Refused(status)) if status.code() == Code::NotFound => {
-            client.provided(&id).await.map(|volume| of_provided(&volume))
-        }
+        Err(ClientError::Refused(status)) if status.code() == Code::NotFound => client
+            .provided(&id)
+            .await
+            .map(|volume| of_provided(&volume)),
         Err(error) => Err(error),
     }
 }
@@ -100,14 +120,20 @@ pub fn of_provided(volume: &daemon::ProvidedVolume) -> Told {
 
 /// It was made so lately that the daemon's picture of the node may not show it yet.
 pub fn is_fresh(attachment: &daemon::Attachment) -> bool {
-    let since = attachment.since.and_then(|since| SystemTime::try_from(since).ok());
+    let since = attachment
+        .since
+        .and_then(|since| SystemTime::try_from(since).ok());
     // An error: it lies ahead, so that the clock was set back.
     since.is_some_and(|since| since.elapsed().is_ok_and(|age| age < FRESH))
 }
 
 /// The daemon speaks of handles, the caller of volume ids.
 pub fn named(id: &str, status: Status) -> Status {
-    if status.code() == Code::NotFound { no_volume(id) } else { status }
+    if status.code() == Code::NotFound {
+        no_volume(id)
+    } else {
+        status
+    }
 }
 
 fn entries(statuses: Vec<HealthStatus>) -> Vec<wire::volume_health::VolumeHealthEntry> {

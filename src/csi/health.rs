@@ -1,8 +1,11 @@
-//! Health as Kubernetes takes it: what the daemon says of a volume, as CSI 1.13's list of statuses and as 1.12's condition.
+//! Health as Kubernetes takes it: what the daemon says of a volume, as CSI 1.13's list of statuses
+//! and as 1.12's condition.
 //!
-//! In: the daemon's volumes and faults. Out: values that every caller can store. Pure. Knows no sockets and no requests.
+//! In: the daemon's volumes and faults. Out: values that every caller can store. Pure. Knows no
+//! sockets and no requests.
 //!
-//! A list keeps to the limits of [`limits`]: at most [`MOST`] entries, unique by (status, reason), each with a reason and a message that fit.
+//! A list keeps to the limits of [`limits`]: at most [`MOST`] entries, unique by (status, reason),
+//! each with a reason and a message that fit.
 
 use std::cmp::Reverse;
 
@@ -32,7 +35,11 @@ pub struct HealthStatus {
 impl HealthStatus {
     /// Whatever the words are, what is made of them keeps to the limits.
     pub fn new(status: Status, reason: &str, message: &str) -> HealthStatus {
-        HealthStatus { status, reason: limits::reason(reason).into_owned(), message: limits::message(message).into_owned() }
+        HealthStatus {
+            status,
+            reason: limits::reason(reason).into_owned(),
+            message: limits::message(message).into_owned(),
+        }
     }
 }
 
@@ -47,7 +54,8 @@ pub struct Condition {
 /// What the daemon says of one volume, in both dialects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// Worst first, [`MOST`] at most; empty: healthy. Or why it is not known: then the call is an error, so that its caller keeps what it had.
+    /// Worst first, [`MOST`] at most; empty: healthy. Or why it is not known: then the call is an
+    /// error, so that its caller keeps what it had.
     pub statuses: Result<Vec<HealthStatus>, String>,
     /// While health is unknown: the last known one, which says so.
     pub condition: Condition,
@@ -56,44 +64,67 @@ pub struct Told {
 /// Of a volume that the daemon has in its picture of the node.
 pub fn told(volume: &wire::Volume) -> Told {
     let condition = condition(volume);
-    Told { statuses: statuses(volume, &condition), condition }
+    Told {
+        statuses: statuses(volume, &condition),
+        condition,
+    }
 }
 
-/// What a volume's state says, whatever its findings say as well; also while its health is not known.
+/// What a volume's state says, whatever its findings say as well; also while its health is not
+/// known.
 pub fn state(volume: &wire::Volume) -> Option<HealthStatus> {
-    let known = matches!(volume.health(), wire::Health::Good | wire::Health::Suspect | wire::Health::Bad);
-    // While health is unknown the condition is the last known one. Its cause may have gone, where no status tells it.
+    let known = matches!(
+        volume.health(),
+        wire::Health::Good | wire::Health::Suspect | wire::Health::Bad
+    );
+    // While health is unknown the condition is the last known one. Its cause may have gone, where
+    // no status tells it.
     by_state(volume, &condition(volume)).filter(|state| known || state.reason != UNTOLD)
 }
 
 fn condition(volume: &wire::Volume) -> Condition {
     match &volume.condition {
-        Some(condition) => Condition { abnormal: condition.abnormal, message: limits::message(&condition.message).into_owned() },
-        None => Condition { abnormal: false, message: "not known yet".into() },
+        Some(condition) => Condition {
+            abnormal: condition.abnormal,
+            message: limits::message(&condition.message).into_owned(),
+        },
+        None => Condition {
+            abnormal: false,
+            message: "not known yet".into(),
+        },
     }
 }
 
 fn statuses(volume: &wire::Volume, condition: &Condition) -> Result<Vec<HealthStatus>, String> {
     match volume.health() {
         wire::Health::Good | wire::Health::Suspect | wire::Health::Bad => {}
-        wire::Health::Unknown if !volume.health_unknown_why.is_empty() => return Err(volume.health_unknown_why.clone()),
+        wire::Health::Unknown if !volume.health_unknown_why.is_empty() => {
+            return Err(volume.health_unknown_why.clone());
+        }
         // Also a value that only a newer daemon knows.
-        wire::Health::Unknown | wire::Health::Unspecified => return Err("the daemon does not say why".into()),
+        wire::Health::Unknown | wire::Health::Unspecified => {
+            return Err("the daemon does not say why".into());
+        }
     }
     let findings: Vec<HealthStatus> = volume.findings.iter().filter_map(adverse).collect();
     let worst = findings.iter().map(|status| status.status).max();
     // What a finding says, the state need not say again.
-    let state = by_state(volume, condition).filter(|state| worst.is_none_or(|worst| worst < state.status));
+    let state =
+        by_state(volume, condition).filter(|state| worst.is_none_or(|worst| worst < state.status));
     Ok(list(findings.into_iter().chain(state)))
 }
 
 /// Abnormal, and no status tells why.
 const UNTOLD: &str = "NotHealthy";
 
-/// Abnormal by a rule about states (csi status, operational status, usage): of a volume that this node provides and cannot serve no finding says it, and of
-/// others none may say it yet.
+/// Abnormal by a rule about states (csi status, operational status, usage): of a volume that this
+/// node provides and cannot serve no finding says it, and of others none may say it yet.
 fn by_state(volume: &wire::Volume, condition: &Condition) -> Option<HealthStatus> {
-    let (status, reason) = match (volume.operational_status(), volume.csi_status(), volume.usage_status()) {
+    let (status, reason) = match (
+        volume.operational_status(),
+        volume.csi_status(),
+        volume.usage_status(),
+    ) {
         _ if !condition.abnormal => return None,
         (wire::OperationalStatus::Missing, _, _) => (Status::Inaccessible, "DeviceMissing"),
         (_, wire::CsiStatus::Failed, _) => (Status::Inaccessible, "NotMounted"),
@@ -112,43 +143,79 @@ fn adverse(finding: &wire::Finding) -> Option<HealthStatus> {
         wire::FindingStatus::DataLoss => Status::DataLoss,
         wire::FindingStatus::Inaccessible => Status::Inaccessible,
         // Adverse by its severity, in whatever words a newer daemon has.
-        wire::FindingStatus::Degraded | wire::FindingStatus::Information | wire::FindingStatus::Unspecified => Status::Degraded,
+        wire::FindingStatus::Degraded
+        | wire::FindingStatus::Information
+        | wire::FindingStatus::Unspecified => Status::Degraded,
     };
     Some(HealthStatus::new(status, &finding.reason, &finding.message))
 }
 
-/// Of a volume that we provide and that is not in the daemon's picture of the node: nothing uses it yet, or it was attached a moment ago. If it is in use
-/// for longer the picture should show it, and what it does not show is not known to be healthy.
+/// Of a volume that we provide and that is not in the daemon's picture of the node: nothing uses it
+/// yet, or it was attached a moment ago. If it is in use for longer the picture should show it, and
+/// what it does not show is not known to be healthy.
 pub fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> Told {
     if volume.trouble.is_empty() && !volume.attachments.is_empty() && !just_attached {
         let why = "it is in use, and the daemon's picture of the node does not show it; are --driver-name and the daemon's name of the driver the same?";
-        let condition = Condition { abnormal: false, message: format!("not known yet (unknown: {why})") };
-        return Told { statuses: Err(why.into()), condition };
+        let condition = Condition {
+            abnormal: false,
+            message: format!("not known yet (unknown: {why})"),
+        };
+        return Told {
+            statuses: Err(why.into()),
+            condition,
+        };
     }
     if volume.trouble.is_empty() {
-        let message = "the volume is not staged or published yet and nothing is known against it".into();
-        return Told { statuses: Ok(Vec::new()), condition: Condition { abnormal: false, message } };
+        let message =
+            "the volume is not staged or published yet and nothing is known against it".into();
+        return Told {
+            statuses: Ok(Vec::new()),
+            condition: Condition {
+                abnormal: false,
+                message,
+            },
+        };
     }
     let status = HealthStatus::new(Status::Inaccessible, "NotAccessible", &volume.trouble);
-    Told { condition: Condition { abnormal: true, message: status.message.clone() }, statuses: Ok(vec![status]) }
+    Told {
+        condition: Condition {
+            abnormal: true,
+            message: status.message.clone(),
+        },
+        statuses: Ok(vec![status]),
+    }
 }
 
-/// What is wrong with the storage beneath a driver's volumes: (unreachable, status) unique, worst first.
+/// What is wrong with the storage beneath a driver's volumes: (unreachable, status) unique, worst
+/// first.
 pub fn of_storage(health: &wire::StorageHealth) -> Vec<HealthStatus> {
     list(health.faults.iter().map(|fault| {
-        let status = if fault.unreachable { Status::Inaccessible } else { Status::Degraded };
+        let status = if fault.unreachable {
+            Status::Inaccessible
+        } else {
+            Status::Degraded
+        };
         HealthStatus::new(status, &fault.reason, &fault.message)
     }))
 }
 
-/// Unique by (status, reason), the worst first, [`MOST`] at most: the less bad ones are left out. Of equal ones the messages are joined.
+/// Unique by (status, reason), the worst first, [`MOST`] at most: the less bad ones are left out.
+/// Of equal ones the messages are joined.
 pub fn list(statuses: impl IntoIterator<Item = HealthStatus>) -> Vec<HealthStatus> {
     let mut listed: Vec<HealthStatus> = Vec::new();
     for status in statuses {
-        match listed.iter_mut().find(|other| (other.status, &other.reason) == (status.status, &status.reason)) {
-            Some(same) if same.message.split("; ").any(|part| part == status.message) || status.message.is_empty() => {}
+        match listed
+            .iter_mut()
+            .find(|other| (other.status, &other.reason) == (status.status, &status.reason))
+        {
+            Some(same)
+                if same.message.split("; ").any(|part| part == status.message)
+                    || status.message.is_empty() => {}
             Some(same) if same.message.is_empty() => same.message = status.message,
-            Some(same) => same.message = limits::message(&format!("{}; {}", same.message, status.message)).into_owned(),
+            Some(same) => {
+                same.message =
+                    limits::message(&format!("{}; {}", same.message, status.message)).into_owned()
+            }
             None => listed.push(status),
         }
     }

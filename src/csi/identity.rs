@@ -1,4 +1,5 @@
-//! CSI's Identity: name, version, what the driver can do as a whole, and whether the daemon has ever been reached. Answers from memory.
+//! CSI's Identity: name, version, what the driver can do as a whole, and whether the daemon has
+//! ever been reached. Answers from memory.
 
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
@@ -11,7 +12,8 @@ use crate::csi::wire::plugin_capability::{self, Type};
 
 pub struct IdentityService {
     driver_name: String,
-    /// Once true, never false again: Probe is what liveness probes ask, and a shim that is restarted because the daemon is away helps nobody.
+    /// Once true, never false again: Probe is what liveness probes ask, and a shim that is
+    /// restarted because the daemon is away helps nobody.
     ready: watch::Receiver<bool>,
 }
 
@@ -23,7 +25,10 @@ impl IdentityService {
 
 #[tonic::async_trait]
 impl Identity for IdentityService {
-    async fn get_plugin_info(&self, _: Request<wire::GetPluginInfoRequest>) -> Result<Response<wire::GetPluginInfoResponse>, Status> {
+    async fn get_plugin_info(
+        &self,
+        _: Request<wire::GetPluginInfoRequest>,
+    ) -> Result<Response<wire::GetPluginInfoResponse>, Status> {
         Ok(Response::new(wire::GetPluginInfoResponse {
             name: self.driver_name.clone(),
             vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -31,19 +36,40 @@ impl Identity for IdentityService {
         }))
     }
 
-    /// A controller service; volumes that can be reached from one node only, and that grow while they are in use.
+    /// A controller service; volumes that can be reached from one node only, and that grow while
+    /// they are in use.
     async fn get_plugin_capabilities(
         &self,
         _: Request<wire::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<wire::GetPluginCapabilitiesResponse>, Status> {
-        let service = |service: Service| Type::Service(plugin_capability::Service { r#type: service.into() });
-        let grows = Type::VolumeExpansion(plugin_capability::VolumeExpansion { r#type: Expansion::Online.into() });
-        let all = [service(Service::ControllerService), service(Service::VolumeAccessibilityConstraints), grows];
-        let capabilities = all.into_iter().map(|one| wire::PluginCapability { r#type: Some(one) }).collect();
-        Ok(Response::new(wire::GetPluginCapabilitiesResponse { capabilities }))
+        let service = |service: Service| {
+            Type::Service(plugin_capability::Service {
+                r#type: service.into(),
+            })
+        };
+        let grows = Type::VolumeExpansion(plugin_capability::VolumeExpansion {
+            r#type: Expansion::Online.into(),
+        });
+        let all = [
+            service(Service::ControllerService),
+            service(Service::VolumeAccessibilityConstraints),
+            grows,
+        ];
+        let capabilities = all
+            .into_iter()
+            .map(|one| wire::PluginCapability { r#type: Some(one) })
+            .collect();
+        Ok(Response::new(wire::GetPluginCapabilitiesResponse {
+            capabilities,
+        }))
     }
 
-    async fn probe(&self, _: Request<wire::ProbeRequest>) -> Result<Response<wire::ProbeResponse>, Status> {
-        Ok(Response::new(wire::ProbeResponse { ready: Some(*self.ready.borrow()) }))
+    async fn probe(
+        &self,
+        _: Request<wire::ProbeRequest>,
+    ) -> Result<Response<wire::ProbeResponse>, Status> {
+        Ok(Response::new(wire::ProbeResponse {
+            ready: Some(*self.ready.borrow()),
+        }))
     }
 }

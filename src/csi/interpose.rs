@@ -1,6 +1,8 @@
-//! Mode interposer: another driver's calls on our socket, over one connection to that driver and one to the daemon.
+//! Mode interposer: another driver's calls on our socket, over one connection to that driver and
+//! one to the daemon.
 //!
-//! In: options, the wish to stop. Out: served sockets. Beside the calls themselves: podmon's question for the other driver's volumes, where it is asked for.
+//! In: options, the wish to stop. Out: served sockets. Beside the calls themselves: podmon's
+//! question for the other driver's volumes, where it is asked for.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -32,11 +34,19 @@ pub enum InterposeError {
 }
 
 /// Serves until `stop` completes. `upstream`: the real driver's socket.
-pub async fn run(options: &Options, endpoint: &Endpoint, upstream: PathBuf, stop: impl Future<Output = ()>) -> Result<(), InterposeError> {
+pub async fn run(
+    options: &Options,
+    endpoint: &Endpoint,
+    upstream: PathBuf,
+    stop: impl Future<Output = ()>,
+) -> Result<(), InterposeError> {
     let listener = Listener::bind(endpoint.path(), FOR_GROUP).await?;
     let podmon_listener = match &options.podmon_endpoint {
         // Only podmon asks for the node's name.
-        Some(podmon) => Some((node_id(options.node_id.as_deref())?, Listener::bind(podmon.path(), FOR_GROUP).await?)),
+        Some(podmon) => Some((
+            node_id(options.node_id.as_deref())?,
+            Listener::bind(podmon.path(), FOR_GROUP).await?,
+        )),
         None => None,
     };
     let (agent, keeper) = agent(&options.agent);
@@ -47,21 +57,38 @@ pub async fn run(options: &Options, endpoint: &Endpoint, upstream: PathBuf, stop
         agent = %options.agent.display(),
         "diskvitals-csi stands before another driver"
     );
-    let dialects = Dialects { condition: options.health_api.condition(), health: options.health_api.health() };
-    let interposer = Interposer::new(Settings::new(upstream, dialects), Arc::new(Daemon::new(agent.clone())));
-    let asked = Upstreams { driver: interposer.driver_name(), agent };
+    let dialects = Dialects {
+        condition: options.health_api.condition(),
+        health: options.health_api.health(),
+    };
+    let interposer = Interposer::new(
+        Settings::new(upstream, dialects),
+        Arc::new(Daemon::new(agent.clone())),
+    );
+    let asked = Upstreams {
+        driver: interposer.driver_name(),
+        agent,
+    };
     let (stopping, stopped) = watch::channel(false);
     let mut serving = std::pin::pin!(async {
         let (connections, _bound) = listener.connections();
         let calls = async {
-            interposer.serve(connections, server::until(stopped.clone())).await;
+            interposer
+                .serve(connections, server::until(stopped.clone()))
+                .await;
             Ok(())
         };
         let podmon = async {
             match podmon_listener {
                 Some((node, listener)) => {
                     let service = PodmonService::new(node, Arc::new(asked)).server();
-                    server::serve(listener, Routes::new(service), podmon::REQUEST, server::until(stopped.clone())).await
+                    server::serve(
+                        listener,
+                        Routes::new(service),
+                        podmon::REQUEST,
+                        server::until(stopped.clone()),
+                    )
+                    .await
                 }
                 None => Ok(()),
             }
@@ -90,7 +117,11 @@ struct Upstreams {
 
 impl Connectivity for Upstreams {
     async fn check(&self, handles: Vec<String>, sample: Duration) -> Result<Connected, Status> {
-        let driver = self.driver.get().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let driver = self
+            .driver
+            .get()
+            .await
+            .map_err(|error| Status::unavailable(error.to_string()))?;
         connectivity::check(&self.agent, &driver, handles, sample).await
     }
 }

@@ -1,10 +1,14 @@
-//! The interposer: our health in front of any other driver's socket (`--mode interposer --upstream`).
+//! The interposer: our health in front of any other driver's socket
+//! (`--mode interposer --upstream`).
 //!
-//! In: a caller's calls. Out: the upstream driver's answers, byte for byte, with the node's health merged into those that carry health, and answers of our
-//! own to the health calls that the driver does not serve. What it knows of health comes from a [`verdict::Witness`]; it knows neither the daemon's wire
-//! nor how its own socket is bound, and never registers itself: the driver's own registrar is pointed at it.
+//! In: a caller's calls. Out: the upstream driver's answers, byte for byte, with the node's health
+//! merged into those that carry health, and answers of our own to the health calls that the driver
+//! does not serve. What it knows of health comes from a [`verdict::Witness`]; it knows neither the
+//! daemon's wire nor how its own socket is bound, and never registers itself: the driver's own
+//! registrar is pointed at it.
 //!
-//! `calls` is the way of one call; `raw`, `merge` and `laws` change messages without knowing all of them; `body`, `grpc`, `failure` and `upstream` carry them.
+//! `calls` is the way of one call; `raw`, `merge` and `laws` change messages without knowing all of
+//! them; `body`, `grpc`, `failure` and `upstream` carry them.
 
 mod body;
 mod calls;
@@ -61,7 +65,11 @@ pub struct Settings {
 
 impl Settings {
     pub fn new(upstream: PathBuf, dialects: Dialects) -> Settings {
-        Settings { upstream, dialects, look: LOOK }
+        Settings {
+            upstream,
+            dialects,
+            look: LOOK,
+        }
     }
 }
 
@@ -85,14 +93,19 @@ impl<W: Witness> Interposer<W> {
     pub fn new(settings: Settings, witness: Arc<W>) -> Interposer<W> {
         let (telling, told) = Telling::new();
         let driver = Driver::new(Upstream::new(settings.upstream));
-        Interposer { proxy: Arc::new(Proxy::new(driver, witness, settings.dialects, telling)), told, look: settings.look }
+        Interposer {
+            proxy: Arc::new(Proxy::new(driver, witness, settings.dialects, telling)),
+            told,
+            look: settings.look,
+        }
     }
 
     pub fn driver_name(&self) -> DriverName<W> {
         DriverName(Arc::clone(&self.proxy))
     }
 
-    /// Serves the connections until `stop` completes or there are no more, then lets calls finish for [`DRAIN`].
+    /// Serves the connections until `stop` completes or there are no more, then lets calls finish
+    /// for [`DRAIN`].
     pub async fn serve<S, I>(self, connections: S, stop: impl Future<Output = ()>)
     where
         S: Stream<Item = io::Result<I>>,
@@ -101,7 +114,13 @@ impl<W: Witness> Interposer<W> {
         let Interposer { proxy, told, look } = self;
         tracing::info!(upstream = %proxy.driver.upstream.path().display(), "calls are passed on to the upstream driver");
         let telling = telling::tell_on(told, &proxy.driver, proxy.witness.as_ref());
-        let watching = telling::watch(&proxy.driver, proxy.witness.as_ref(), &proxy.seen, &proxy.telling, look);
+        let watching = telling::watch(
+            &proxy.driver,
+            proxy.witness.as_ref(),
+            &proxy.seen,
+            &proxy.telling,
+            look,
+        );
         tokio::select! {
             () = accept(&proxy, connections, stop) => {}
             () = telling => {}

@@ -1,7 +1,9 @@
-//! What the Kubernetes API stores of health (CSI_WIRE, docs/interposer.md), for what we say and for what passes by: one entry that breaks a limit makes the
-//! kubelet unable to write the pod's status, and so to delete the pod.
+//! What the Kubernetes API stores of health (CSI_WIRE, docs/interposer.md), for what we say and for
+//! what passes by: one entry that breaks a limit makes the kubelet unable to write the pod's
+//! status, and so to delete the pod.
 //!
-//! In: any text. Out: one that every caller can store; what fits already is returned as it is. Pure.
+//! In: any text. Out: one that every caller can store; what fits already is returned as it is.
+//! Pure.
 
 use std::borrow::Cow;
 
@@ -15,7 +17,8 @@ pub const MESSAGE: usize = 1024;
 const NAMELESS: &str = "Unspecified";
 const CUT: &str = "…";
 
-/// `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?`, at most [`REASON`] bytes. What does not fit becomes `_`.
+/// `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?`, at most [`REASON`] bytes. What does not fit becomes
+/// `_`.
 pub fn reason(text: &str) -> Cow<'_, str> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_,:".contains(c);
     let begun = text.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
@@ -26,7 +29,11 @@ pub fn reason(text: &str) -> Cow<'_, str> {
     if begun.len() <= REASON && begun.chars().all(fits) {
         return Cow::Borrowed(&begun[..ended(begun)]);
     }
-    let mut reason: String = begun.chars().map(|c| if fits(c) { c } else { '_' }).take(REASON).collect();
+    let mut reason: String = begun
+        .chars()
+        .map(|c| if fits(c) { c } else { '_' })
+        .take(REASON)
+        .collect();
     reason.truncate(ended(&reason));
     Cow::Owned(reason)
 }

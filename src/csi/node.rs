@@ -1,6 +1,8 @@
-//! CSI's Node: what the kubelet asks of this node's volumes. The daemon does the work; health and figures come from its memory.
+//! CSI's Node: what the kubelet asks of this node's volumes. The daemon does the work; health and
+//! figures come from its memory.
 //!
-//! Each call checks its fields first and looks the volume up then (a request without a target path is wrong whatever the volume is).
+//! Each call checks its fields first and looks the volume up then (a request without a target path
+//! is wrong whatever the volume is).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +12,15 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::api::client::{Client, ClientError};
 use crate::api::wire as daemon;
-use crate::csi::arguments::{capability, in_csi_words, known_form, map, path, patience, place, pod, range, volume_id};
+use crate::csi::arguments::{
+    capability, in_csi_words, known_form, map, path, patience, place, pod, range, volume_id,
+};
 use crate::csi::driver::{Driver, is_fresh, named};
 use crate::csi::health::{self, HealthStatus, Told};
-use crate::csi::wire;
 use crate::csi::wire::node_server::Node;
 use crate::csi::wire::node_service_capability::rpc::Type as Can;
 use crate::csi::wire::node_service_capability::{Rpc, Type};
-use crate::csi::{arguments, stats};
+use crate::csi::{arguments, stats, wire};
 
 /// How long the first figures of a volume that was attached a moment ago are waited for.
 const FIRST_FIGURES: Duration = Duration::from_secs(5);
@@ -33,17 +36,38 @@ impl NodeService {
         NodeService { driver }
     }
 
-    /// Usage at `path`, and the volume's health where that was to be had with it. The daemon's picture is a moment behind what it has done itself: a volume that it has just attached there is looked at again, and
-    /// only that one is waited for.
-    async fn usage(&self, id: &str, path: &str) -> Result<(Vec<wire::VolumeUsage>, Option<Told>), Status> {
+    /// Usage at `path`, and the volume's health where that was to be had with it. The daemon's
+    /// picture is a moment behind what it has done itself: a volume that it has just attached there
+    /// is looked at again, and only that one is waited for.
+    async fn usage(
+        &self,
+        id: &str,
+        path: &str,
+    ) -> Result<(Vec<wire::VolumeUsage>, Option<Told>), Status> {
         let until = Instant::now() + FIRST_FIGURES;
         loop {
-            let asked = self.driver.agent.quick(|client| figures(client, self.driver.name.clone(), id.to_owned(), path.to_owned()));
+            let asked = self.driver.agent.quick(|client| {
+                figures(
+                    client,
+                    self.driver.name.clone(),
+                    id.to_owned(),
+                    path.to_owned(),
+                )
+            });
             let (status, volume) = match asked.await.map_err(|status| named(id, status))? {
-                Figures::Told(answer) => return Ok((stats::entries(&stats::told(&answer)), answer.volume.as_ref().map(health::told))),
+                Figures::Told(answer) => {
+                    return Ok((
+                        stats::entries(&stats::told(&answer)),
+                        answer.volume.as_ref().map(health::told),
+                    ));
+                }
                 Figures::None(status, volume) => (status, volume),
             };
-            let Some(attached) = volume.attachments.iter().find(|attachment| attachment.path == path) else {
+            let Some(attached) = volume
+                .attachments
+                .iter()
+                .find(|attachment| attachment.path == path)
+            else {
                 return Err(match status.code() {
                     Code::NotFound => not_there(id, path),
                     _ => status,
@@ -71,21 +95,36 @@ enum Figures {
     None(Status, Box<daemon::ProvidedVolume>),
 }
 
-async fn figures(client: Client, driver: String, id: String, path: String) -> Result<Figures, ClientError> {
+async fn figures(
+    client: Client,
+    driver: String,
+    id: String,
+    path: String,
+) -> Result<Figures, ClientError> {
     match client.usage_and_volume(&driver, &id, &path).await {
         Ok(answer) => Ok(Figures::Told(Box::new(answer))),
         // Whatever else is wrong does not pass by waiting.
-        Err(ClientError::Refused(status)) if matches!(status.code(), Code::NotFound | Code::Unavailable) => {
+        Err(ClientError::Refused(status))
+            if matches!(status.code(), Code::NotFound | Code::Unavailable) =>
+        {
             let provided = client.provided(&id).await?;
-            Ok(Figures::None(Status::new(status.code(), status.message()), Box::new(provided)))
+            Ok(Figures::None(
+                Status::new(status.code(), status.message()),
+                Box::new(provided),
+            ))
         }
         Err(error) => Err(error),
     }
 }
 
-/// NOT_FOUND, as CSI wants it of a path where the volume is not (NodeGetVolumeStats, NodeExpandVolume).
+/// NOT_FOUND, as CSI wants it of a path where the volume is not (NodeGetVolumeStats,
+/// NodeExpandVolume).
 fn not_there(id: &str, path: &str) -> Status {
-    Status::not_found(format!("volume_path: the volume `{}` is not at `{}`", arguments::echo(id), arguments::echo(path)))
+    Status::not_found(format!(
+        "volume_path: the volume `{}` is not at `{}`",
+        arguments::echo(id),
+        arguments::echo(path)
+    ))
 }
 
 #[tonic::async_trait]
@@ -103,7 +142,11 @@ impl Node for NodeService {
         pod(&request.volume_context)?;
         known_form(&request.volume_id)?;
         self.driver.topology.has_made(&request.volume_context)?;
-        let stage = daemon::StageRequest { handle: request.volume_id, staging_path: request.staging_target_path, access: Some(access) };
+        let stage = daemon::StageRequest {
+            handle: request.volume_id,
+            staging_path: request.staging_target_path,
+            access: Some(access),
+        };
         let staged = self.driver.agent.long(limit, |client| {
             let stage = stage.clone();
             async move { client.stage(stage).await }
@@ -123,7 +166,11 @@ impl Node for NodeService {
         known_form(&request.volume_id)?;
         let unstaged = self.driver.agent.long(limit, |client| {
             let request = request.clone();
-            async move { client.unstage(&request.volume_id, &request.staging_target_path).await }
+            async move {
+                client
+                    .unstage(&request.volume_id, &request.staging_target_path)
+                    .await
+            }
         });
         unstaged.await.map_err(in_csi_words)?;
         Ok(Response::new(wire::NodeUnstageVolumeResponse {}))
@@ -142,7 +189,9 @@ impl Node for NodeService {
         let pod = pod(&request.volume_context)?;
         if request.staging_target_path.is_empty() {
             // CSI, NodePublishVolume Errors: staging target path not set.
-            return Err(Status::failed_precondition("staging_target_path: is empty; this driver's volumes are staged first"));
+            return Err(Status::failed_precondition(
+                "staging_target_path: is empty; this driver's volumes are staged first",
+            ));
         }
         path("staging_target_path", &request.staging_target_path)?;
         known_form(&request.volume_id)?;
@@ -176,13 +225,18 @@ impl Node for NodeService {
         known_form(&request.volume_id)?;
         let unpublished = self.driver.agent.long(limit, |client| {
             let request = request.clone();
-            async move { client.unpublish(&request.volume_id, &request.target_path).await }
+            async move {
+                client
+                    .unpublish(&request.volume_id, &request.target_path)
+                    .await
+            }
         });
         unpublished.await.map_err(in_csi_words)?;
         Ok(Response::new(wire::NodeUnpublishVolumeResponse {}))
     }
 
-    /// Never fails for unknown health: the condition says so (`health::Told`), and is left out where even that cannot be had.
+    /// Never fails for unknown health: the condition says so (`health::Told`), and is left out
+    /// where even that cannot be had.
     async fn node_get_volume_stats(
         &self,
         request: Request<wire::NodeGetVolumeStatsRequest>,
@@ -197,19 +251,29 @@ impl Node for NodeService {
         let (usage, told) = self.usage(&request.volume_id, &request.volume_path).await?;
         let volume_condition = match told {
             Some(told) => self.driver.condition(told),
-            None if self.driver.health_api.condition() => match self.driver.told(&request.volume_id).await {
-                Ok(told) => self.driver.condition(told),
-                Err(status) => {
-                    tracing::debug!(volume = request.volume_id, why = status.message(), "figures without a condition");
-                    None
+            None if self.driver.health_api.condition() => {
+                match self.driver.told(&request.volume_id).await {
+                    Ok(told) => self.driver.condition(told),
+                    Err(status) => {
+                        tracing::debug!(
+                            volume = request.volume_id,
+                            why = status.message(),
+                            "figures without a condition"
+                        );
+                        None
+                    }
                 }
-            },
+            }
             None => None,
         };
-        Ok(Response::new(wire::NodeGetVolumeStatsResponse { usage, volume_condition }))
+        Ok(Response::new(wire::NodeGetVolumeStatsResponse {
+            usage,
+            volume_condition,
+        }))
     }
 
-    /// By id alone: whether it is mounted where it should be is among the daemon's findings, and a path says nothing more.
+    /// By id alone: whether it is mounted where it should be is among the daemon's findings, and a
+    /// path says nothing more.
     async fn node_get_volume_health(
         &self,
         request: Request<wire::NodeGetVolumeHealthRequest>,
@@ -220,7 +284,9 @@ impl Node for NodeService {
         known_form(&request.volume_id)?;
         let told = self.driver.told(&request.volume_id).await?;
         let volume_health = Some(self.driver.volume_health(&request.volume_id, told)?);
-        Ok(Response::new(wire::NodeGetVolumeHealthResponse { volume_health }))
+        Ok(Response::new(wire::NodeGetVolumeHealthResponse {
+            volume_health,
+        }))
     }
 
     async fn node_get_storage_health(
@@ -232,8 +298,13 @@ impl Node for NodeService {
             let driver = self.driver.name.clone();
             async move { client.storage_health(&driver).await }
         });
-        let backend_health = health::of_storage(&health.await?).into_iter().map(storage).collect();
-        Ok(Response::new(wire::NodeGetStorageHealthResponse { backend_health }))
+        let backend_health = health::of_storage(&health.await?)
+            .into_iter()
+            .map(storage)
+            .collect();
+        Ok(Response::new(wire::NodeGetStorageHealthResponse {
+            backend_health,
+        }))
     }
 
     async fn node_expand_volume(
@@ -261,25 +332,39 @@ impl Node for NodeService {
             async move { client.expand(expand).await }
         });
         let capacity_bytes = stats::signed(expanded.await.map_err(in_csi_words)?.size_bytes);
-        Ok(Response::new(wire::NodeExpandVolumeResponse { capacity_bytes }))
+        Ok(Response::new(wire::NodeExpandVolumeResponse {
+            capacity_bytes,
+        }))
     }
 
     async fn node_get_capabilities(
         &self,
         _: Request<wire::NodeGetCapabilitiesRequest>,
     ) -> Result<Response<wire::NodeGetCapabilitiesResponse>, Status> {
-        let mut can = vec![Can::StageUnstageVolume, Can::GetVolumeStats, Can::ExpandVolume, Can::SingleNodeMultiWriter];
+        let mut can = vec![
+            Can::StageUnstageVolume,
+            Can::GetVolumeStats,
+            Can::ExpandVolume,
+            Can::SingleNodeMultiWriter,
+        ];
         if self.driver.health_api.condition() {
             can.push(Can::VolumeCondition);
         }
         if self.driver.health_api.health() {
             can.extend([Can::GetVolumeHealth, Can::GetStorageHealth]);
         }
-        let capability = |can: Can| wire::NodeServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: can.into() })) };
-        Ok(Response::new(wire::NodeGetCapabilitiesResponse { capabilities: can.into_iter().map(capability).collect() }))
+        let capability = |can: Can| wire::NodeServiceCapability {
+            r#type: Some(Type::Rpc(Rpc { r#type: can.into() })),
+        };
+        Ok(Response::new(wire::NodeGetCapabilitiesResponse {
+            capabilities: can.into_iter().map(capability).collect(),
+        }))
     }
 
-    async fn node_get_info(&self, _: Request<wire::NodeGetInfoRequest>) -> Result<Response<wire::NodeGetInfoResponse>, Status> {
+    async fn node_get_info(
+        &self,
+        _: Request<wire::NodeGetInfoRequest>,
+    ) -> Result<Response<wire::NodeGetInfoResponse>, Status> {
         Ok(Response::new(wire::NodeGetInfoResponse {
             node_id: self.driver.node_id.clone(),
             max_volumes_per_node: 0,
@@ -288,7 +373,8 @@ impl Node for NodeService {
     }
 }
 
-/// Without a capability: of volumes of any use (the kubelet throws a whole answer away for one that is half filled in).
+/// Without a capability: of volumes of any use (the kubelet throws a whole answer away for one that
+/// is half filled in).
 fn storage(status: HealthStatus) -> wire::node_get_storage_health_response::StorageBackendHealth {
     let unreachable = status.status == health::Status::Inaccessible;
     wire::node_get_storage_health_response::StorageBackendHealth {

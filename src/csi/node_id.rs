@@ -14,7 +14,10 @@ pub enum NodeIdError {
 pub fn node_id(given: Option<&str>) -> Result<String, NodeIdError> {
     match given {
         Some(id) => Ok(id.to_owned()),
-        None => nix::unistd::gethostname().map_err(NodeIdError::HostName)?.into_string().map_err(NodeIdError::HostNameForm),
+        None => nix::unistd::gethostname()
+            .map_err(NodeIdError::HostName)?
+            .into_string()
+            .map_err(NodeIdError::HostNameForm),
     }
 }
 
@@ -25,7 +28,10 @@ mod tests {
     #[test]
     fn a_node_without_an_id_is_called_as_its_host_and_never_by_nothing() {
         assert_eq!(node_id(Some("worker-1")).expect("given"), "worker-1");
-        let host = nix::unistd::gethostname().expect("a name").into_string().expect("text");
+        let host = nix::unistd::gethostname()
+            .expect("a name")
+            .into_string()
+            .expect("text");
         assert_eq!(node_id(None).expect("a name"), host);
         assert!(!host.is_empty());
     }

@@ -19,19 +19,24 @@ const NODE_ID: usize = 256;
 const KEY_PREFIX: usize = 253;
 const KEY_NAME: usize = 63;
 
-/// The CSI shim: lets Kubernetes know what diskvitalsd knows of this node's volumes, and provides volumes of this node.
+/// The CSI shim: lets Kubernetes know what diskvitalsd knows of this node's volumes, and provides
+/// volumes of this node.
 ///
-/// It asks diskvitalsd on its agent socket for everything, and needs no privilege of its own. Each mode is one process with its own socket:
+/// It asks diskvitalsd on its agent socket for everything, and needs no privilege of its own. Each
+/// mode is one process with its own socket:
 ///
-/// driver: CSI's Identity, Controller and Node for the volumes that diskvitalsd provides (csi.diskvitals.io): static ones, and a pool.
-/// controller: Identity and Controller only.
+/// driver: CSI's Identity, Controller and Node for the volumes that diskvitalsd provides
+/// (csi.diskvitals.io): static ones, and a pool. controller: Identity and Controller only.
 /// interposer: stands before another driver (--upstream) and adds volume health to its answers.
-/// registrar: registers the driver that serves --endpoint with the kubelet (--registration-dir, --kubelet-registration-path).
+/// registrar: registers the driver that serves --endpoint with the kubelet (--registration-dir,
+/// --kubelet-registration-path).
 ///
-/// With --report it tells the API server as well, in any mode; with --report and without --mode and --endpoint it does nothing else.
+/// With --report it tells the API server as well, in any mode; with --report and without --mode and
+/// --endpoint it does nothing else.
 ///
-/// Probe says ready=false until diskvitalsd has answered once on its agent socket, and ready=true from then on, whatever becomes of diskvitalsd. Whether it
-/// answers now is told by grpc.health.v1 on the same socket, and by UNAVAILABLE from the health calls.
+/// Probe says ready=false until diskvitalsd has answered once on its agent socket, and ready=true
+/// from then on, whatever becomes of diskvitalsd. Whether it answers now is told by grpc.health.v1
+/// on the same socket, and by UNAVAILABLE from the health calls.
 ///
 /// Signals: TERM and INT stop it, in 5 s at most.
 ///
@@ -39,24 +44,30 @@ const KEY_NAME: usize = 63;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "diskvitals-csi", version, max_term_width = 100)]
 pub struct Options {
-    /// What this process is [default: driver; with --report and no --endpoint: a reporter and nothing else]
+    /// What this process is [default: driver; with --report and no --endpoint: a reporter and
+    /// nothing else]
     #[arg(long, value_enum, value_name = "MODE")]
     pub mode: Option<Mode>,
 
-    /// Where to serve CSI: unix:///PATH; every mode needs it. A socket that nobody listens on any more is replaced. With --mode registrar: where the driver
-    /// serves it
+    /// Where to serve CSI: unix:///PATH; every mode needs it. A socket that nobody listens on any
+    /// more is replaced. With --mode registrar: where the driver serves it
     #[arg(long, env = "CSI_ENDPOINT", value_name = "ENDPOINT")]
     pub endpoint: Option<Endpoint>,
 
     /// The socket of diskvitalsd for this program (its --agent-socket)
-    #[arg(long, value_name = "PATH", default_value = "/run/diskvitals/csi/agent.sock")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "/run/diskvitals/csi/agent.sock"
+    )]
     pub agent: PathBuf,
 
     /// The name of the CSI driver
     #[arg(long, value_name = "NAME", default_value = "csi.diskvitals.io", value_parser = driver_name)]
     pub driver_name: String,
 
-    /// How this node is called: in Kubernetes spec.nodeName. It must stay the same as long as volumes live [default: the host name]
+    /// How this node is called: in Kubernetes spec.nodeName. It must stay the same as long as
+    /// volumes live [default: the host name]
     #[arg(long, value_name = "ID", value_parser = node_id)]
     pub node_id: Option<String>,
 
@@ -64,13 +75,14 @@ pub struct Options {
     #[arg(long, value_name = "KEY", default_value = "topology.diskvitals.io/node", value_parser = label_key)]
     pub topology_key: String,
 
-    /// In which words volume health is told: the VolumeCondition of CSI up to 1.12, the health calls of CSI 1.13, or both. Callers built on 1.12 may not take
-    /// the capabilities of 1.13
+    /// In which words volume health is told: the VolumeCondition of CSI up to 1.12, the health
+    /// calls of CSI 1.13, or both. Callers built on 1.12 may not take the capabilities of 1.13
     #[arg(long, value_enum, default_value_t, value_name = "API")]
     pub health_api: HealthApi,
 
-    /// Announce attaching and growing through the controller (ControllerPublishVolume, ControllerExpandVolume), for a CSIDriver with attachRequired: true.
-    /// Nothing is done by it: a volume is where its node is
+    /// Announce attaching and growing through the controller (ControllerPublishVolume,
+    /// ControllerExpandVolume), for a CSIDriver with attachRequired: true. Nothing is done by it: a
+    /// volume is where its node is
     #[arg(long)]
     pub controller_publish: bool,
 
@@ -78,7 +90,8 @@ pub struct Options {
     #[arg(long, value_name = "ENDPOINT")]
     pub upstream: Option<Endpoint>,
 
-    /// With --mode registrar, required: the folder in which the kubelet looks for registration sockets (/var/lib/kubelet/plugins_registry)
+    /// With --mode registrar, required: the folder in which the kubelet looks for registration
+    /// sockets (/var/lib/kubelet/plugins_registry)
     #[arg(long, value_name = "DIR")]
     pub registration_dir: Option<PathBuf>,
 
@@ -90,8 +103,9 @@ pub struct Options {
     #[arg(long, value_name = "ENDPOINT")]
     pub podmon_endpoint: Option<Endpoint>,
 
-    /// Tell the API server: events on the node, pods and claims for what gets better or worse, and the node condition StorageHealthy. In a pod with its
-    /// service account's token, elsewhere by KUBECONFIG; the node is --node-id. Separated by commas
+    /// Tell the API server: events on the node, pods and claims for what gets better or worse, and
+    /// the node condition StorageHealthy. In a pod with its service account's token, elsewhere by
+    /// KUBECONFIG; the node is --node-id. Separated by commas
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     pub report: Vec<Report>,
 
@@ -152,14 +166,22 @@ impl HealthApi {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
     #[error("--mode {mode} needs {flag}")]
-    Needed { mode: &'static str, flag: &'static str },
+    Needed {
+        mode: &'static str,
+        flag: &'static str,
+    },
     #[error("--mode {mode} has no use for {flag}")]
-    Unused { mode: &'static str, flag: &'static str },
+    Unused {
+        mode: &'static str,
+        flag: &'static str,
+    },
     #[error("--report without --mode and --endpoint does nothing else, and has no use for {0}")]
     Alone(&'static str),
     #[error("--podmon-endpoint is the same as --endpoint, where podmon is served anyway")]
     SameEndpoint,
-    #[error("--upstream is the same as --endpoint: the driver must serve another socket than this program")]
+    #[error(
+        "--upstream is the same as --endpoint: the driver must serve another socket than this program"
+    )]
     BeforeItself,
 }
 
@@ -172,32 +194,62 @@ impl Options {
 
     /// Each mode's own flags, there and of use.
     pub fn checked(self) -> Result<Options, UsageError> {
-        let Some(this) = self.mode() else { return self.alone() };
+        let Some(this) = self.mode() else {
+            return self.alone();
+        };
         let mode = this.name();
-        let Some(endpoint) = &self.endpoint else { return Err(UsageError::Needed { mode, flag: "--endpoint" }) };
+        let Some(endpoint) = &self.endpoint else {
+            return Err(UsageError::Needed {
+                mode,
+                flag: "--endpoint",
+            });
+        };
         let registrar = [
             ("--registration-dir", self.registration_dir.is_some()),
-            ("--kubelet-registration-path", self.kubelet_registration_path.is_some()),
+            (
+                "--kubelet-registration-path",
+                self.kubelet_registration_path.is_some(),
+            ),
         ];
         for (flag, given) in registrar {
             match (this, given) {
                 (Mode::Registrar, false) => return Err(UsageError::Needed { mode, flag }),
-                (Mode::Driver | Mode::Controller | Mode::Interposer, true) => return Err(UsageError::Unused { mode, flag }),
+                (Mode::Driver | Mode::Controller | Mode::Interposer, true) => {
+                    return Err(UsageError::Unused { mode, flag });
+                }
                 _ => {}
             }
         }
         match (this, &self.upstream) {
-            (Mode::Interposer, None) => return Err(UsageError::Needed { mode, flag: "--upstream" }),
-            (Mode::Interposer, Some(upstream)) if upstream == endpoint => return Err(UsageError::BeforeItself),
-            (Mode::Driver | Mode::Controller | Mode::Registrar, Some(_)) => return Err(UsageError::Unused { mode, flag: "--upstream" }),
+            (Mode::Interposer, None) => {
+                return Err(UsageError::Needed {
+                    mode,
+                    flag: "--upstream",
+                });
+            }
+            (Mode::Interposer, Some(upstream)) if upstream == endpoint => {
+                return Err(UsageError::BeforeItself);
+            }
+            (Mode::Driver | Mode::Controller | Mode::Registrar, Some(_)) => {
+                return Err(UsageError::Unused {
+                    mode,
+                    flag: "--upstream",
+                });
+            }
             _ => {}
         }
         if self.controller_publish && !matches!(this, Mode::Driver | Mode::Controller) {
-            return Err(UsageError::Unused { mode, flag: "--controller-publish" });
+            return Err(UsageError::Unused {
+                mode,
+                flag: "--controller-publish",
+            });
         }
         match &self.podmon_endpoint {
             Some(_) if !matches!(this, Mode::Driver | Mode::Interposer) => {
-                return Err(UsageError::Unused { mode, flag: "--podmon-endpoint" });
+                return Err(UsageError::Unused {
+                    mode,
+                    flag: "--podmon-endpoint",
+                });
             }
             Some(podmon) if podmon == endpoint => return Err(UsageError::SameEndpoint),
             _ => {}
@@ -208,7 +260,10 @@ impl Options {
     fn alone(self) -> Result<Options, UsageError> {
         let of_modes = [
             ("--registration-dir", self.registration_dir.is_some()),
-            ("--kubelet-registration-path", self.kubelet_registration_path.is_some()),
+            (
+                "--kubelet-registration-path",
+                self.kubelet_registration_path.is_some(),
+            ),
             ("--upstream", self.upstream.is_some()),
             ("--podmon-endpoint", self.podmon_endpoint.is_some()),
             ("--controller-publish", self.controller_publish),
@@ -278,7 +333,10 @@ fn driver_name(text: &str) -> Result<String, String> {
 
 fn node_id(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > NODE_ID {
-        return Err(format!("a node's id has 1 to {NODE_ID} bytes, this one {}", text.len()));
+        return Err(format!(
+            "a node's id has 1 to {NODE_ID} bytes, this one {}",
+            text.len()
+        ));
     }
     if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err("a node's id has no blanks and no control characters".into());
@@ -291,13 +349,19 @@ fn label_key(text: &str) -> Result<String, String> {
     let plain = |part: &str, more: &[u8]| {
         let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
         let bytes = part.as_bytes();
-        ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || more.contains(byte))
+        ends(bytes.first())
+            && ends(bytes.last())
+            && bytes
+                .iter()
+                .all(|byte| byte.is_ascii_alphanumeric() || more.contains(byte))
     };
     let Some((prefix, name)) = text.split_once('/') else {
         return Err("a topology's key has a prefix: write PREFIX/NAME".into());
     };
     if prefix.len() > KEY_PREFIX || !plain(prefix, b"-.") {
-        return Err(format!("the prefix is a DNS name of at most {KEY_PREFIX} characters"));
+        return Err(format!(
+            "the prefix is a DNS name of at most {KEY_PREFIX} characters"
+        ));
     }
     if name.len() > KEY_NAME || !plain(name, b"-_.") {
         return Err(format!(
@@ -316,8 +380,17 @@ mod tests {
     #[test]
     fn an_endpoint_is_an_absolute_path_of_a_unix_socket() {
         let parse = str::parse::<Endpoint>;
-        assert_eq!(parse("unix:///csi/csi.sock").expect("right").path(), Path::new("/csi/csi.sock"));
-        for text in ["tcp://127.0.0.1:1", "/csi/csi.sock", "", "UNIX:///csi.sock", "unix:/csi.sock"] {
+        assert_eq!(
+            parse("unix:///csi/csi.sock").expect("right").path(),
+            Path::new("/csi/csi.sock")
+        );
+        for text in [
+            "tcp://127.0.0.1:1",
+            "/csi/csi.sock",
+            "",
+            "UNIX:///csi.sock",
+            "unix:/csi.sock",
+        ] {
             assert_eq!(parse(text), Err(EndpointError::Scheme), "{text}");
         }
         assert_eq!(parse("unix://csi.sock"), Err(EndpointError::Relative));
@@ -326,11 +399,16 @@ mod tests {
             assert_eq!(parse(text), Err(EndpointError::NotAFile), "{text}");
         }
         assert!(parse(&format!("unix:///{}", "a".repeat(106))).is_ok());
-        assert_eq!(parse(&format!("unix:///{}", "a".repeat(107))), Err(EndpointError::TooLong(108)));
+        assert_eq!(
+            parse(&format!("unix:///{}", "a".repeat(107))),
+            Err(EndpointError::TooLong(108))
+        );
     }
 
     fn usage(arguments: &str) -> Result<Options, UsageError> {
-        let words = ["diskvitals-csi", "--endpoint", "unix:///csi/csi.sock"].into_iter().chain(arguments.split_whitespace());
+        let words = ["diskvitals-csi", "--endpoint", "unix:///csi/csi.sock"]
+            .into_iter()
+            .chain(arguments.split_whitespace());
         Options::try_parse_from(words).expect("parses").checked()
     }
 
@@ -340,17 +418,68 @@ mod tests {
         assert!(usage("").is_ok());
         assert!(usage("--mode controller --controller-publish").is_ok());
         assert!(usage("--mode interposer --upstream unix:///csi/real.sock").is_ok());
-        assert!(usage("--mode registrar --registration-dir /r --kubelet-registration-path /k/csi.sock").is_ok());
+        assert!(
+            usage("--mode registrar --registration-dir /r --kubelet-registration-path /k/csi.sock")
+                .is_ok()
+        );
         for (arguments, error) in [
-            ("--mode interposer", Needed { mode: "interposer", flag: "--upstream" }),
-            ("--mode registrar", Needed { mode: "registrar", flag: "--registration-dir" }),
-            ("--mode registrar --registration-dir /r", Needed { mode: "registrar", flag: "--kubelet-registration-path" }),
-            ("--upstream unix:///a", Unused { mode: "driver", flag: "--upstream" }),
-            ("--registration-dir /r", Unused { mode: "driver", flag: "--registration-dir" }),
-            ("--mode interposer --upstream unix:///a --controller-publish", Unused { mode: "interposer", flag: "--controller-publish" }),
-            ("--mode controller --podmon-endpoint unix:///a", Unused { mode: "controller", flag: "--podmon-endpoint" }),
-            ("--mode interposer --upstream unix:///csi/csi.sock", UsageError::BeforeItself),
-            ("--podmon-endpoint unix:///csi/csi.sock", UsageError::SameEndpoint),
+            (
+                "--mode interposer",
+                Needed {
+                    mode: "interposer",
+                    flag: "--upstream",
+                },
+            ),
+            (
+                "--mode registrar",
+                Needed {
+                    mode: "registrar",
+                    flag: "--registration-dir",
+                },
+            ),
+            (
+                "--mode registrar --registration-dir /r",
+                Needed {
+                    mode: "registrar",
+                    flag: "--kubelet-registration-path",
+                },
+            ),
+            (
+                "--upstream unix:///a",
+                Unused {
+                    mode: "driver",
+                    flag: "--upstream",
+                },
+            ),
+            (
+                "--registration-dir /r",
+                Unused {
+                    mode: "driver",
+                    flag: "--registration-dir",
+                },
+            ),
+            (
+                "--mode interposer --upstream unix:///a --controller-publish",
+                Unused {
+                    mode: "interposer",
+                    flag: "--controller-publish",
+                },
+            ),
+            (
+                "--mode controller --podmon-endpoint unix:///a",
+                Unused {
+                    mode: "controller",
+                    flag: "--podmon-endpoint",
+                },
+            ),
+            (
+                "--mode interposer --upstream unix:///csi/csi.sock",
+                UsageError::BeforeItself,
+            ),
+            (
+                "--podmon-endpoint unix:///csi/csi.sock",
+                UsageError::SameEndpoint,
+            ),
         ] {
             assert_eq!(usage(arguments).expect_err(arguments), error);
         }
@@ -358,32 +487,67 @@ mod tests {
 
     #[test]
     fn a_reporter_needs_no_endpoint_and_takes_no_flag_of_a_mode() {
-        let parse = |arguments: &str| Options::try_parse_from(std::iter::once("diskvitals-csi").chain(arguments.split_whitespace()));
+        let parse = |arguments: &str| {
+            Options::try_parse_from(
+                std::iter::once("diskvitals-csi").chain(arguments.split_whitespace()),
+            )
+        };
         let usage = |arguments: &str| parse(arguments).expect("parses").checked();
         let alone = usage("--report events,conditions --node-id worker-1").expect("right");
-        assert_eq!((alone.mode(), alone.report), (None, vec![Report::Events, Report::Conditions]));
-        for mode in ["", "--mode driver", "--mode controller", "--mode interposer --upstream unix:///b"] {
-            let options = usage(&format!("--endpoint unix:///a {mode} --report events")).expect("right");
-            assert!(options.mode().is_some() && options.report == [Report::Events], "{mode}");
+        assert_eq!(
+            (alone.mode(), alone.report),
+            (None, vec![Report::Events, Report::Conditions])
+        );
+        for mode in [
+            "",
+            "--mode driver",
+            "--mode controller",
+            "--mode interposer --upstream unix:///b",
+        ] {
+            let options =
+                usage(&format!("--endpoint unix:///a {mode} --report events")).expect("right");
+            assert!(
+                options.mode().is_some() && options.report == [Report::Events],
+                "{mode}"
+            );
         }
-        assert_eq!(usage("").expect_err("nothing"), UsageError::Needed { mode: "driver", flag: "--endpoint" });
+        assert_eq!(
+            usage("").expect_err("nothing"),
+            UsageError::Needed {
+                mode: "driver",
+                flag: "--endpoint"
+            }
+        );
         assert_eq!(
             usage("--mode driver --report events").expect_err("no socket"),
-            UsageError::Needed { mode: "driver", flag: "--endpoint" }
+            UsageError::Needed {
+                mode: "driver",
+                flag: "--endpoint"
+            }
         );
-        assert_eq!(usage("--report events --upstream unix:///b").expect_err("no mode"), UsageError::Alone("--upstream"));
+        assert_eq!(
+            usage("--report events --upstream unix:///b").expect_err("no mode"),
+            UsageError::Alone("--upstream")
+        );
         assert!(parse("--report everything").is_err());
     }
 
     #[test]
     fn the_dialects_are_what_their_names_say() {
-        let dialects = [HealthApi::Both, HealthApi::Condition, HealthApi::Health].map(|api| (api.condition(), api.health()));
+        let dialects = [HealthApi::Both, HealthApi::Condition, HealthApi::Health]
+            .map(|api| (api.condition(), api.health()));
         assert_eq!(dialects, [(true, true), (true, false), (false, true)]);
     }
 
     #[test]
     fn a_node_and_a_topology_key_have_the_form_that_kubernetes_takes() {
-        for (text, good) in [("worker-1.example", true), ("", false), ("a b", false), ("a\nb", false), (&"a".repeat(257), false)] {
+        for (text, good) in [
+            ("worker-1.example", true),
+            ("", false),
+            ("a b", false),
+            ("a\nb", false),
+            (&"a".repeat(257), false),
+        ] {
             assert_eq!(node_id(text).is_ok(), good, "{text:?}");
         }
         for (text, good) in [

@@ -1,7 +1,8 @@
-//! Pages of lists. A token names the last entry that was given out, so that pages stay right while entries come and go between them.
+//! Pages of lists. A token names the last entry that was given out, so that pages stay right while
+//! entries come and go between them.
 //!
-//! In: max_entries and starting_token of a request. Out: where to go on, and the next token. A token is opaque: version, list, key and a checksum, in
-//! base64.
+//! In: max_entries and starting_token of a request. Out: where to go on, and the next token. A
+//! token is opaque: version, list, key and a checksum, in base64.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,7 +11,8 @@ use tonic::Status;
 
 /// Changes when tokens change their form.
 const VERSION: u8 = b'1';
-/// A page ends when its entries have more bytes than this, whatever was asked for: callers written in Go take 4 MiB.
+/// A page ends when its entries have more bytes than this, whatever was asked for: callers written
+/// in Go take 4 MiB.
 const BYTES: usize = 2 << 20;
 /// Longest token that is looked at, in bytes.
 const TOKEN: usize = 16 << 10;
@@ -42,25 +44,41 @@ pub struct Page {
 }
 
 impl Page {
-    /// 0 entries: as many as there are. INVALID_ARGUMENT for a negative number, ABORTED for a token that this list did not give out (CSI, ListVolumes).
+    /// 0 entries: as many as there are. INVALID_ARGUMENT for a negative number, ABORTED for a token
+    /// that this list did not give out (CSI, ListVolumes).
     pub fn asked(list: List, max_entries: i32, starting_token: &str) -> Result<Page, Status> {
         let most = match usize::try_from(max_entries) {
             Err(_) => return Err(Status::invalid_argument("max_entries: is negative")),
             Ok(0) => usize::MAX,
             Ok(most) => most,
         };
-        Ok(Page { list, most, after: key(list, starting_token)? })
+        Ok(Page {
+            list,
+            most,
+            after: key(list, starting_token)?,
+        })
     }
 
-    /// The entries of this page, and the token of the next one; empty: there is none. `entries` are sorted by their keys, which are not empty.
-    pub fn cut<M: Message>(&self, entries: impl IntoIterator<Item = (String, M)>) -> (Vec<M>, String) {
-        let mut entries = entries.into_iter().skip_while(|(key, _)| self.after.as_ref().is_some_and(|after| key <= after)).peekable();
+    /// The entries of this page, and the token of the next one; empty: there is none. `entries` are
+    /// sorted by their keys, which are not empty.
+    pub fn cut<M: Message>(
+        &self,
+        entries: impl IntoIterator<Item = (String, M)>,
+    ) -> (Vec<M>, String) {
+        let mut entries = entries
+            .into_iter()
+            .skip_while(|(key, _)| self.after.as_ref().is_some_and(|after| key <= after))
+            .peekable();
         let (mut page, mut bytes) = (Vec::new(), 0);
         while let Some((key, entry)) = entries.next() {
             bytes += entry.encoded_len();
             page.push(entry);
             if page.len() >= self.most || bytes >= BYTES {
-                let next = if entries.peek().is_some() { token(self.list, &key) } else { String::new() };
+                let next = if entries.peek().is_some() {
+                    token(self.list, &key)
+                } else {
+                    String::new()
+                };
                 return (page, next);
             }
         }
@@ -82,17 +100,26 @@ fn key(list: List, token: &str) -> Result<Option<String>, Status> {
         return Ok(None);
     }
     let parse = || {
-        let bytes = URL_SAFE_NO_PAD.decode(Some(token).filter(|token| token.len() <= TOKEN)?).ok()?;
+        let bytes = URL_SAFE_NO_PAD
+            .decode(Some(token).filter(|token| token.len() <= TOKEN)?)
+            .ok()?;
         let (text, sum) = bytes.split_last_chunk::<4>()?;
         let key = text.strip_prefix(&[VERSION, list.letter()])?;
         (*sum == checksum(text).to_be_bytes()).then(|| String::from_utf8(key.to_vec()).ok())?
     };
-    parse().map(Some).ok_or_else(|| Status::aborted("starting_token: is not one that this list gave out; start again without one"))
+    parse().map(Some).ok_or_else(|| {
+        Status::aborted(
+            "starting_token: is not one that this list gave out; start again without one",
+        )
+    })
 }
 
-/// FNV-1a, 32 bits (draft-eastlake-fnv): finds cut and mistyped tokens; it is no defence, and none is needed.
+/// FNV-1a, 32 bits (draft-eastlake-fnv): finds cut and mistyped tokens; it is no defence, and none
+/// is needed.
 fn checksum(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    })
 }
 
 #[cfg(test)]
@@ -104,7 +131,13 @@ mod tests {
     use crate::csi::wire;
 
     fn entry(key: &str) -> (String, wire::VolumeHealth) {
-        (key.to_owned(), wire::VolumeHealth { volume_id: key.to_owned(), ..Default::default() })
+        (
+            key.to_owned(),
+            wire::VolumeHealth {
+                volume_id: key.to_owned(),
+                ..Default::default()
+            },
+        )
     }
 
     proptest! {
@@ -138,7 +171,10 @@ mod tests {
     #[test]
     fn a_negative_number_of_entries_is_the_callers_mistake() {
         let status = Page::asked(List::Health, -1, "").expect_err("negative");
-        assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "max_entries: is negative"));
+        assert_eq!(
+            (status.code(), status.message()),
+            (Code::InvalidArgument, "max_entries: is negative")
+        );
     }
 
     #[test]
@@ -146,7 +182,9 @@ mod tests {
         let page = Page::asked(List::Health, 0, "").expect("right");
         let (entries, next) = page.cut((0..5000).map(|n| entry(&format!("{n:01000}"))));
         assert!(entries.len() < 5000 && !next.is_empty());
-        let more = Page::asked(List::Health, 0, &next).expect("ours").cut((0..5000).map(|n| entry(&format!("{n:01000}"))));
+        let more = Page::asked(List::Health, 0, &next)
+            .expect("ours")
+            .cut((0..5000).map(|n| entry(&format!("{n:01000}"))));
         assert!(more.0[0].volume_id > entries[entries.len() - 1].volume_id);
     }
 }

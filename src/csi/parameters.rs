@@ -1,4 +1,5 @@
-//! A StorageClass's parameters: what a dynamically created volume can be told. Every key is ours or is refused, so that a mistyped one is not lost.
+//! A StorageClass's parameters: what a dynamically created volume can be told. Every key is ours or
+//! is refused, so that a mistyped one is not lost.
 
 use std::collections::HashMap;
 
@@ -10,8 +11,13 @@ use crate::csi::arguments::{echo, invalid, map};
 const KIND: &str = "diskvitals.io/kind";
 const MKFS_OPTIONS: &str = "diskvitals.io/mkfs-options";
 const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
-/// What the external-provisioner adds with --extra-create-metadata: for whom the volume is. Nothing depends on it.
-const TOLD: [&str; 3] = ["csi.storage.k8s.io/pvc/name", "csi.storage.k8s.io/pvc/namespace", "csi.storage.k8s.io/pv/name"];
+/// What the external-provisioner adds with --extra-create-metadata: for whom the volume is. Nothing
+/// depends on it.
+const TOLD: [&str; 3] = [
+    "csi.storage.k8s.io/pvc/name",
+    "csi.storage.k8s.io/pvc/namespace",
+    "csi.storage.k8s.io/pv/name",
+];
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Parameters {
@@ -19,14 +25,19 @@ pub struct Parameters {
     pub kind: ProvidedKind,
     /// As they were given; the daemon knows what each mkfs may be told.
     pub mkfs_options: String,
-    /// For capabilities that name no filesystem; empty: the daemon's choice. (The external-provisioner takes it out and fills in the capabilities itself.)
+    /// For capabilities that name no filesystem; empty: the daemon's choice. (The
+    /// external-provisioner takes it out and fills in the capabilities itself.)
     pub fs_type: String,
 }
 
 /// INVALID_ARGUMENT names the key.
 pub fn parameters(given: &HashMap<String, String>) -> Result<Parameters, Status> {
     map("parameters", given)?;
-    let mut parameters = Parameters { kind: ProvidedKind::Unspecified, mkfs_options: String::new(), fs_type: String::new() };
+    let mut parameters = Parameters {
+        kind: ProvidedKind::Unspecified,
+        mkfs_options: String::new(),
+        fs_type: String::new(),
+    };
     // In order, so that of two mistakes always the same one is told.
     let mut sorted: Vec<_> = given.iter().collect();
     sorted.sort();
@@ -37,7 +48,11 @@ pub fn parameters(given: &HashMap<String, String>) -> Result<Parameters, Status>
             FS_TYPE => value.clone_into(&mut parameters.fs_type),
             key if TOLD.contains(&key) => {}
             key => {
-                let what = format_args!("`{}` is not known; known are {KIND}, {MKFS_OPTIONS} and {FS_TYPE}", echo(key)).to_string();
+                let what = format_args!(
+                    "`{}` is not known; known are {KIND}, {MKFS_OPTIONS} and {FS_TYPE}",
+                    echo(key)
+                )
+                .to_string();
                 return Err(invalid("parameters", what));
             }
         }
@@ -49,7 +64,10 @@ fn kind(value: &str) -> Result<ProvidedKind, Status> {
     match value {
         "loop" => Ok(ProvidedKind::Loop),
         "lvm" => Ok(ProvidedKind::Lvm),
-        other => Err(invalid("parameters", format_args!("{KIND}: `{}` is neither `loop` nor `lvm`", echo(other)))),
+        other => Err(invalid(
+            "parameters",
+            format_args!("{KIND}: `{}` is neither `loop` nor `lvm`", echo(other)),
+        )),
     }
 }
 
@@ -60,26 +78,51 @@ mod tests {
     use super::*;
 
     fn given(pairs: &[(&str, &str)]) -> HashMap<String, String> {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     #[test]
     fn known_keys_are_taken_and_the_provisioners_own_are_let_by() {
-        let all =
-            given(&[(KIND, "lvm"), (MKFS_OPTIONS, "-i 8192"), (FS_TYPE, "xfs"), (TOLD[0], "claim"), (TOLD[1], "ns"), (TOLD[2], "pv")]);
-        let expected = Parameters { kind: ProvidedKind::Lvm, mkfs_options: "-i 8192".into(), fs_type: "xfs".into() };
+        let all = given(&[
+            (KIND, "lvm"),
+            (MKFS_OPTIONS, "-i 8192"),
+            (FS_TYPE, "xfs"),
+            (TOLD[0], "claim"),
+            (TOLD[1], "ns"),
+            (TOLD[2], "pv"),
+        ]);
+        let expected = Parameters {
+            kind: ProvidedKind::Lvm,
+            mkfs_options: "-i 8192".into(),
+            fs_type: "xfs".into(),
+        };
         assert_eq!(parameters(&all).expect("right"), expected);
-        assert_eq!(parameters(&given(&[(KIND, "loop")])).expect("right").kind, ProvidedKind::Loop);
-        assert_eq!(parameters(&given(&[])).expect("right").kind, ProvidedKind::Unspecified);
+        assert_eq!(
+            parameters(&given(&[(KIND, "loop")])).expect("right").kind,
+            ProvidedKind::Loop
+        );
+        assert_eq!(
+            parameters(&given(&[])).expect("right").kind,
+            ProvidedKind::Unspecified
+        );
     }
 
     #[test]
     fn an_unknown_key_or_kind_is_named() {
         for (pairs, words) in [
-            (given(&[("diskvitals.io/knid", "loop")]), "`diskvitals.io/knid` is not known"),
+            (
+                given(&[("diskvitals.io/knid", "loop")]),
+                "`diskvitals.io/knid` is not known",
+            ),
             (given(&[(KIND, "zfs")]), "diskvitals.io/kind: `zfs`"),
             (given(&[(KIND, "")]), "diskvitals.io/kind: ``"),
-            (given(&[(MKFS_OPTIONS, &"a".repeat(5000))]), "parameters: has 50"),
+            (
+                given(&[(MKFS_OPTIONS, &"a".repeat(5000))]),
+                "parameters: has 50",
+            ),
         ] {
             let status = parameters(&pairs).expect_err("refused");
             assert_eq!(status.code(), Code::InvalidArgument);

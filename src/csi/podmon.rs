@@ -1,10 +1,13 @@
 //! The service `podmon.v1.Podmon`: is this node connected to its volumes, and is there I/O on them?
 //!
-//! Dell's resiliency module asks that before it force-deletes the pods of a node that looks dead; another client may ask as well. It goes on with the
-//! deletion only when the answer is OK and says neither "connected" nor "I/O in progress". So "not connected" is a statement with consequences, and
-//! everything short of certainty is an error here: the daemon that is away, a volume that it does not know, another node's name.
+//! Dell's resiliency module asks that before it force-deletes the pods of a node that looks dead;
+//! another client may ask as well. It goes on with the deletion only when the answer is OK and says
+//! neither "connected" nor "I/O in progress". So "not connected" is a statement with consequences,
+//! and everything short of certainty is an error here: the daemon that is away, a volume that it
+//! does not know, another node's name.
 //!
-//! In: the module's request; what the daemon knows, through [`Connectivity`]. Out: an answer or a status. Knows nothing of how the daemon is asked.
+//! In: the module's request; what the daemon knows, through [`Connectivity`]. Out: an answer or a
+//! status. Knows nothing of how the daemon is asked.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,11 +16,15 @@ use std::time::Duration;
 use tonic::{Code, Request, Response, Status};
 
 use crate::csi::wire::podmon::podmon_server::{Podmon, PodmonServer};
-use crate::csi::wire::podmon::{ValidateVolumeHostConnectivityRequest, ValidateVolumeHostConnectivityResponse};
+use crate::csi::wire::podmon::{
+    ValidateVolumeHostConnectivityRequest, ValidateVolumeHostConnectivityResponse,
+};
 
-/// Largest sample. Longer than this a caller's deadline is not, and nothing is learnt that a minute does not tell.
+/// Largest sample. Longer than this a caller's deadline is not, and nothing is learnt that a minute
+/// does not tell.
 pub const LONGEST_SAMPLE: Duration = Duration::from_secs(60);
-/// Where the caller leaves it to us, as the module always does: ext4 commits every five seconds (ext4(5), commit=), so that a pod that writes through it is seen.
+/// Where the caller leaves it to us, as the module always does: ext4 commits every five seconds
+/// (ext4(5), commit=), so that a pod that writes through it is seen.
 pub const DEFAULT_SAMPLE: Duration = Duration::from_secs(6);
 /// For one answer, where the service has a socket of its own: the longest sample, and the rest.
 pub const REQUEST: Duration = Duration::from_secs(70);
@@ -28,13 +35,15 @@ const ID: usize = 1024;
 /// Messages in an answer, and characters of each.
 const MESSAGES: usize = 1024;
 const MESSAGE: usize = 1024;
-/// The module takes an error with these words for "not connected" (they are of another driver's vocabulary). An id in an error's text may hold them.
+/// The module takes an error with these words for "not connected" (they are of another driver's
+/// vocabulary). An id in an error's text may hold them.
 const READ_AS_NOT_CONNECTED: &str = "there is no corresponding sdc";
 
 /// What is known for certain of a node's connection to its volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connected {
-    /// All drives beneath the volumes (no volumes: beneath all of the driver's) are present and answer.
+    /// All drives beneath the volumes (no volumes: beneath all of the driver's) are present and
+    /// answer.
     pub connected: bool,
     /// Reads or writes were under way on one of the volumes in the sample.
     pub ios_in_progress: bool,
@@ -44,11 +53,16 @@ pub struct Connected {
 
 /// Who knows it: the daemon.
 pub trait Connectivity: Send + Sync + 'static {
-    /// `handles`: volumes of the driver, none twice; empty: the node as a whole. `sample`: how long to look for I/O, at most [`LONGEST_SAMPLE`]; zero: I/O is
-    /// not asked for.
+    /// `handles`: volumes of the driver, none twice; empty: the node as a whole. `sample`: how long
+    /// to look for I/O, at most [`LONGEST_SAMPLE`]; zero: I/O is not asked for.
     ///
-    /// Any doubt is an error (a volume that is not known, a drive that has not been heard of, a daemon that is away), never `connected: false`.
-    fn check(&self, handles: Vec<String>, sample: Duration) -> impl Future<Output = Result<Connected, Status>> + Send;
+    /// Any doubt is an error (a volume that is not known, a drive that has not been heard of, a
+    /// daemon that is away), never `connected: false`.
+    fn check(
+        &self,
+        handles: Vec<String>,
+        sample: Duration,
+    ) -> impl Future<Output = Result<Connected, Status>> + Send;
 }
 
 #[derive(Debug)]
@@ -68,7 +82,10 @@ impl<C: Connectivity> PodmonService<C> {
         PodmonServer::new(self).max_decoding_message_size(crate::csi::server::MESSAGE)
     }
 
-    async fn answer(&self, request: ValidateVolumeHostConnectivityRequest) -> Result<Connected, Status> {
+    async fn answer(
+        &self,
+        request: ValidateVolumeHostConnectivityRequest,
+    ) -> Result<Connected, Status> {
         let presence = request == ValidateVolumeHostConnectivityRequest::default();
         let sample = match sample(request.io_sample_time_seconds)? {
             Duration::ZERO if !presence => DEFAULT_SAMPLE,
@@ -76,14 +93,20 @@ impl<C: Connectivity> PodmonService<C> {
         };
         let handles = handles(request.volume_ids)?;
         if !request.node_id.is_empty() && request.node_id != self.node {
-            return Err(Status::not_found(format!("node_id: this is node {:?}, and nothing is known here of another", self.node)));
+            return Err(Status::not_found(format!(
+                "node_id: this is node {:?}, and nothing is known here of another",
+                self.node
+            )));
         }
         match self.connectivity.check(handles, sample).await {
-            // The module's first request asks for nothing but whether the service is there; an error would switch its check off until it is restarted.
-            // "Connected" is the answer upon which it does nothing.
-            Err(status) if presence => {
-                Ok(Connected { connected: true, messages: vec![format!("not known now: {}", status.message())], ..Connected::default() })
-            }
+            // The module's first request asks for nothing but whether the service is there; an
+            // error would switch its check off until it is restarted. "Connected" is the answer
+            // upon which it does nothing.
+            Err(status) if presence => Ok(Connected {
+                connected: true,
+                messages: vec![format!("not known now: {}", status.message())],
+                ..Connected::default()
+            }),
             known => known,
         }
     }
@@ -95,23 +118,46 @@ impl<C: Connectivity> Podmon for PodmonService<C> {
         &self,
         request: Request<ValidateVolumeHostConnectivityRequest>,
     ) -> Result<Response<ValidateVolumeHostConnectivityResponse>, Status> {
-        let Connected { connected, ios_in_progress, messages } = self.answer(request.into_inner()).await.map_err(plain)?;
-        let messages = messages.into_iter().take(MESSAGES).map(|message| message.chars().take(MESSAGE).collect()).collect();
-        Ok(Response::new(ValidateVolumeHostConnectivityResponse { connected, ios_in_progress, messages }))
+        let Connected {
+            connected,
+            ios_in_progress,
+            messages,
+        } = self.answer(request.into_inner()).await.map_err(plain)?;
+        let messages = messages
+            .into_iter()
+            .take(MESSAGES)
+            .map(|message| message.chars().take(MESSAGE).collect())
+            .collect();
+        Ok(Response::new(ValidateVolumeHostConnectivityResponse {
+            connected,
+            ios_in_progress,
+            messages,
+        }))
     }
 }
 
 fn sample(seconds: i32) -> Result<Duration, Status> {
-    u64::try_from(seconds).map(Duration::from_secs).ok().filter(|sample| *sample <= LONGEST_SAMPLE).ok_or_else(|| {
-        Status::invalid_argument(format!("io_sample_time_seconds: {seconds} is not between 0 and {}", LONGEST_SAMPLE.as_secs()))
-    })
+    u64::try_from(seconds)
+        .map(Duration::from_secs)
+        .ok()
+        .filter(|sample| *sample <= LONGEST_SAMPLE)
+        .ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "io_sample_time_seconds: {seconds} is not between 0 and {}",
+                LONGEST_SAMPLE.as_secs()
+            ))
+        })
 }
 
 fn handles(ids: Vec<String>) -> Result<Vec<String>, Status> {
     if ids.len() > VOLUMES {
-        return Err(Status::invalid_argument(format!("volume_ids: {} of them, at most {VOLUMES} are answered for", ids.len())));
+        return Err(Status::invalid_argument(format!(
+            "volume_ids: {} of them, at most {VOLUMES} are answered for",
+            ids.len()
+        )));
     }
-    let refused = |at: usize, why: &str| Err(Status::invalid_argument(format!("volume_ids[{at}]: {why}")));
+    let refused =
+        |at: usize, why: &str| Err(Status::invalid_argument(format!("volume_ids[{at}]: {why}")));
     let mut handles = Vec::with_capacity(ids.len());
     let mut met = std::collections::HashSet::with_capacity(ids.len());
     for (at, id) in ids.into_iter().enumerate() {
@@ -119,7 +165,10 @@ fn handles(ids: Vec<String>) -> Result<Vec<String>, Status> {
             return refused(at, "empty");
         }
         if id.len() > ID {
-            return refused(at, &format!("{} bytes long, at most {ID} are taken", id.len()));
+            return refused(
+                at,
+                &format!("{} bytes long, at most {ID} are taken", id.len()),
+            );
         }
         if id.chars().any(char::is_control) {
             return refused(at, "a control character in it");
@@ -134,8 +183,17 @@ fn handles(ids: Vec<String>) -> Result<Vec<String>, Status> {
 /// The same status, with a text that the module does not misread.
 fn plain(status: Status) -> Status {
     // An error is an error, whatever the partner made of it.
-    let code = if status.code() == Code::Ok { Code::Internal } else { status.code() };
-    if code == status.code() && !status.message().to_lowercase().contains(READ_AS_NOT_CONNECTED) {
+    let code = if status.code() == Code::Ok {
+        Code::Internal
+    } else {
+        status.code()
+    };
+    if code == status.code()
+        && !status
+            .message()
+            .to_lowercase()
+            .contains(READ_AS_NOT_CONNECTED)
+    {
         return status;
     }
     Status::new(code, "whether the volumes are connected is not known")

@@ -1,4 +1,5 @@
-//! Modes driver and controller: the services of CSI for volumes of this node, podmon's, and readiness, over one connection to the daemon.
+//! Modes driver and controller: the services of CSI for volumes of this node, podmon's, and
+//! readiness, over one connection to the daemon.
 //!
 //! In: options, the wish to stop. Out: served sockets.
 
@@ -39,7 +40,12 @@ pub enum ProvideError {
 }
 
 /// Serves until `stop` completes.
-pub async fn run(options: &Options, mode: Mode, endpoint: &Endpoint, stop: impl Future<Output = ()>) -> Result<(), ProvideError> {
+pub async fn run(
+    options: &Options,
+    mode: Mode,
+    endpoint: &Endpoint,
+    stop: impl Future<Output = ()>,
+) -> Result<(), ProvideError> {
     let node_id = node_id(options.node_id.as_deref())?;
     let listener = Listener::bind(endpoint.path(), FOR_GROUP).await?;
     let podmon_listener = match &options.podmon_endpoint {
@@ -72,7 +78,13 @@ pub async fn run(options: &Options, mode: Mode, endpoint: &Endpoint, stop: impl 
         let podmon = async {
             match podmon_listener {
                 Some(listener) => {
-                    server::serve(listener, Routes::new(connectivity(&driver).server()), podmon::REQUEST, server::until(stopped)).await
+                    server::serve(
+                        listener,
+                        Routes::new(connectivity(&driver).server()),
+                        podmon::REQUEST,
+                        server::until(stopped),
+                    )
+                    .await
                 }
                 None => Ok(()),
             }
@@ -100,13 +112,17 @@ pub async fn run(options: &Options, mode: Mode, endpoint: &Endpoint, stop: impl 
 
 fn services(mode: Mode, driver: &Arc<Driver>, keeper: &Keeper) -> Routes {
     let identity = IdentityService::new(driver.name.clone(), keeper.ready());
-    let controller = ControllerServer::new(ControllerService::new(driver.clone())).max_decoding_message_size(MESSAGE);
-    let routes = Routes::new(IdentityServer::new(identity).max_decoding_message_size(MESSAGE)).add_service(controller);
+    let controller = ControllerServer::new(ControllerService::new(driver.clone()))
+        .max_decoding_message_size(MESSAGE);
+    let routes = Routes::new(IdentityServer::new(identity).max_decoding_message_size(MESSAGE))
+        .add_service(controller);
     if mode == Mode::Controller {
         return routes;
     }
     let node = NodeServer::new(NodeService::new(driver.clone())).max_decoding_message_size(MESSAGE);
-    routes.add_service(node).add_service(connectivity(driver).server())
+    routes
+        .add_service(node)
+        .add_service(connectivity(driver).server())
 }
 
 fn connectivity(driver: &Arc<Driver>) -> PodmonService<Driver> {
@@ -116,7 +132,11 @@ fn connectivity(driver: &Arc<Driver>) -> PodmonService<Driver> {
 /// grpc.health.v1: SERVING while the daemon answers.
 async fn tell_readiness(mut agent: Agent, reporter: HealthReporter) -> std::convert::Infallible {
     loop {
-        let status = if agent.is_up() { ServingStatus::Serving } else { ServingStatus::NotServing };
+        let status = if agent.is_up() {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
+        };
         reporter.set_service_status("", status).await;
         agent.changed().await;
     }

@@ -1,8 +1,9 @@
-//! `--mode registrar`: tells the kubelet of a CSI driver that serves its own socket, by the kubelet's plugin registration v1. The job of
-//! node-driver-registrar, without a foreign sidecar.
+//! `--mode registrar`: tells the kubelet of a CSI driver that serves its own socket, by the
+//! kubelet's plugin registration v1. The job of node-driver-registrar, without a foreign sidecar.
 //!
-//! In: a driver's socket, the kubelet's plugins_registry folder, the path at which the kubelet finds the driver's socket. Out: a socket
-//! `NAME-reg.sock` in that folder, for as long as this runs; the kubelet asks it, and takes the driver away when it has gone. Knows nothing of volumes,
+//! In: a driver's socket, the kubelet's plugins_registry folder, the path at which the kubelet
+//! finds the driver's socket. Out: a socket `NAME-reg.sock` in that folder, for as long as this
+//! runs; the kubelet asks it, and takes the driver away when it has gone. Knows nothing of volumes,
 //! of health, of the daemon.
 
 mod driver;
@@ -25,7 +26,8 @@ use crate::csi::wire::registration::registration_server::RegistrationServer;
 const TYPE: &str = "CSIPlugin";
 /// Of CSI. The kubelet takes a driver that names any 1.x; node-driver-registrar says the same.
 const VERSIONS: &[&str] = &["1.0.0"];
-/// How often the socket's name is looked for in the folder. A lost one means that a kubelet that starts again does not find the driver.
+/// How often the socket's name is looked for in the folder. A lost one means that a kubelet that
+/// starts again does not find the driver.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// What is registered, and where.
@@ -39,7 +41,8 @@ pub struct Registration {
     pub folder: PathBuf,
 }
 
-/// Why registering ends without having been told to stop. Each is for the supervisor to start the program anew, with growing pauses.
+/// Why registering ends without having been told to stop. Each is for the supervisor to start the
+/// program anew, with growing pauses.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrarError {
     #[error("asking the driver at {} for its name", driver.display())]
@@ -65,10 +68,18 @@ enum End {
     Lost,
 }
 
-/// Waits until the driver answers, then serves the registration socket until `stop` completes, the kubelet refuses the driver, or the socket has lost
-/// its name. The socket is removed in each case where it is still ours.
-pub async fn run(registration: Registration, stop: impl Future<Output = ()>) -> Result<(), RegistrarError> {
-    let Registration { driver, kubelet_path, folder } = registration;
+/// Waits until the driver answers, then serves the registration socket until `stop` completes, the
+/// kubelet refuses the driver, or the socket has lost its name. The socket is removed in each case
+/// where it is still ours.
+pub async fn run(
+    registration: Registration,
+    stop: impl Future<Output = ()>,
+) -> Result<(), RegistrarError> {
+    let Registration {
+        driver,
+        kubelet_path,
+        folder,
+    } = registration;
     let mut stop = std::pin::pin!(stop);
     let name = tokio::select! {
         name = driver::name(&driver) => name.map_err(|source| RegistrarError::Name { driver: driver.clone(), source })?,
@@ -82,13 +93,18 @@ pub async fn run(registration: Registration, stop: impl Future<Output = ()>) -> 
         r#type: TYPE.to_owned(),
         name: name.clone(),
         endpoint: kubelet_path,
-        supported_versions: VERSIONS.iter().map(|version| (*version).to_owned()).collect(),
+        supported_versions: VERSIONS
+            .iter()
+            .map(|version| (*version).to_owned())
+            .collect(),
     };
     let (standing, mut told) = watch::channel(Standing::Unknown);
     let place = listener.place();
     let (reporter, health) = tonic_health::server::health_reporter();
     let service = RegistrationService::begin(info, standing, reporter).await;
-    let services = Routes::new(RegistrationServer::new(service).max_decoding_message_size(server::MESSAGE)).add_service(health);
+    let services =
+        Routes::new(RegistrationServer::new(service).max_decoding_message_size(server::MESSAGE))
+            .add_service(health);
     let mut end = End::Stopped;
     let ending = async {
         end = tokio::select! {

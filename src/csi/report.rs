@@ -1,8 +1,10 @@
-//! `--report`: what the daemon knows of this node's storage, told to the API server as events and as the node condition `StorageHealthy`.
+//! `--report`: what the daemon knows of this node's storage, told to the API server as events and
+//! as the node condition `StorageHealthy`.
 //!
-//! In: the daemon's Watch on its agent's socket. Out: events on the node, pods and claims, one for each transition; a condition that is true, false or
-//! unknown. Nobody is elected: each node has its own, and two of them on one node say the same by the same names. It holds up nothing else of the process: trouble with
-//! the API server is logged, waited out and tried again.
+//! In: the daemon's Watch on its agent's socket. Out: events on the node, pods and claims, one for
+//! each transition; a condition that is true, false or unknown. Nobody is elected: each node has
+//! its own, and two of them on one node say the same by the same names. It holds up nothing else of
+//! the process: trouble with the API server is logged, waited out and tried again.
 
 mod api;
 mod bucket;
@@ -40,7 +42,8 @@ pub struct What {
 /// How often and how soon.
 #[derive(Clone, Debug)]
 pub struct Pace {
-    /// How long the daemon may be away, or be without a full picture, before that is told. It is replaced in less.
+    /// How long the daemon may be away, or be without a full picture, before that is told. It is
+    /// replaced in less.
     pub patience: Duration,
     /// How long changes are gathered.
     pub gather: Duration,
@@ -61,7 +64,8 @@ pub struct Pace {
     pub longest_pause: Duration,
     /// For one answer of the API server.
     pub answer: Duration,
-    /// How long a right that is missing may be one that was just given: API servers hold what they know of roles in caches.
+    /// How long a right that is missing may be one that was just given: API servers hold what they
+    /// know of roles in caches.
     pub rights: Duration,
     /// An event that fails for so long is given up.
     pub longest_wait: Duration,
@@ -106,7 +110,10 @@ struct Lost {
 impl Sight {
     /// Until when its absence is not told; None while it is there, and once it is to be told.
     fn patient_until(&self, patience: Duration) -> Option<Instant> {
-        self.lost.as_ref().map(|lost| lost.since + patience).filter(|until| *until > Instant::now())
+        self.lost
+            .as_ref()
+            .map(|lost| lost.since + patience)
+            .filter(|until| *until > Instant::now())
     }
 }
 
@@ -121,14 +128,43 @@ pub struct Reporter {
 
 impl Reporter {
     pub async fn run(self) -> Infallible {
-        let Reporter { agent: path, node, what, pace, api } = self;
-        tracing::info!(node, events = what.events, conditions = what.conditions, server = api.server(), "reporting to the API server");
+        let Reporter {
+            agent: path,
+            node,
+            what,
+            pace,
+            api,
+        } = self;
+        tracing::info!(
+            node,
+            events = what.events,
+            conditions = what.conditions,
+            server = api.server(),
+            "reporting to the API server"
+        );
         let (agent, keeper) = agent(&path);
-        let lost = Lost { since: Instant::now(), why: "it has not been reached yet".into() };
-        let (sight, sights) = watch::channel(Sight { picture: None, lost: Some(lost) });
-        let events = async { if what.events { tell::run(sights.clone(), &api, &node, &pace).await } else { std::future::pending().await } };
-        let conditions =
-            async { if what.conditions { heart::run(sights.clone(), &api, &node, &pace).await } else { std::future::pending().await } };
+        let lost = Lost {
+            since: Instant::now(),
+            why: "it has not been reached yet".into(),
+        };
+        let (sight, sights) = watch::channel(Sight {
+            picture: None,
+            lost: Some(lost),
+        });
+        let events = async {
+            if what.events {
+                tell::run(sights.clone(), &api, &node, &pace).await
+            } else {
+                std::future::pending().await
+            }
+        };
+        let conditions = async {
+            if what.conditions {
+                heart::run(sights.clone(), &api, &node, &pace).await
+            } else {
+                std::future::pending().await
+            }
+        };
         tokio::select! {
             never = keeper.run() => never,
             never = follow::run(agent, sight, &pace) => never,

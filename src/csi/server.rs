@@ -1,4 +1,5 @@
-//! The sockets that the shim serves: bound where only a dead process's socket may be in the way, served, drained, removed.
+//! The sockets that the shim serves: bound where only a dead process's socket may be in the way,
+//! served, drained, removed.
 //!
 //! In: a path, services, the wish to stop. Knows nothing of what is served. Rules in unix(7).
 
@@ -11,7 +12,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::time::Sleep;
@@ -20,11 +23,13 @@ use tonic::service::Routes;
 
 use crate::csi::authority::LenientAuthority;
 
-/// A socket's mode, owner and group: the kubelet and the sidecars are root or share the pod's group.
+/// A socket's mode, owner and group: the kubelet and the sidecars are root or share the pod's
+/// group.
 pub const FOR_GROUP: u32 = 0o660;
 /// A socket's mode, its owner only: as node-driver-registrar makes it (umask 0077).
 pub const FOR_OWNER: u32 = 0o600;
-/// How long calls may take to finish at the end. The rest of the promised five seconds is for the end itself.
+/// How long calls may take to finish at the end. The rest of the promised five seconds is for the
+/// end itself.
 const DRAIN: Duration = Duration::from_secs(4);
 /// For one answer, unless the service has reasons of its own.
 pub const REQUEST: Duration = Duration::from_secs(10);
@@ -33,7 +38,8 @@ const STREAMS_PER_CONNECTION: u32 = 64;
 pub const MESSAGE: usize = 16 << 20;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after accept(2) failed, for want of descriptors or memory: trying at once would only burn time.
+/// Pause after accept(2) failed, for want of descriptors or memory: trying at once would only burn
+/// time.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +58,11 @@ pub enum ListenError {
 }
 
 fn at<E: Into<io::Error>>(operation: &'static str, path: &Path) -> impl FnOnce(E) -> ListenError {
-    move |source| ListenError::Io { operation, path: path.to_owned(), source: source.into() }
+    move |source| ListenError::Io {
+        operation,
+        path: path.to_owned(),
+        source: source.into(),
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +90,8 @@ impl Place {
 
     /// Our socket has still its name, so that somebody can find it.
     pub fn is_ours(&self) -> bool {
-        std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
+        std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
     }
 }
 
@@ -106,24 +117,38 @@ impl Listener {
     pub async fn bind(path: &Path, mode: u32) -> Result<Listener, ListenError> {
         clear_the_way(path).await?;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None).map_err(at("making a socket for", path))?;
+        let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)
+            .map_err(at("making a socket for", path))?;
         let address = UnixAddr::new(path).map_err(at("naming", path))?;
         bind(fd.as_raw_fd(), &address).map_err(at("binding", path))?;
         // Before listen(2): nobody can connect while the mode is still the umask's.
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(at("setting the mode of", path))?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+            .map_err(at("setting the mode of", path))?;
         let found = std::fs::symlink_metadata(path).map_err(at("looking at", path))?;
-        let bound = BoundPath(Place { path: path.to_owned(), identity: (found.dev(), found.ino()) });
+        let bound = BoundPath(Place {
+            path: path.to_owned(),
+            identity: (found.dev(), found.ino()),
+        });
         listen(&fd, Backlog::MAXCONN).map_err(at("listening on", path))?;
         let socket = UnixListener::from_std(fd.into()).map_err(at("registering", path))?;
-        Ok(Listener { socket, path: bound })
+        Ok(Listener {
+            socket,
+            path: bound,
+        })
     }
 
     pub fn place(&self) -> Place {
         self.path.0.clone()
     }
 
-    /// The connections as they come, for whoever serves them otherwise than [`serve`]. The socket is removed when the second is dropped.
-    pub fn connections(self) -> (impl Stream<Item = io::Result<LenientAuthority<UnixStream>>>, impl Sized) {
+    /// The connections as they come, for whoever serves them otherwise than [`serve`]. The socket
+    /// is removed when the second is dropped.
+    pub fn connections(
+        self,
+    ) -> (
+        impl Stream<Item = io::Result<LenientAuthority<UnixStream>>>,
+        impl Sized,
+    ) {
         (Incoming::new(self.socket, self.path.0.path()), self.path)
     }
 }
@@ -132,16 +157,23 @@ async fn clear_the_way(path: &Path) -> Result<(), ListenError> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(at("looking at", path)(error)),
-        Ok(found) if !found.file_type().is_socket() => return Err(ListenError::NotASocket(path.to_owned())),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(ListenError::NotASocket(path.to_owned()));
+        }
         Ok(_) => {}
     }
-    match UnixStream::connect(path).await.map_err(|error| (error.kind(), error)) {
+    match UnixStream::connect(path)
+        .await
+        .map_err(|error| (error.kind(), error))
+    {
         // WouldBlock: the backlog of a living process is full.
         Ok(_) | Err((io::ErrorKind::WouldBlock, _)) => Err(ListenError::InUse(path.to_owned())),
         Err((io::ErrorKind::ConnectionRefused, _)) => {
             tracing::info!(socket = %path.display(), "replacing a socket that nobody listens on");
             match std::fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at("removing", path)(error)),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    Err(at("removing", path)(error))
+                }
                 _ => Ok(()),
             }
         }
@@ -156,8 +188,14 @@ pub async fn until(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// Serves until `stop` completes, then lets calls finish for [`DRAIN`] and removes the socket where it is still ours. `request` is for one answer.
-pub async fn serve(listener: Listener, services: Routes, request: Duration, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+/// Serves until `stop` completes, then lets calls finish for [`DRAIN`] and removes the socket where
+/// it is still ours. `request` is for one answer.
+pub async fn serve(
+    listener: Listener,
+    services: Routes,
+    request: Duration,
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
     let Listener { socket, path } = listener;
     let (stopping, mut stopped) = watch::channel(false);
     let router = tonic::transport::Server::builder()
@@ -166,21 +204,31 @@ pub async fn serve(listener: Listener, services: Routes, request: Duration, stop
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .add_routes(services);
-    let mut serving = std::pin::pin!(router.serve_with_incoming_shutdown(Incoming::new(socket, path.0.path()), async move {
-        // An error: the sender has gone, which is the end as well.
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-    }));
-    let failed = |source| ServeError { socket: path.0.path().to_owned(), source };
+    let mut serving = std::pin::pin!(router.serve_with_incoming_shutdown(
+        Incoming::new(socket, path.0.path()),
+        async move {
+            // An error: the sender has gone, which is the end as well.
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+        }
+    ));
+    let failed = |source| ServeError {
+        socket: path.0.path().to_owned(),
+        source,
+    };
     tokio::select! {
         served = &mut serving => return served.map_err(failed),
         () = stop => {}
     }
     stopping.send_replace(true);
     // Whoever has not finished by then is cut off when the runtime ends.
-    tokio::time::timeout(DRAIN, serving).await.unwrap_or(Ok(())).map_err(failed)
+    tokio::time::timeout(DRAIN, serving)
+        .await
+        .unwrap_or(Ok(()))
+        .map_err(failed)
 }
 
-/// Connections as they come in, each such that the kubelet's way to dial does no harm; a failing accept(2) is logged once and tried again after a pause.
+/// Connections as they come in, each such that the kubelet's way to dial does no harm; a failing
+/// accept(2) is logged once and tried again after a pause.
 struct Incoming {
     listener: UnixListener,
     socket: PathBuf,
@@ -190,7 +238,12 @@ struct Incoming {
 
 impl Incoming {
     fn new(listener: UnixListener, socket: &Path) -> Incoming {
-        Incoming { listener, socket: socket.to_owned(), pause: None, failing: false }
+        Incoming {
+            listener,
+            socket: socket.to_owned(),
+            pause: None,
+            failing: false,
+        }
     }
 }
 

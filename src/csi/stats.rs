@@ -23,32 +23,63 @@ pub struct Amount {
 
 /// As the daemon tells it.
 pub fn told(answer: &daemon::VolumeUsageAnswer) -> Usage {
-    let amount = |total, available, used| Amount { total, available, used };
+    let amount = |total, available, used| Amount {
+        total,
+        available,
+        used,
+    };
     Usage {
         block: answer.block,
-        bytes: amount(answer.total_bytes, answer.available_bytes, answer.used_bytes),
-        inodes: answer.total_inodes.map(|total| amount(total, answer.available_inodes.unwrap_or(0), answer.used_inodes.unwrap_or(0))),
+        bytes: amount(
+            answer.total_bytes,
+            answer.available_bytes,
+            answer.used_bytes,
+        ),
+        inodes: answer.total_inodes.map(|total| {
+            amount(
+                total,
+                answer.available_inodes.unwrap_or(0),
+                answer.used_inodes.unwrap_or(0),
+            )
+        }),
     }
 }
 
-/// Bytes, and inodes where the filesystem counts them. Of a raw block volume only its size is known (Kubernetes takes that as it is; an answer without any
-/// entry is an error to it).
+/// Bytes, and inodes where the filesystem counts them. Of a raw block volume only its size is known
+/// (Kubernetes takes that as it is; an answer without any entry is an error to it).
 pub fn entries(usage: &Usage) -> Vec<wire::VolumeUsage> {
     if usage.block {
         return vec![size(usage.bytes.total)];
     }
     let bytes = entry(Unit::Bytes, usage.bytes);
-    std::iter::once(bytes).chain(usage.inodes.map(|inodes| entry(Unit::Inodes, inodes))).collect()
+    std::iter::once(bytes)
+        .chain(usage.inodes.map(|inodes| entry(Unit::Inodes, inodes)))
+        .collect()
 }
 
 /// Of a raw block volume.
 pub fn size(total: u64) -> wire::VolumeUsage {
-    entry(Unit::Bytes, Amount { total, ..Amount::default() })
+    entry(
+        Unit::Bytes,
+        Amount {
+            total,
+            ..Amount::default()
+        },
+    )
 }
 
 fn entry(unit: Unit, amount: Amount) -> wire::VolumeUsage {
-    let Amount { total, available, used } = amount;
-    wire::VolumeUsage { unit: unit.into(), total: signed(total), available: signed(available), used: signed(used) }
+    let Amount {
+        total,
+        available,
+        used,
+    } = amount;
+    wire::VolumeUsage {
+        unit: unit.into(),
+        total: signed(total),
+        available: signed(available),
+        used: signed(used),
+    }
 }
 
 /// CSI counts in signed numbers: what is more than they hold is the most that they hold.
@@ -71,18 +102,49 @@ mod tests {
             used_inodes: Some(3),
             ..Default::default()
         };
-        let entry = |unit: Unit, total, available, used| wire::VolumeUsage { unit: unit.into(), total, available, used };
-        assert_eq!(entries(&told(&answer)), [entry(Unit::Bytes, 100, 40, 50), entry(Unit::Inodes, 10, 7, 3)]);
+        let entry = |unit: Unit, total, available, used| wire::VolumeUsage {
+            unit: unit.into(),
+            total,
+            available,
+            used,
+        };
+        assert_eq!(
+            entries(&told(&answer)),
+            [
+                entry(Unit::Bytes, 100, 40, 50),
+                entry(Unit::Inodes, 10, 7, 3)
+            ]
+        );
     }
 
     #[test]
     fn a_filesystem_that_makes_inodes_as_it_needs_them_has_bytes_only() {
-        assert_eq!(entries(&told(&daemon::VolumeUsageAnswer { total_bytes: u64::MAX, ..Default::default() })), [size(u64::MAX)]);
+        assert_eq!(
+            entries(&told(&daemon::VolumeUsageAnswer {
+                total_bytes: u64::MAX,
+                ..Default::default()
+            })),
+            [size(u64::MAX)]
+        );
     }
 
     #[test]
     fn a_block_volume_has_a_size_and_nothing_else() {
-        let answer = daemon::VolumeUsageAnswer { block: true, total_bytes: 5, used_bytes: 3, total_inodes: Some(1), ..Default::default() };
-        assert_eq!(entries(&told(&answer)), [wire::VolumeUsage { unit: Unit::Bytes.into(), total: 5, available: 0, used: 0 }]);
+        let answer = daemon::VolumeUsageAnswer {
+            block: true,
+            total_bytes: 5,
+            used_bytes: 3,
+            total_inodes: Some(1),
+            ..Default::default()
+        };
+        assert_eq!(
+            entries(&told(&answer)),
+            [wire::VolumeUsage {
+                unit: Unit::Bytes.into(),
+                total: 5,
+                available: 0,
+                used: 0
+            }]
+        );
     }
 }

@@ -1,9 +1,11 @@
-//! Where this node's volumes can be reached from: from this node. One label, whose key is a setting and whose value is made of the node's id.
+//! Where this node's volumes can be reached from: from this node. One label, whose key is a setting
+//! and whose value is made of the node's id.
 //!
 //! In: node id and key. Out: the label, and whether a caller's topology includes us. Pure.
 //!
-//! The value is stored in PersistentVolumes for as long as they live. A volume remembers it in its context ([`CONTEXT`]); a node that has another value
-//! now does not stage it, since the volume's data lies on a node that the cluster looks for under the old one.
+//! The value is stored in PersistentVolumes for as long as they live. A volume remembers it in its
+//! context ([`CONTEXT`]); a node that has another value now does not stage it, since the volume's
+//! data lies on a node that the cluster looks for under the old one.
 
 use std::collections::HashMap;
 
@@ -27,11 +29,16 @@ pub struct Topology {
 
 impl Topology {
     pub fn of_node(key: &str, node_id: &str) -> Topology {
-        Topology { key: key.to_owned(), value: value(node_id) }
+        Topology {
+            key: key.to_owned(),
+            value: value(node_id),
+        }
     }
 
     pub fn wire(&self) -> wire::Topology {
-        wire::Topology { segments: HashMap::from([(self.key.clone(), self.value.clone())]) }
+        wire::Topology {
+            segments: HashMap::from([(self.key.clone(), self.value.clone())]),
+        }
     }
 
     /// What goes with a volume into each later call.
@@ -39,22 +46,29 @@ impl Topology {
         HashMap::from([(CONTEXT.to_owned(), self.value.clone())])
     }
 
-    /// This node is in `place`. A place without segments is everywhere; a segment with a key that is not ours is a place that we are not in.
+    /// This node is in `place`. A place without segments is everywhere; a segment with a key that
+    /// is not ours is a place that we are not in.
     pub fn is_in(&self, place: &wire::Topology) -> bool {
-        place.segments.iter().all(|(key, value)| *key == self.key && *value == self.value)
+        place
+            .segments
+            .iter()
+            .all(|(key, value)| *key == self.key && *value == self.value)
     }
 
-    /// RESOURCE_EXHAUSTED when the volume is required elsewhere (CSI, CreateVolume: unable to provision in accessible_topology). What is only preferred
-    /// elsewhere can be here.
+    /// RESOURCE_EXHAUSTED when the volume is required elsewhere (CSI, CreateVolume: unable to
+    /// provision in accessible_topology). What is only preferred elsewhere can be here.
     pub fn can_meet(&self, requirement: Option<&wire::TopologyRequirement>) -> Result<(), Status> {
-        let Some(requirement) = requirement.filter(|requirement| !requirement.requisite.is_empty()) else {
+        let Some(requirement) = requirement.filter(|requirement| !requirement.requisite.is_empty())
+        else {
             return Ok(());
         };
         if requirement.requisite.iter().any(|place| self.is_in(place)) {
             return Ok(());
         }
         let Topology { key, value } = self;
-        Err(Status::resource_exhausted(format!("accessibility_requirements.requisite: excludes this node, which is {key}={value}")))
+        Err(Status::resource_exhausted(format!(
+            "accessibility_requirements.requisite: excludes this node, which is {key}={value}"
+        )))
     }
 
     /// FAILED_PRECONDITION when a volume was made under another value of this node's.
@@ -72,14 +86,21 @@ impl Topology {
 
 /// The id itself where it is the value of a label; else a beginning that looks like it, and a hash.
 fn value(node_id: &str) -> String {
-    let inside = node_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    let inside = node_id
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = node_id.as_bytes();
     if inside && ends(bytes.first()) && ends(bytes.last()) && bytes.len() <= VALUE {
         return node_id.to_owned();
     }
-    let fitting = node_id.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
-    let begun: String = fitting.skip_while(|c| *c == '-').take(VALUE - HASH - 1).collect();
+    let fitting = node_id
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    let begun: String = fitting
+        .skip_while(|c| *c == '-')
+        .take(VALUE - HASH - 1)
+        .collect();
     let begun = if begun.is_empty() { "node" } else { &begun };
     format!("{begun}-{:032x}", fnv1a_128(node_id.bytes()))
 }
@@ -92,7 +113,12 @@ mod tests {
     use super::*;
 
     fn place(segments: &[(&str, &str)]) -> wire::Topology {
-        wire::Topology { segments: segments.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect() }
+        wire::Topology {
+            segments: segments
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+        }
     }
 
     fn ours() -> Topology {
@@ -125,23 +151,45 @@ mod tests {
 
     #[test]
     fn a_requirement_is_met_when_one_of_its_places_has_us() {
-        let need = |requisite: Vec<wire::Topology>, preferred| wire::TopologyRequirement { requisite, preferred };
+        let need = |requisite: Vec<wire::Topology>, preferred| wire::TopologyRequirement {
+            requisite,
+            preferred,
+        };
         let here = place(&[("topology.diskvitals.io/node", "worker-1.example")]);
         let there = place(&[("topology.diskvitals.io/node", "worker-2")]);
-        let elsewhere = place(&[("topology.kubernetes.io/zone", "a"), ("topology.diskvitals.io/node", "worker-1.example")]);
+        let elsewhere = place(&[
+            ("topology.kubernetes.io/zone", "a"),
+            ("topology.diskvitals.io/node", "worker-1.example"),
+        ]);
         assert!(ours().can_meet(None).is_ok());
-        assert!(ours().can_meet(Some(&need(vec![], vec![there.clone()]))).is_ok());
-        assert!(ours().can_meet(Some(&need(vec![there.clone(), here], vec![]))).is_ok());
-        let status = ours().can_meet(Some(&need(vec![there, elsewhere], vec![]))).expect_err("elsewhere");
+        assert!(
+            ours()
+                .can_meet(Some(&need(vec![], vec![there.clone()])))
+                .is_ok()
+        );
+        assert!(
+            ours()
+                .can_meet(Some(&need(vec![there.clone(), here], vec![])))
+                .is_ok()
+        );
+        let status = ours()
+            .can_meet(Some(&need(vec![there, elsewhere], vec![])))
+            .expect_err("elsewhere");
         assert_eq!(status.code(), Code::ResourceExhausted);
-        assert!(status.message().starts_with("accessibility_requirements.requisite: "));
+        assert!(
+            status
+                .message()
+                .starts_with("accessibility_requirements.requisite: ")
+        );
     }
 
     #[test]
     fn a_volume_made_under_another_value_is_not_ours_to_stage() {
         assert!(ours().has_made(&ours().context()).is_ok());
         assert!(ours().has_made(&HashMap::new()).is_ok());
-        let status = ours().has_made(&HashMap::from([(CONTEXT.into(), "worker-2".into())])).expect_err("another's");
+        let status = ours()
+            .has_made(&HashMap::from([(CONTEXT.into(), "worker-2".into())]))
+            .expect_err("another's");
         assert_eq!(status.code(), Code::FailedPrecondition);
     }
 }

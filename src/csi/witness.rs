@@ -1,6 +1,8 @@
-//! The interposer's witness: what it wants to know of another driver's volumes, asked of the daemon, and what it tells, told.
+//! The interposer's witness: what it wants to know of another driver's volumes, asked of the
+//! daemon, and what it tells, told.
 //!
-//! In: driver names, handles, calls that went by. Out: the daemon's word in the interposer's plain values. Knows no requests of CSI.
+//! In: driver names, handles, calls that went by. Out: the daemon's word in the interposer's plain
+//! values. Knows no requests of CSI.
 
 use tonic::{Code, Status};
 
@@ -8,12 +10,11 @@ use crate::api::client::Client;
 use crate::api::wire as daemon;
 use crate::api::wire::witness_request::Call;
 use crate::csi::agent::Agent;
-use crate::csi::health;
 use crate::csi::interposer::verdict::{
-    Condition, DATA_LOSS, DEGRADED, HealthStatus, INACCESSIBLE, Listed, Passing, STORAGE_DEGRADED, STORAGE_UNREACHABLE, Told, Usage,
-    Witness, WitnessError,
+    Condition, DATA_LOSS, DEGRADED, HealthStatus, INACCESSIBLE, Listed, Passing, STORAGE_DEGRADED,
+    STORAGE_UNREACHABLE, Told, Usage, Witness, WitnessError,
 };
-use crate::csi::stats;
+use crate::csi::{health, stats};
 
 pub struct Daemon {
     agent: Agent,
@@ -48,13 +49,22 @@ impl Witness for Daemon {
             async move { client.storage_health(&driver).await }
         });
         let faults = health::of_storage(&answered.await.map_err(untold)?);
-        Ok(faults.into_iter().map(|status| numbered(status, of_storage)).collect())
+        Ok(faults
+            .into_iter()
+            .map(|status| numbered(status, of_storage))
+            .collect())
     }
 
     async fn volumes(&self, driver: &str) -> Result<Vec<Listed>, WitnessError> {
-        let answered = self.agent.quick(|client: Client| async move { client.volumes().await });
+        let answered = self
+            .agent
+            .quick(|client: Client| async move { client.volumes().await });
         let all = answered.await.map_err(untold)?.volumes;
-        Ok(all.into_iter().filter(|volume| volume.driver == driver && !volume.handle.is_empty()).map(listed).collect())
+        Ok(all
+            .into_iter()
+            .filter(|volume| volume.driver == driver && !volume.handle.is_empty())
+            .map(listed)
+            .collect())
     }
 
     async fn told(&self, driver: &str, passing: &Passing) -> Result<(), WitnessError> {
@@ -75,7 +85,12 @@ fn request(driver: &str, passing: &Passing) -> daemon::WitnessRequest {
         Passing::Unstaged { handle, path } => (Call::Unstaged, handle, path.as_str()),
         Passing::Bypassed { handle } => (Call::Bypassed, handle, ""),
     };
-    daemon::WitnessRequest { call: call.into(), driver: driver.to_owned(), handle: handle.clone(), path: path.to_owned() }
+    daemon::WitnessRequest {
+        call: call.into(),
+        driver: driver.to_owned(),
+        handle: handle.clone(),
+        path: path.to_owned(),
+    }
 }
 
 fn untold(status: Status) -> WitnessError {
@@ -88,21 +103,40 @@ fn untold(status: Status) -> WitnessError {
 }
 
 fn told(volume: &daemon::Volume) -> Told {
-    let health::Told { statuses, condition: health::Condition { abnormal, message } } = health::told(volume);
+    let health::Told {
+        statuses,
+        condition: health::Condition { abnormal, message },
+    } = health::told(volume);
     Told {
-        statuses: statuses.map(|statuses| statuses.into_iter().map(|status| numbered(status, of_volume)).collect()),
+        statuses: statuses.map(|statuses| {
+            statuses
+                .into_iter()
+                .map(|status| numbered(status, of_volume))
+                .collect()
+        }),
         condition: Condition { abnormal, message },
         local: !volume.remote,
     }
 }
 
 fn listed(volume: daemon::Volume) -> Listed {
-    let here = matches!(volume.csi_status(), daemon::CsiStatus::Staged | daemon::CsiStatus::Published);
-    Listed { here, told: told(&volume), handle: volume.handle }
+    let here = matches!(
+        volume.csi_status(),
+        daemon::CsiStatus::Staged | daemon::CsiStatus::Published
+    );
+    Listed {
+        here,
+        told: told(&volume),
+        handle: volume.handle,
+    }
 }
 
 fn numbered(status: health::HealthStatus, number: fn(health::Status) -> i32) -> HealthStatus {
-    HealthStatus { status: number(status.status), reason: status.reason, message: status.message }
+    HealthStatus {
+        status: number(status.status),
+        reason: status.reason,
+        message: status.message,
+    }
 }
 
 fn of_volume(status: health::Status) -> i32 {
@@ -124,7 +158,11 @@ fn of_storage(status: health::Status) -> i32 {
 mod tests {
     use super::*;
 
-    fn finding(severity: daemon::Severity, status: daemon::FindingStatus, reason: &str) -> daemon::Finding {
+    fn finding(
+        severity: daemon::Severity,
+        status: daemon::FindingStatus,
+        reason: &str,
+    ) -> daemon::Finding {
         daemon::Finding {
             severity: severity.into(),
             status: status.into(),
@@ -137,24 +175,52 @@ mod tests {
     #[test]
     fn a_volume_is_told_in_csis_numbers() {
         let findings = vec![
-            finding(daemon::Severity::Suspect, daemon::FindingStatus::Degraded, "DriveFailing"),
-            finding(daemon::Severity::Bad, daemon::FindingStatus::DataLoss, "FilesystemCorrupted"),
+            finding(
+                daemon::Severity::Suspect,
+                daemon::FindingStatus::Degraded,
+                "DriveFailing",
+            ),
+            finding(
+                daemon::Severity::Bad,
+                daemon::FindingStatus::DataLoss,
+                "FilesystemCorrupted",
+            ),
         ];
         let volume = daemon::Volume {
             handle: "v".into(),
             health: daemon::Health::Bad.into(),
             csi_status: daemon::CsiStatus::Published.into(),
             findings,
-            condition: Some(daemon::Condition { abnormal: true, message: "corrupted".into() }),
+            condition: Some(daemon::Condition {
+                abnormal: true,
+                message: "corrupted".into(),
+            }),
             ..Default::default()
         };
-        let status = |status, reason: &str| HealthStatus { status, reason: reason.into(), message: "m".into() };
+        let status = |status, reason: &str| HealthStatus {
+            status,
+            reason: reason.into(),
+            message: "m".into(),
+        };
         let told = Told {
-            statuses: Ok(vec![status(DATA_LOSS, "FilesystemCorrupted"), status(DEGRADED, "DriveFailing")]),
-            condition: Condition { abnormal: true, message: "corrupted".into() },
+            statuses: Ok(vec![
+                status(DATA_LOSS, "FilesystemCorrupted"),
+                status(DEGRADED, "DriveFailing"),
+            ]),
+            condition: Condition {
+                abnormal: true,
+                message: "corrupted".into(),
+            },
             local: true,
         };
-        assert_eq!(listed(volume), Listed { handle: "v".into(), here: true, told });
+        assert_eq!(
+            listed(volume),
+            Listed {
+                handle: "v".into(),
+                here: true,
+                told
+            }
+        );
     }
 
     #[test]
@@ -163,7 +229,10 @@ mod tests {
             health: daemon::Health::Unknown.into(),
             health_unknown_why: "smartctl does not answer".into(),
             remote: true,
-            condition: Some(daemon::Condition { abnormal: false, message: "fine (unknown since …)".into() }),
+            condition: Some(daemon::Condition {
+                abnormal: false,
+                message: "fine (unknown since …)".into(),
+            }),
             ..Default::default()
         };
         let told = told(&volume);
@@ -174,9 +243,18 @@ mod tests {
     #[test]
     fn a_daemon_that_cannot_be_asked_is_another_thing_than_one_that_does_not_know_the_volume() {
         let why = String::from("x");
-        assert_eq!(untold(Status::not_found("x")), WitnessError::NotFound(why.clone()));
-        assert_eq!(untold(Status::unavailable("x")), WitnessError::Away(why.clone()));
-        assert_eq!(untold(Status::deadline_exceeded("x")), WitnessError::Away(why.clone()));
+        assert_eq!(
+            untold(Status::not_found("x")),
+            WitnessError::NotFound(why.clone())
+        );
+        assert_eq!(
+            untold(Status::unavailable("x")),
+            WitnessError::Away(why.clone())
+        );
+        assert_eq!(
+            untold(Status::deadline_exceeded("x")),
+            WitnessError::Away(why.clone())
+        );
         assert_eq!(untold(Status::internal("x")), WitnessError::Unknown(why));
     }
 }

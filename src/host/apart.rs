@@ -1,7 +1,9 @@
-//! A process that must outlive the one that started it: in a control group of its own and in the host's PID namespace, so that neither an OOM kill of
-//! the daemon's group nor the end of its pod takes both.
+//! A process that must outlive the one that started it: in a control group of its own and in the
+//! host's PID namespace, so that neither an OOM kill of the daemon's group nor the end of its pod
+//! takes both.
 //!
-//! In: the host's root. Out: nothing, or why it cannot be guaranteed, and what to change. To be called by a single-threaded process.
+//! In: the host's root. Out: nothing, or why it cannot be guaranteed, and what to change. To be
+//! called by a single-threaded process.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -12,25 +14,40 @@ use nix::sched::{CloneFlags, setns};
 use crate::host::root::HostRoot;
 use crate::model::path::HostPath;
 
-/// At the root of a hierarchy, beside what systemd makes there; systemd leaves alone what it did not make.
+/// At the root of a hierarchy, beside what systemd makes there; systemd leaves alone what it did
+/// not make.
 const OWN_GROUP: &str = "diskvitals-freeze";
 
-/// Whether this process is in the first PID namespace, the one that ends with the machine. `root` as it is seen from the present mount namespace.
+/// Whether this process is in the first PID namespace, the one that ends with the machine. `root`
+/// as it is seen from the present mount namespace.
 ///
-/// Its proc shows kernel threads, which only the first namespace has. That this process is in the same is told by the namespace's own name, or, where
-/// PID 1's may not be read (Yama, a security module; also for root), by its numbers: NSpid counts one for each namespace from the proc's own on down
-/// (proc_pid_status(5)).
+/// Its proc shows kernel threads, which only the first namespace has. That this process is in the
+/// same is told by the namespace's own name, or, where PID 1's may not be read (Yama, a security
+/// module; also for root), by its numbers: NSpid counts one for each namespace from the proc's own
+/// on down (proc_pid_status(5)).
 pub fn in_host_pids(root: &HostRoot) -> Result<(), String> {
-    let namespace = |path: PathBuf| std::fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
-    let same = match (namespace(root.at("/proc/1/ns/pid")), namespace(PathBuf::from("/proc/self/ns/pid"))) {
+    let namespace = |path: PathBuf| {
+        std::fs::metadata(path)
+            .ok()
+            .map(|data| (data.dev(), data.ino()))
+    };
+    let same = match (
+        namespace(root.at("/proc/1/ns/pid")),
+        namespace(PathBuf::from("/proc/self/ns/pid")),
+    ) {
         (Some(host), Some(own)) => Some(host == own),
         _ => {
             let status = root.read("/proc/self/status").unwrap_or_default();
             let status = String::from_utf8_lossy(&status);
-            status.lines().find_map(|line| line.strip_prefix("NSpid:")).map(|pids| pids.split_whitespace().count() == 1)
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix("NSpid:"))
+                .map(|pids| pids.split_whitespace().count() == 1)
         }
     };
-    let is_first = root.read("/proc/2/comm").is_ok_and(|name| name.trim_ascii() == b"kthreadd");
+    let is_first = root
+        .read("/proc/2/comm")
+        .is_ok_and(|name| name.trim_ascii() == b"kthreadd");
     match same {
         Some(true) if is_first => Ok(()),
         Some(_) => {
@@ -45,35 +62,50 @@ pub fn in_host_pids(root: &HostRoot) -> Result<(), String> {
     }
 }
 
-/// Moves this process into a control group of its own at the root of each hierarchy that can kill for memory: the unified one, and version 1's
-/// `memory`. In the root group it is as well off. To be called in the host's mount namespace.
+/// Moves this process into a control group of its own at the root of each hierarchy that can kill
+/// for memory: the unified one, and version 1's `memory`. In the root group it is as well off. To
+/// be called in the host's mount namespace.
 pub fn own_control_group() -> Result<(), String> {
     enter_host_groups();
-    let read = |path: &str| std::fs::read_to_string(path).map_err(|error| format!("reading {path}: {error}"));
-    // Seen from a cgroup namespace, what is above its root begins with `/..` (cgroup_namespaces(7)).
-    if read("/proc/1/cgroup")?.lines().any(|line| group(line).is_some_and(|(_, path)| path.starts_with("/.."))) {
+    let read = |path: &str| {
+        std::fs::read_to_string(path).map_err(|error| format!("reading {path}: {error}"))
+    };
+    // Seen from a cgroup namespace, what is above its root begins with `/..`
+    // (cgroup_namespaces(7)).
+    if read("/proc/1/cgroup")?
+        .lines()
+        .any(|line| group(line).is_some_and(|(_, path)| path.starts_with("/..")))
+    {
         return Err("this process is in a cgroup namespace that cannot be left, and so cannot leave the daemon's control group: \
                     run the daemon privileged, or with the host's cgroup namespace"
             .into());
     }
-    let mounts = std::fs::read("/proc/self/mountinfo").map_err(|error| format!("reading /proc/self/mountinfo: {error}"))?;
+    let mounts = std::fs::read("/proc/self/mountinfo")
+        .map_err(|error| format!("reading /proc/self/mountinfo: {error}"))?;
     for line in read("/proc/self/cgroup")?.lines() {
-        let Some((hierarchy, path)) = group(line) else { continue };
+        let Some((hierarchy, path)) = group(line) else {
+            continue;
+        };
         if path == "/" || path == format!("/{OWN_GROUP}") {
             continue;
         }
         let Some(at) = mounted_at(&mounts, hierarchy) else {
-            return Err(format!("the {} is not mounted, and so the daemon's control group {path} cannot be left", hierarchy.name()));
+            return Err(format!(
+                "the {} is not mounted, and so the daemon's control group {path} cannot be left",
+                hierarchy.name()
+            ));
         };
         enter(&at).map_err(|why| format!("leaving the daemon's control group {path}: {why}"))?;
     }
     Ok(())
 }
 
-/// Makes that group in the hierarchies that are there, for processes that may not: a hierarchy's root is nobody's to write to (mode 0555), which asks for
-/// CAP_DAC_OVERRIDE, and to enter a group that is there does not. To be called in the host's mount namespace.
+/// Makes that group in the hierarchies that are there, for processes that may not: a hierarchy's
+/// root is nobody's to write to (mode 0555), which asks for CAP_DAC_OVERRIDE, and to enter a group
+/// that is there does not. To be called in the host's mount namespace.
 pub fn make_control_group() -> Result<(), String> {
-    let mounts = std::fs::read("/proc/self/mountinfo").map_err(|error| format!("reading /proc/self/mountinfo: {error}"))?;
+    let mounts = std::fs::read("/proc/self/mountinfo")
+        .map_err(|error| format!("reading /proc/self/mountinfo: {error}"))?;
     for hierarchy in [Hierarchy::Unified, Hierarchy::Memory] {
         if let Some(at) = mounted_at(&mounts, hierarchy) {
             make(&at)?;
@@ -105,7 +137,10 @@ fn group(line: &str) -> Option<(Hierarchy, &str)> {
     if id == "0" && controllers.is_empty() {
         return Some((Hierarchy::Unified, path));
     }
-    controllers.split(',').any(|controller| controller == "memory").then_some((Hierarchy::Memory, path))
+    controllers
+        .split(',')
+        .any(|controller| controller == "memory")
+        .then_some((Hierarchy::Memory, path))
 }
 
 /// Where mountinfo has the whole of it.
@@ -116,9 +151,15 @@ fn mounted_at(mounts: &[u8], hierarchy: Hierarchy) -> Option<HostPath> {
         let (fs_type, options) = (*fields.get(after + 1)?, *fields.last()?);
         let fits = match hierarchy {
             Hierarchy::Unified => fs_type == b"cgroup2",
-            Hierarchy::Memory => fs_type == b"cgroup" && options.split(|byte| *byte == b',').any(|option| option == b"memory"),
+            Hierarchy::Memory => {
+                fs_type == b"cgroup"
+                    && options
+                        .split(|byte| *byte == b',')
+                        .any(|option| option == b"memory")
+            }
         };
-        (fits && *fields.get(3)? == b"/").then(|| fields.get(4).map(|path| HostPath::unescape(path)))?
+        (fits && *fields.get(3)? == b"/")
+            .then(|| fields.get(4).map(|path| HostPath::unescape(path)))?
     })
 }
 
@@ -133,8 +174,11 @@ fn make(hierarchy: &HostPath) -> Result<PathBuf, String> {
     let own = hierarchy.as_path().join(OWN_GROUP);
     match std::fs::create_dir(&own) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            let may =
-                if error.kind() == ErrorKind::PermissionDenied { "; `diskvitalsd worker apart /`, run by root, makes it" } else { "" };
+            let may = if error.kind() == ErrorKind::PermissionDenied {
+                "; `diskvitalsd worker apart /`, run by root, makes it"
+            } else {
+                ""
+            };
             Err(format!("making {}: {error}{may}", own.display()))
         }
         _ => Ok(own),
@@ -143,7 +187,11 @@ fn make(hierarchy: &HostPath) -> Result<PathBuf, String> {
 
 /// Where it may; whether it had to is seen by the paths afterwards.
 fn enter_host_groups() {
-    let id = |path: &str| std::fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
+    let id = |path: &str| {
+        std::fs::metadata(path)
+            .ok()
+            .map(|data| (data.dev(), data.ino()))
+    };
     if id("/proc/1/ns/cgroup") != id("/proc/self/ns/cgroup")
         && let Ok(namespace) = std::fs::File::open("/proc/1/ns/cgroup")
     {
@@ -158,7 +206,10 @@ mod tests {
 
     #[test]
     fn only_groups_that_can_kill_for_memory_are_left() {
-        assert_eq!(group("0::/system.slice/diskvitalsd.service"), Some((Hierarchy::Unified, "/system.slice/diskvitalsd.service")));
+        assert_eq!(
+            group("0::/system.slice/diskvitalsd.service"),
+            Some((Hierarchy::Unified, "/system.slice/diskvitalsd.service"))
+        );
         assert_eq!(group("4:memory:/a:b"), Some((Hierarchy::Memory, "/a:b")));
         assert_eq!(group("9:name=systemd:/x"), None);
         assert_eq!(group("6:freezer:/x"), None);
@@ -171,7 +222,10 @@ mod tests {
         assert_eq!(make(&at), Ok(hierarchy.path().join(OWN_GROUP)));
         assert_eq!(make(&at), Ok(hierarchy.path().join(OWN_GROUP)));
         let why = make(&"/nonexistent".into()).unwrap_err();
-        assert!(why.starts_with("making /nonexistent/diskvitals-freeze: "), "{why}");
+        assert!(
+            why.starts_with("making /nonexistent/diskvitals-freeze: "),
+            "{why}"
+        );
     }
 
     #[test]
@@ -179,8 +233,17 @@ mod tests {
         let mounts = b"30 25 0:26 /kubepods /pod rw - cgroup2 cgroup2 rw\n\
                        31 25 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
                        32 25 0:26 / /sys/fs/cgroup/uni\\040fied rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
-        assert_eq!(mounted_at(mounts, Hierarchy::Unified), Some("/sys/fs/cgroup/uni fied".into()));
-        assert_eq!(mounted_at(mounts, Hierarchy::Memory), Some("/sys/fs/cgroup/memory".into()));
-        assert_eq!(mounted_at(b"1 0 0:5 / /proc rw - proc proc rw\n", Hierarchy::Unified), None);
+        assert_eq!(
+            mounted_at(mounts, Hierarchy::Unified),
+            Some("/sys/fs/cgroup/uni fied".into())
+        );
+        assert_eq!(
+            mounted_at(mounts, Hierarchy::Memory),
+            Some("/sys/fs/cgroup/memory".into())
+        );
+        assert_eq!(
+            mounted_at(b"1 0 0:5 / /proc rw - proc proc rw\n", Hierarchy::Unified),
+            None
+        );
     }
 }

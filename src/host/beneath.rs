@@ -1,19 +1,17 @@
-//! Paths that a caller named, resolved below a folder and nowhere else, and through no link: name by name, each opened with O_NOFOLLOW in the folder before
-//! it. openat2(2) would do it in one call, but where setuid files are forbidden by seccomp (the unit's RestrictSUIDSGID), that call is ENOSYS: its flags
-//! cannot be looked into.
+//! Paths that a caller named, resolved below a folder and nowhere else, and through no link: name
+//! by name, each opened with O_NOFOLLOW in the folder before it. openat2(2) would do it in one
+//! call, but where setuid files are forbidden by seccomp (the unit's RestrictSUIDSGID), that call
+//! is ENOSYS: its flags cannot be looked into.
 //!
-//! In: the folder and the path. Out: a descriptor of the path's parent and its last name. What is done to that name is done relative to the descriptor:
-//! nothing is resolved a second time, and nobody can swap a folder for a link in between. Knows nothing of what the path is for.
+//! In: the folder and the path. Out: a descriptor of the path's parent and its last name. What is
+//! done to that name is done relative to the descriptor: nothing is resolved a second time, and
+//! nobody can swap a folder for a link in between. Knows nothing of what the path is for.
 
 use std::ffi::CString;
-use std::os::fd::AsFd;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::fcntl::AT_FDCWD;
-use nix::fcntl::OFlag;
-use nix::fcntl::openat;
-use nix::fcntl::readlinkat;
+use nix::fcntl::{AT_FDCWD, OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 
 use crate::model::path::HostPath;
@@ -39,7 +37,13 @@ pub enum BeneathError {
 impl BeneathError {
     /// A folder on the way is missing.
     pub fn is_absent(&self) -> bool {
-        matches!(self, BeneathError::Resolve { source: Errno::ENOENT, .. } | BeneathError::Root(_, Errno::ENOENT))
+        matches!(
+            self,
+            BeneathError::Resolve {
+                source: Errno::ENOENT,
+                ..
+            } | BeneathError::Root(_, Errno::ENOENT)
+        )
     }
 
     /// What the caller named is wrong, not the machine.
@@ -64,22 +68,45 @@ pub struct Spot {
     pub path: HostPath,
 }
 
-/// `path` must lie below `root`, both absolute. Its folder must be there; itself it need not be. `root` is the configuration's, and may be a link.
+/// `path` must lie below `root`, both absolute. Its folder must be there; itself it need not be.
+/// `root` is the configuration's, and may be a link.
 pub fn find(root: &HostPath, path: &HostPath) -> Result<Spot, BeneathError> {
-    let outside = || BeneathError::Outside { root: root.clone(), path: path.clone() };
-    let below = path.strip_prefix(root).filter(|below| !below.is_empty()).ok_or_else(outside)?;
+    let outside = || BeneathError::Outside {
+        root: root.clone(),
+        path: path.clone(),
+    };
+    let below = path
+        .strip_prefix(root)
+        .filter(|below| !below.is_empty())
+        .ok_or_else(outside)?;
     let parts = || BeneathError::Parts(path.clone());
-    if below.split(|byte| *byte == b'/').any(|part| matches!(part, b"" | b"." | b"..")) {
+    if below
+        .split(|byte| *byte == b'/')
+        .any(|part| matches!(part, b"" | b"." | b".."))
+    {
         return Err(parts());
     }
-    let mut names = below.split(|byte| *byte == b'/').map(CString::new).collect::<Result<Vec<_>, _>>().map_err(|_| parts())?;
+    let mut names = below
+        .split(|byte| *byte == b'/')
+        .map(CString::new)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| parts())?;
     let name = names.pop().ok_or_else(parts)?;
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let mut parent = openat(AT_FDCWD, root.as_path(), flags, Mode::empty()).map_err(|errno| BeneathError::Root(root.clone(), errno))?;
+    let mut parent = openat(AT_FDCWD, root.as_path(), flags, Mode::empty())
+        .map_err(|errno| BeneathError::Root(root.clone(), errno))?;
     for folder in &names {
-        parent = enter(&parent, folder).map_err(|source| BeneathError::Resolve { root: root.clone(), path: path.clone(), source })?;
+        parent = enter(&parent, folder).map_err(|source| BeneathError::Resolve {
+            root: root.clone(),
+            path: path.clone(),
+            source,
+        })?;
     }
-    Ok(Spot { parent, name, path: path.clone() })
+    Ok(Spot {
+        parent,
+        name,
+        path: path.clone(),
+    })
 }
 
 /// The folder of this name; a link to one is ELOOP.
@@ -93,13 +120,23 @@ fn enter(parent: &OwnedFd, name: &CString) -> Result<OwnedFd, Errno> {
 }
 
 impl Spot {
-    /// What is there, through a mount upon it, opened with O_PATH; asks no filesystem that is mounted there. A link is ELOOP.
+    /// What is there, through a mount upon it, opened with O_PATH; asks no filesystem that is
+    /// mounted there. A link is ELOOP.
     pub fn open(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let opened = openat(self.parent.as_fd(), self.name.as_c_str(), flags, Mode::empty())?;
-        // O_PATH with O_NOFOLLOW opens a link itself, and only a link can be read as one: of all else the kernel says so without asking its filesystem
-        // (do_readlinkat(), fs/stat.c).
-        if readlinkat(&opened, c"").is_ok() { Err(Errno::ELOOP) } else { Ok(opened) }
+        let opened = openat(
+            self.parent.as_fd(),
+            self.name.as_c_str(),
+            flags,
+            Mode::empty(),
+        )?;
+        // O_PATH with O_NOFOLLOW opens a link itself, and only a link can be read as one: of all
+        // else the kernel says so without asking its filesystem (do_readlinkat(), fs/stat.c).
+        if readlinkat(&opened, c"").is_ok() {
+            Err(Errno::ELOOP)
+        } else {
+            Ok(opened)
+        }
     }
 }
 
@@ -118,9 +155,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("a")).unwrap();
         let root = path(dir.path());
-        assert_eq!(find(&root, &root.join("a/b")).unwrap().name.as_bytes(), b"b");
+        assert_eq!(
+            find(&root, &root.join("a/b")).unwrap().name.as_bytes(),
+            b"b"
+        );
         assert!(find(&root, &root.join("a")).unwrap().open().is_ok());
-        assert_eq!(find(&root, &root.join("a/b")).unwrap().open().unwrap_err(), Errno::ENOENT);
+        assert_eq!(
+            find(&root, &root.join("a/b")).unwrap().open().unwrap_err(),
+            Errno::ENOENT
+        );
         assert!(find(&root, &root.join("x/y")).unwrap_err().is_absent());
     }
 
@@ -129,7 +172,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = path(dir.path());
         for wrong in ["a/../../x", "..", "a//b", "./a", "a/", "a\0b", ""] {
-            assert!(find(&root, &root.join(wrong)).unwrap_err().is_callers(), "{wrong:?}");
+            assert!(
+                find(&root, &root.join(wrong)).unwrap_err().is_callers(),
+                "{wrong:?}"
+            );
         }
         assert!(find(&root, &"/etc/passwd".into()).unwrap_err().is_callers());
         assert!(find(&root, &root).unwrap_err().is_callers());
@@ -146,9 +192,18 @@ mod tests {
         let root = path(dir.path());
         for link in ["inside/b", "outside/x"] {
             let error = find(&root, &root.join(link)).unwrap_err();
-            assert!(error.is_callers() && !error.is_absent(), "{link}: {error:?}");
+            assert!(
+                error.is_callers() && !error.is_absent(),
+                "{link}: {error:?}"
+            );
         }
-        assert_eq!(find(&root, &root.join("outside")).unwrap().open().unwrap_err(), Errno::ELOOP);
+        assert_eq!(
+            find(&root, &root.join("outside"))
+                .unwrap()
+                .open()
+                .unwrap_err(),
+            Errno::ELOOP
+        );
     }
 
     #[test]
@@ -174,8 +229,13 @@ mod tests {
             if let Ok(spot) = find(&root, &root.join("a/b/c")) {
                 // The folder `b` elsewhere has another number than any that was made here.
                 let found = nix::sys::stat::fstat(&spot.parent).unwrap();
-                let theirs = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(elsewhere.path().join("b")).unwrap());
-                assert!(found.st_ino != theirs || found.st_dev != std::os::unix::fs::MetadataExt::dev(&own));
+                let theirs = std::os::unix::fs::MetadataExt::ino(
+                    &std::fs::metadata(elsewhere.path().join("b")).unwrap(),
+                );
+                assert!(
+                    found.st_ino != theirs
+                        || found.st_dev != std::os::unix::fs::MetadataExt::dev(&own)
+                );
             }
         }
         over.store(true, std::sync::atomic::Ordering::Relaxed);

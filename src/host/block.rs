@@ -5,15 +5,11 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::libc;
-use nix::sys::stat::major;
-use nix::sys::stat::minor;
+use nix::sys::stat::{major, minor};
 
 use crate::host::sys;
 use crate::model::dev::DevNo;
@@ -25,7 +21,8 @@ const ZERO_AT_ONCE: u64 = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Read,
-    /// O_EXCL: EBUSY while it is mounted, a member of an array, or somebody else's in the same way (blkdev_open()).
+    /// O_EXCL: EBUSY while it is mounted, a member of an array, or somebody else's in the same way
+    /// (blkdev_open()).
     ReadAlone,
     WriteAlone,
 }
@@ -44,24 +41,43 @@ impl Block {
     pub fn open(path: &Path, way: Way) -> io::Result<Block> {
         // Looked at first: opening a pipe or a character device may do things.
         if !std::fs::metadata(path)?.file_type().is_block_device() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a block device"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a block device",
+            ));
         }
         let flags = if way == Way::Read { 0 } else { libc::O_EXCL };
-        let file = File::options().read(true).write(way == Way::WriteAlone).custom_flags(flags | libc::O_CLOEXEC).open(path)?;
+        let file = File::options()
+            .read(true)
+            .write(way == Way::WriteAlone)
+            .custom_flags(flags | libc::O_CLOEXEC)
+            .open(path)?;
         let data = file.metadata()?;
         if !data.file_type().is_block_device() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a block device"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a block device",
+            ));
         }
         let size = sys::device_size(file.as_fd())?;
-        Ok(Block { file, dev: number(data.rdev()), size })
+        Ok(Block {
+            file,
+            dev: number(data.rdev()),
+            size,
+        })
     }
 
     /// Whether these bytes, as far as the device has them, read as zeros.
     pub fn is_zero(&self, start: u64, length: u64) -> io::Result<bool> {
-        let (mut at, end) = (start.min(self.size), start.saturating_add(length).min(self.size));
+        let (mut at, end) = (
+            start.min(self.size),
+            start.saturating_add(length).min(self.size),
+        );
         let mut buffer = vec![0; 128 << 10];
         while at < end {
-            let most = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
+            let most = usize::try_from(end - at)
+                .unwrap_or(usize::MAX)
+                .min(buffer.len());
             match self.file.read_at(&mut buffer[..most], at)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 read if buffer[..read].iter().any(|byte| *byte != 0) => return Ok(false),
@@ -81,7 +97,10 @@ impl Block {
 
     /// Zeros, and on the device when this returns. What lies beyond its end is passed over.
     pub fn zero(&self, start: u64, length: u64) -> io::Result<()> {
-        let (mut at, end) = (start.min(self.size), start.saturating_add(length).min(self.size));
+        let (mut at, end) = (
+            start.min(self.size),
+            start.saturating_add(length).min(self.size),
+        );
         while at < end {
             let piece = (end - at).min(ZERO_AT_ONCE);
             sys::zero_out(self.file.as_fd(), at, piece)?;

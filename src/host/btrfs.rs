@@ -1,6 +1,8 @@
-//! Members of a btrfs, by the ioctls BTRFS_IOC_FS_INFO and BTRFS_IOC_DEV_INFO (include/uapi/linux/btrfs.h), asked of a directory on it.
+//! Members of a btrfs, by the ioctls BTRFS_IOC_FS_INFO and BTRFS_IOC_DEV_INFO
+//! (include/uapi/linux/btrfs.h), asked of a directory on it.
 //!
-//! In: a mount's path. Out: the filesystem's UUID, and of each member its id and the path by which the kernel opened it.
+//! In: a mount's path. Out: the filesystem's UUID, and of each member its id and the path by which
+//! the kernel opened it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -41,15 +43,28 @@ pub enum BtrfsError {
     },
 }
 
-/// None where there is nobody to answer: a mount of one file, a filesystem that is no btrfs. Leaves no trace (O_NOATIME).
+/// None where there is nobody to answer: a mount of one file, a filesystem that is no btrfs. Leaves
+/// no trace (O_NOATIME).
 pub fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOATIME | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    let flags = OFlag::O_RDONLY
+        | OFlag::O_DIRECTORY
+        | OFlag::O_NOATIME
+        | OFlag::O_CLOEXEC
+        | OFlag::O_NONBLOCK;
     let directory = match open(path.as_path(), flags, nix::sys::stat::Mode::empty()) {
         Ok(directory) => directory,
         Err(Errno::ENOTDIR) => return Ok(None),
-        Err(source) => return Err(BtrfsError::Open { path: path.clone(), source }),
+        Err(source) => {
+            return Err(BtrfsError::Open {
+                path: path.clone(),
+                source,
+            });
+        }
     };
-    let failed = |source| BtrfsError::Ask { path: path.clone(), source };
+    let failed = |source| BtrfsError::Ask {
+        path: path.clone(),
+        source,
+    };
     let is = |error: &io::Error, errno: Errno| error.raw_os_error() == Some(errno as i32);
     let info = match sys::btrfs_fs_info(directory.as_fd()) {
         Ok(info) => info,
@@ -72,12 +87,23 @@ pub fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
 fn filesystem(info: &[u8; sys::BTRFS_FS_INFO]) -> (u64, String) {
     let mut highest = [0; 8];
     highest.copy_from_slice(&info[..8]);
-    let hex = |range: std::ops::Range<usize>| info[FSID..][range].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    (u64::from_ne_bytes(highest), [hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16)].join("-"))
+    let hex = |range: std::ops::Range<usize>| {
+        info[FSID..][range]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    (
+        u64::from_ne_bytes(highest),
+        [hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16)].join("-"),
+    )
 }
 
 fn device(info: &[u8; sys::BTRFS_DEV_INFO]) -> Option<HostPath> {
-    let path = info[PATH..].split(|byte| *byte == 0).next().unwrap_or_default();
+    let path = info[PATH..]
+        .split(|byte| *byte == 0)
+        .next()
+        .unwrap_or_default();
     path.starts_with(b"/").then(|| HostPath::new(path))
 }
 
@@ -93,7 +119,10 @@ mod tests {
         for at in 0..16_u8 {
             info[FSID + usize::from(at)] = at * 0x11;
         }
-        assert_eq!(filesystem(&info), (3, "00112233-4455-6677-8899-aabbccddeeff".into()));
+        assert_eq!(
+            filesystem(&info),
+            (3, "00112233-4455-6677-8899-aabbccddeeff".into())
+        );
         let mut info = [0; sys::BTRFS_DEV_INFO];
         assert_eq!(device(&info), None, "missing");
         info[PATH..PATH + 8].copy_from_slice(b"/dev/sdb");

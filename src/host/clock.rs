@@ -11,7 +11,8 @@ pub fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// CLOCK_MONOTONIC, which is what the kernel's log counts in, give or take its drift. Zero where it cannot be read, which no Linux does.
+/// CLOCK_MONOTONIC, which is what the kernel's log counts in, give or take its drift. Zero where it
+/// cannot be read, which no Linux does.
 pub fn monotonic() -> Duration {
     nix::time::clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
 }

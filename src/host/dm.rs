@@ -1,5 +1,5 @@
-//! Device-mapper's ioctl interface (linux/dm-ioctl.h): the status of one device's table, without flushing anything; having a kind of target loaded;
-//! resuming what was left suspended (`held`).
+//! Device-mapper's ioctl interface (linux/dm-ioctl.h): the status of one device's table, without
+//! flushing anything; having a kind of target loaded; resuming what was left suspended (`held`).
 //!
 //! In: a device number. Out: lines as `dmsetup status` prints them: `START LENGTH TYPE STATUS`.
 
@@ -19,7 +19,8 @@ const VERSION: [u32; 3] = [4, 0, 0];
 const BUFFER_FULL: u32 = 1 << 8;
 /// Without it, asking a thin pool commits its metadata: I/O, which on a dead disk never ends.
 const NO_FLUSH: u32 = 1 << 11;
-/// DM_STATUS_TABLE_FLAG: the targets' arguments instead of their status (include/uapi/linux/dm-ioctl.h).
+/// DM_STATUS_TABLE_FLAG: the targets' arguments instead of their status
+/// (include/uapi/linux/dm-ioctl.h).
 const STATUS_TABLE: u32 = 1 << 4;
 const FIRST_BUFFER: usize = 16 * 1024;
 const LARGEST_BUFFER: usize = 4 * 1024 * 1024;
@@ -66,35 +67,58 @@ pub fn table_status(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError>
     ask(root, dev, NO_FLUSH)
 }
 
-/// The table itself: `START LENGTH TYPE ARGUMENTS` a target. A crypt target's key is in it where it is not in the kernel's keyring: not for logs.
+/// The table itself: `START LENGTH TYPE ARGUMENTS` a target. A crypt target's key is in it where it
+/// is not in the kernel's keyring: not for logs.
 pub fn table(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
     ask(root, dev, NO_FLUSH | STATUS_TABLE)
 }
 
-/// Has the kernel load the module of a kind of target, if it is not there: asked for its version, it does so itself (dm_get_target_type(),
-/// drivers/md/dm-target.c), which nobody needs CAP_SYS_MODULE for.
+/// Has the kernel load the module of a kind of target, if it is not there: asked for its version,
+/// it does so itself (dm_get_target_type(), drivers/md/dm-target.c), which nobody needs
+/// CAP_SYS_MODULE for.
 pub fn load_target(root: &HostRoot, target: &str) -> Result<(), DmError> {
-    let control = File::options().read(true).write(true).open(root.at(CONTROL)).map_err(DmError::Open)?;
-    let failed = |source| DmError::Version { target: target.to_owned(), source };
+    let control = File::options()
+        .read(true)
+        .write(true)
+        .open(root.at(CONTROL))
+        .map_err(DmError::Open)?;
+    let failed = |source| DmError::Version {
+        target: target.to_owned(),
+        source,
+    };
     let mut buffer = request(DevNo::default(), FIRST_BUFFER, 0);
-    let name = buffer.get_mut(NAME..NAME + target.len()).filter(|name| name.len() < NAME_LENGTH);
-    name.ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?.copy_from_slice(target.as_bytes());
+    let name = buffer
+        .get_mut(NAME..NAME + target.len())
+        .filter(|name| name.len() < NAME_LENGTH);
+    name.ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?
+        .copy_from_slice(target.as_bytes());
     sys::dm_target_version(control.as_fd(), &mut buffer).map_err(failed)
 }
 
-/// Whoever writes to it goes on, with the table that was loaded last; a filesystem that was frozen for it is thawed. Nothing happens to one that is not
-/// suspended and has no table waiting (do_resume(), drivers/md/dm-ioctl.c).
+/// Whoever writes to it goes on, with the table that was loaded last; a filesystem that was frozen
+/// for it is thawed. Nothing happens to one that is not suspended and has no table waiting
+/// (do_resume(), drivers/md/dm-ioctl.c).
 pub fn resume(root: &HostRoot, dev: DevNo) -> Result<(), DmError> {
-    let control = File::options().read(true).write(true).open(root.at(CONTROL)).map_err(DmError::Open)?;
-    sys::dm_dev_suspend(control.as_fd(), &mut request(dev, DM_HEADER, 0)).map_err(|source| DmError::Resume { dev, source })
+    let control = File::options()
+        .read(true)
+        .write(true)
+        .open(root.at(CONTROL))
+        .map_err(DmError::Open)?;
+    sys::dm_dev_suspend(control.as_fd(), &mut request(dev, DM_HEADER, 0))
+        .map_err(|source| DmError::Resume { dev, source })
 }
 
 fn ask(root: &HostRoot, dev: DevNo, flags: u32) -> Result<Vec<String>, DmError> {
-    let control = File::options().read(true).write(true).open(root.at(CONTROL)).map_err(DmError::Open)?;
+    let control = File::options()
+        .read(true)
+        .write(true)
+        .open(root.at(CONTROL))
+        .map_err(DmError::Open)?;
     let mut size = FIRST_BUFFER;
     while size <= LARGEST_BUFFER {
         let mut buffer = request(dev, size, flags);
-        sys::dm_table_status(control.as_fd(), &mut buffer).map_err(|source| DmError::Ask { dev, source })?;
+        sys::dm_table_status(control.as_fd(), &mut buffer)
+            .map_err(|source| DmError::Ask { dev, source })?;
         if u32_at(&buffer, FLAGS).is_some_and(|flags| flags & BUFFER_FULL == 0) {
             return lines(&buffer).ok_or(DmError::Malformed { dev });
         }
@@ -121,8 +145,8 @@ fn encode(dev: DevNo) -> u64 {
     minor & 0xff | major << 8 | (minor & !0xff) << 12
 }
 
-/// The answer: after `data_start`, each target a struct dm_target_spec with its status as a C string behind it; `next` counts from the first one
-/// (retrieve_status(), drivers/md/dm-ioctl.c).
+/// The answer: after `data_start`, each target a struct dm_target_spec with its status as a C
+/// string behind it; `next` counts from the first one (retrieve_status(), drivers/md/dm-ioctl.c).
 fn lines(buffer: &[u8]) -> Option<Vec<String>> {
     let data = buffer.get(usize::try_from(u32_at(buffer, DATA_START)?).ok()?..)?;
     let count = u32_at(buffer, TARGET_COUNT)?;
@@ -134,7 +158,11 @@ fn lines(buffer: &[u8]) -> Option<Vec<String>> {
         let next = usize::try_from(u32_at(spec, 20)?).ok()?;
         let kind = c_string(spec.get(24..SPEC)?)?;
         let status = c_string(spec.get(SPEC..)?)?;
-        lines.push(format!("{start} {length} {kind} {status}").trim_end().to_owned());
+        lines.push(
+            format!("{start} {length} {kind} {status}")
+                .trim_end()
+                .to_owned(),
+        );
         if next <= at && lines.len() < usize::try_from(count).ok()? {
             return None;
         }
@@ -164,7 +192,8 @@ mod tests {
 
     fn answer(targets: &[(u64, u64, &str, &str)]) -> Vec<u8> {
         let mut buffer = request(DevNo::new(253, 3), DM_HEADER, NO_FLUSH);
-        buffer[TARGET_COUNT..TARGET_COUNT + 4].copy_from_slice(&u32::try_from(targets.len()).unwrap().to_ne_bytes());
+        buffer[TARGET_COUNT..TARGET_COUNT + 4]
+            .copy_from_slice(&u32::try_from(targets.len()).unwrap().to_ne_bytes());
         let mut data = Vec::new();
         for (start, length, kind, status) in targets {
             let at = data.len();
@@ -187,7 +216,10 @@ mod tests {
     #[test]
     fn each_target_becomes_a_line() {
         let answer = answer(&[(0, 8, "linear", ""), (8, 16, "thin-pool", "1 2/3 4/5 - rw")]);
-        assert_eq!(lines(&answer).unwrap(), ["0 8 linear", "8 16 thin-pool 1 2/3 4/5 - rw"]);
+        assert_eq!(
+            lines(&answer).unwrap(),
+            ["0 8 linear", "8 16 thin-pool 1 2/3 4/5 - rw"]
+        );
     }
 
     #[test]

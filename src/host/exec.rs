@@ -1,7 +1,9 @@
-//! Starting programs: absolute path, no shell, a small fixed environment, a process group of its own, a time-out, bounded output.
+//! Starting programs: absolute path, no shell, a small fixed environment, a process group of its
+//! own, a time-out, bounded output.
 //!
-//! Comes in: what to run. Goes out: the raw wait status and what it wrote. Never waits for a process that cannot be killed: what is left of it is
-//! handed back (`Remains`), and can be awaited by whoever must not start another one before.
+//! Comes in: what to run. Goes out: the raw wait status and what it wrote. Never waits for a
+//! process that cannot be killed: what is left of it is handed back (`Remains`), and can be awaited
+//! by whoever must not start another one before.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -20,7 +22,8 @@ use tokio::time::Instant;
 
 use crate::host::process::waiting_in;
 
-/// After the program's end its output is awaited this long: something that it left behind may hold the pipes for ever.
+/// After the program's end its output is awaited this long: something that it left behind may hold
+/// the pipes for ever.
 const LATE_OUTPUT: Duration = Duration::from_millis(200);
 /// A process that was killed has gone by then, or is held by the kernel.
 const DYING: Duration = Duration::from_secs(1);
@@ -68,20 +71,29 @@ pub enum ExecError {
     #[error("{} has not ended after {timeout:?} and was killed", program.display())]
     TimedOut { program: PathBuf, timeout: Duration },
     #[error("{} has not ended after {timeout:?}, and cannot be killed", program.display())]
-    Unkillable { program: PathBuf, timeout: Duration, remains: Remains },
+    Unkillable {
+        program: PathBuf,
+        timeout: Duration,
+        remains: Remains,
+    },
 }
 
-/// What is left of a program that has been killed and does not go: a thread of it is in uninterruptible sleep. Nobody is held up by it.
+/// What is left of a program that has been killed and does not go: a thread of it is in
+/// uninterruptible sleep. Nobody is held up by it.
 #[derive(Debug)]
 pub struct Remains {
-    /// The process' state and what it waits in, where /proc tells (`D (disk sleep) in blk_execute_rq`).
+    /// The process' state and what it waits in, where /proc tells
+    /// (`D (disk sleep) in blk_execute_rq`).
     pub waiting_in: Option<String>,
     gone: oneshot::Receiver<()>,
 }
 
 impl Remains {
     /// They are there until `end` is over, which a task of its own awaits.
-    pub fn until(waiting_in: Option<String>, end: impl Future<Output = ()> + Send + 'static) -> Remains {
+    pub fn until(
+        waiting_in: Option<String>,
+        end: impl Future<Output = ()> + Send + 'static,
+    ) -> Remains {
         let (tell, gone) = oneshot::channel();
         tokio::spawn(async move {
             end.await;
@@ -104,11 +116,21 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
     if !program.is_absolute() {
         return Err(ExecError::NotAbsolute(program.clone()));
     }
-    let unkillable = |remains| ExecError::Unkillable { program: program.clone(), timeout: exec.timeout, remains };
-    let failed = |source| ExecError::Start { program: program.clone(), source };
+    let unkillable = |remains| ExecError::Unkillable {
+        program: program.clone(),
+        timeout: exec.timeout,
+        remains,
+    };
+    let failed = |source| ExecError::Start {
+        program: program.clone(),
+        source,
+    };
     let deadline = Instant::now() + exec.timeout;
     let mut starting = start(exec).map_err(failed)?;
-    let Started { mut child, mut group } = match tokio::time::timeout_at(deadline, &mut starting).await {
+    let Started {
+        mut child,
+        mut group,
+    } = match tokio::time::timeout_at(deadline, &mut starting).await {
         Ok(Ok(started)) => started.map_err(failed)?,
         // The thread has ended without a word.
         Ok(Err(_)) => return Err(failed(io::ErrorKind::BrokenPipe.into())),
@@ -135,7 +157,8 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
         };
         let ended = tokio::time::timeout_at(deadline, end).await;
         if ended.is_ok() {
-            // Its number may be somebody else's from now on. What the program left running on purpose stays.
+            // Its number may be somebody else's from now on. What the program left running on
+            // purpose stays.
             group.release();
             if !read_all {
                 // Elapsed: what is there by now is what it said.
@@ -154,11 +177,17 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
                 let _ = child.wait().await;
             };
             match bury(pid, end).await {
-                None => Err(ExecError::TimedOut { program: program.clone(), timeout: exec.timeout }),
+                None => Err(ExecError::TimedOut {
+                    program: program.clone(),
+                    timeout: exec.timeout,
+                }),
                 Some(remains) => Err(unkillable(remains)),
             }
         }
-        Ok(Err(source)) => Err(ExecError::Wait { program: program.clone(), source }),
+        Ok(Err(source)) => Err(ExecError::Wait {
+            program: program.clone(),
+            source,
+        }),
         Ok(Ok(status)) => {
             let truncated = stdout.truncated || stderr.truncated;
             Ok(Output {
@@ -176,20 +205,24 @@ struct Started {
     group: Group,
 }
 
-/// Becomes another program; whatever this process holds goes with it. SIGPIPE stays ignored, as it is here: it is not killed by the end of whoever reads what
-/// it says. Out: why it did not.
+/// Becomes another program; whatever this process holds goes with it. SIGPIPE stays ignored, as it
+/// is here: it is not killed by the end of whoever reads what it says. Out: why it did not.
 pub fn instead(program: &Path, args: &[OsString]) -> io::Error {
     if !program.is_absolute() {
         return io::Error::new(io::ErrorKind::InvalidInput, "the path is not absolute");
     }
     let word = |word: &OsStr| CString::new(word.as_bytes());
-    let words: Result<Vec<CString>, _> =
-        std::iter::once(program.as_os_str()).chain(args.iter().map(OsString::as_os_str)).map(word).collect();
+    let words: Result<Vec<CString>, _> = std::iter::once(program.as_os_str())
+        .chain(args.iter().map(OsString::as_os_str))
+        .map(word)
+        .collect();
     let words = match words {
         Ok(words) => words,
         Err(error) => return io::Error::new(io::ErrorKind::InvalidInput, error),
     };
-    let Some(program) = words.first() else { return io::ErrorKind::InvalidInput.into() };
+    let Some(program) = words.first() else {
+        return io::ErrorKind::InvalidInput.into();
+    };
     match nix::unistd::execv(program, &words) {
         Ok(never) => match never {},
         Err(errno) => errno.into(),
@@ -198,13 +231,20 @@ pub fn instead(program: &Path, args: &[OsString]) -> io::Error {
 
 fn start(exec: &Exec) -> io::Result<oneshot::Receiver<io::Result<Started>>> {
     let mut command = command(&exec.program, &exec.args);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     // One that nobody waits for any more is killed as it is dropped.
-    in_thread(command, |child| Started { group: Group::of(&child), child })
+    in_thread(command, |child| Started {
+        group: Group::of(&child),
+        child,
+    })
 }
 
-/// Starts it in a thread of its own: whoever starts a process waits until its program is read from disk (vfork(2)), which on a dead disk never ends. Such a
-/// thread ends with the disk's answer, or with the daemon. What is started after nobody waits any more is dropped.
+/// Starts it in a thread of its own: whoever starts a process waits until its program is read from
+/// disk (vfork(2)), which on a dead disk never ends. Such a thread ends with the disk's answer, or
+/// with the daemon. What is started after nobody waits any more is dropped.
 pub(super) fn in_thread<T: Send + 'static>(
     mut command: tokio::process::Command,
     started: impl FnOnce(Child) -> T + Send + 'static,
@@ -217,7 +257,10 @@ pub(super) fn in_thread<T: Send + 'static>(
         let _ = tell.send(command.spawn().map(started));
     };
     // Detached: it ends by itself.
-    std::thread::Builder::new().name("exec".to_owned()).stack_size(STACK).spawn(run)?;
+    std::thread::Builder::new()
+        .name("exec".to_owned())
+        .stack_size(STACK)
+        .spawn(run)?;
     Ok(told)
 }
 
@@ -239,11 +282,16 @@ async fn bury(pid: Option<u32>, end: impl Future<Output = ()> + Send + 'static) 
     }
 }
 
-// Descriptors of ours are CLOEXEC (the standard library opens nothing else), so the child has its three only.
+// Descriptors of ours are CLOEXEC (the standard library opens nothing else), so the child has its
+// three only.
 #[allow(clippy::disallowed_methods)] // This is the place where processes are started.
 fn command(program: &Path, args: &[String]) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(program);
-    command.args(args).env_clear().env("LANG", "C.UTF-8").env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command
+        .args(args)
+        .env_clear()
+        .env("LANG", "C.UTF-8")
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     command.current_dir(Path::new("/")).process_group(0);
     command
 }
@@ -255,16 +303,28 @@ pub struct Following {
     group: Group,
 }
 
-/// Starts it, without input and without a place for its complaints. Out: also the reading end of its output, which the caller must read or close:
-/// a program of good manners then ends by itself.
+/// Starts it, without input and without a place for its complaints. Out: also the reading end of
+/// its output, which the caller must read or close: a program of good manners then ends by itself.
 pub fn follow(program: &Path, args: &[String]) -> Result<(Following, OwnedFd), ExecError> {
     if !program.is_absolute() {
         return Err(ExecError::NotAbsolute(program.to_owned()));
     }
-    let wrong = |source| ExecError::Start { program: program.to_owned(), source };
-    let mut child = command(program, args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(wrong)?;
+    let wrong = |source| ExecError::Start {
+        program: program.to_owned(),
+        source,
+    };
+    let mut child = command(program, args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(wrong)?;
     let group = Group::of(&child);
-    let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe.into()).and_then(ChildStdout::into_owned_fd);
+    let output = child
+        .stdout
+        .take()
+        .ok_or(io::ErrorKind::BrokenPipe.into())
+        .and_then(ChildStdout::into_owned_fd);
     Ok((Following { child, group }, output.map_err(wrong)?))
 }
 
@@ -279,7 +339,8 @@ impl Following {
 
 async fn feed(stdin: Option<ChildStdin>, bytes: &[u8]) {
     if let Some(mut stdin) = stdin {
-        // A program that does not read its input is within its rights: it ends with EPIPE here and a status there.
+        // A program that does not read its input is within its rights: it ends with EPIPE here and
+        // a status there.
         let _ = stdin.write_all(bytes).await;
     }
 }
@@ -290,7 +351,12 @@ struct Group(Option<Pid>);
 
 impl Group {
     fn of(child: &Child) -> Group {
-        Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw))
+        Group(
+            child
+                .id()
+                .and_then(|id| i32::try_from(id).ok())
+                .map(Pid::from_raw),
+        )
     }
 
     fn release(&mut self) {
@@ -315,7 +381,11 @@ struct Kept {
 
 impl Kept {
     fn new(max: usize) -> Kept {
-        Kept { bytes: Vec::new(), max, truncated: false }
+        Kept {
+            bytes: Vec::new(),
+            max,
+            truncated: false,
+        }
     }
 
     /// Until the end, or an error of the pipe, which is an end too.
@@ -346,30 +416,59 @@ mod tests {
 
     #[tokio::test]
     async fn input_output_status_and_a_small_environment() {
-        let exec = Exec { stdin: b"hello".to_vec(), max_output: 1000, ..shell("cat; env >&2; exit 3") };
+        let exec = Exec {
+            stdin: b"hello".to_vec(),
+            max_output: 1000,
+            ..shell("cat; env >&2; exit 3")
+        };
         let output = run(&exec).await.unwrap();
-        assert_eq!((output.status, output.stdout.as_slice(), output.truncated), (3 << 8, &b"hello"[..], false));
+        assert_eq!(
+            (output.status, output.stdout.as_slice(), output.truncated),
+            (3 << 8, &b"hello"[..], false)
+        );
         let env = String::from_utf8(output.stderr).unwrap();
-        let names: std::collections::BTreeSet<&str> = env.lines().filter_map(|line| line.split('=').next()).collect();
-        assert!(names.is_subset(&["LANG", "PATH", "PWD", "OLDPWD", "SHLVL", "_"].into()), "{env}");
+        let names: std::collections::BTreeSet<&str> = env
+            .lines()
+            .filter_map(|line| line.split('=').next())
+            .collect();
+        assert!(
+            names.is_subset(&["LANG", "PATH", "PWD", "OLDPWD", "SHLVL", "_"].into()),
+            "{env}"
+        );
     }
 
     #[tokio::test]
     async fn output_is_bounded_and_an_unread_input_is_no_error() {
-        let exec = Exec { stdin: vec![b'x'; 1 << 20], ..shell("exec 0<&-; head -c 300000 /dev/zero") };
+        let exec = Exec {
+            stdin: vec![b'x'; 1 << 20],
+            ..shell("exec 0<&-; head -c 300000 /dev/zero")
+        };
         let output = run(&exec).await.unwrap();
-        assert_eq!((output.status, output.stdout.len(), output.truncated), (0, 100, true));
+        assert_eq!(
+            (output.status, output.stdout.len(), output.truncated),
+            (0, 100, true)
+        );
     }
 
     #[tokio::test]
     async fn a_time_out_kills_the_children_too() {
         let dir = tempfile::tempdir().unwrap();
         let pids = dir.path().join("pids");
-        let exec = Exec { timeout: Duration::from_millis(500), ..shell(&format!("sleep 1000 & echo $! > {}; wait", pids.display())) };
+        let exec = Exec {
+            timeout: Duration::from_millis(500),
+            ..shell(&format!("sleep 1000 & echo $! > {}; wait", pids.display()))
+        };
         assert!(matches!(run(&exec).await, Err(ExecError::TimedOut { .. })));
         // Killed or never started under load; it must not be running.
-        if let Ok(pid) = std::fs::read_to_string(&pids).unwrap_or_default().trim().parse::<u32>() {
-            let alive = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z"));
+        if let Ok(pid) = std::fs::read_to_string(&pids)
+            .unwrap_or_default()
+            .trim()
+            .parse::<u32>()
+        {
+            let alive = || {
+                std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                    .is_ok_and(|stat| !stat.contains(") Z"))
+            };
             for _ in 0..600 {
                 if !alive() {
                     return;
@@ -382,7 +481,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_that_ignores_being_asked_to_end_is_killed_all_the_same() {
-        let exec = Exec { timeout: Duration::from_millis(200), ..shell("trap '' TERM INT HUP; while :; do sleep 1000; done") };
+        let exec = Exec {
+            timeout: Duration::from_millis(200),
+            ..shell("trap '' TERM INT HUP; while :; do sleep 1000; done")
+        };
         assert!(matches!(run(&exec).await, Err(ExecError::TimedOut { .. })));
     }
 
@@ -392,15 +494,28 @@ mod tests {
         let end = async move {
             held.await.ok();
         };
-        let mut gone = Box::pin(bury(Some(std::process::id()), end).await.expect("it is still there").gone());
-        assert!(tokio::time::timeout(Duration::from_secs(86400), &mut gone).await.is_err());
+        let mut gone = Box::pin(
+            bury(Some(std::process::id()), end)
+                .await
+                .expect("it is still there")
+                .gone(),
+        );
+        assert!(
+            tokio::time::timeout(Duration::from_secs(86400), &mut gone)
+                .await
+                .is_err()
+        );
         release.send(()).unwrap();
         gone.await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_goes_a_moment_after_it_was_killed_leaves_nothing() {
-        assert!(bury(None, tokio::time::sleep(Duration::from_millis(100))).await.is_none());
+        assert!(
+            bury(None, tokio::time::sleep(Duration::from_millis(100)))
+                .await
+                .is_none()
+        );
     }
 
     #[tokio::test]
@@ -412,10 +527,22 @@ mod tests {
     #[tokio::test]
     async fn a_program_that_is_followed_is_killed_with_what_it_started_when_nobody_follows() {
         use std::io::BufRead;
-        let (following, output) = follow(Path::new("/bin/sh"), &["-c".to_owned(), "sleep 1000 & echo $!; wait".to_owned()]).unwrap();
+        let (following, output) = follow(
+            Path::new("/bin/sh"),
+            &["-c".to_owned(), "sleep 1000 & echo $!; wait".to_owned()],
+        )
+        .unwrap();
         let pid = tokio::task::spawn_blocking(move || {
-            nix::fcntl::fcntl(&output, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty())).unwrap();
-            std::io::BufReader::new(std::fs::File::from(output)).lines().next().unwrap().unwrap()
+            nix::fcntl::fcntl(
+                &output,
+                nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty()),
+            )
+            .unwrap();
+            std::io::BufReader::new(std::fs::File::from(output))
+                .lines()
+                .next()
+                .unwrap()
+                .unwrap()
         });
         let stat = format!("/proc/{}/stat", pid.await.unwrap());
         assert!(std::fs::exists(&stat).unwrap());
@@ -427,9 +554,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_relative_or_missing_program_is_an_error_that_names_it() {
-        let error = run(&Exec { program: "sh".into(), ..shell("") }).await.unwrap_err();
+        let error = run(&Exec {
+            program: "sh".into(),
+            ..shell("")
+        })
+        .await
+        .unwrap_err();
         assert_eq!(error.to_string(), "starting sh: the path is not absolute");
-        let error = run(&Exec { program: "/nonexistent/x".into(), ..shell("") }).await.unwrap_err();
+        let error = run(&Exec {
+            program: "/nonexistent/x".into(),
+            ..shell("")
+        })
+        .await
+        .unwrap_err();
         assert_eq!(error.to_string(), "starting /nonexistent/x");
     }
 }

@@ -1,6 +1,8 @@
-//! fanotify(7), as much of it as tells of filesystems' errors: a group, marks on whole filesystems, the bytes of its events.
+//! fanotify(7), as much of it as tells of filesystems' errors: a group, marks on whole filesystems,
+//! the bytes of its events.
 //!
-//! In: paths of mounts. Out: bytes as the kernel writes them, errno. What an event says is not known here.
+//! In: paths of mounts. Out: bytes as the kernel writes them, errno. What an event says is not
+//! known here.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -32,27 +34,46 @@ pub struct Mounted {
 impl Mounted {
     /// Opens nothing on the filesystem itself (O_PATH). ENOTDIR for a mount of one file.
     pub fn at(path: &HostPath) -> Result<Mounted, Errno> {
-        let directory = open(path.as_path(), OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+        let directory = open(
+            path.as_path(),
+            OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )?;
         let number = fstat(&directory)?.st_dev;
         let part = |number: u64| u32::try_from(number).map_err(|_| Errno::EOVERFLOW);
         let dev = DevNo::new(part(major(number))?, part(minor(number))?);
         let fsid = sys::fsid_bytes(fstatfs(&directory)?.filesystem_id());
-        Ok(Mounted { directory, dev, fsid })
+        Ok(Mounted {
+            directory,
+            dev,
+            fsid,
+        })
     }
 }
 
 impl Group {
-    /// Events name a filesystem and a file handle (FAN_REPORT_FID, since 5.1) instead of opening a file; errors have no other form.
+    /// Events name a filesystem and a file handle (FAN_REPORT_FID, since 5.1) instead of opening a
+    /// file; errors have no other form.
     pub fn new() -> Result<Group, Errno> {
         // nix does not name FAN_REPORT_FID.
         let flags = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
-        Fanotify::init(flags | InitFlags::from_bits_retain(libc::FAN_REPORT_FID), EventFFlags::O_RDONLY).map(Group)
+        Fanotify::init(
+            flags | InitFlags::from_bits_retain(libc::FAN_REPORT_FID),
+            EventFFlags::O_RDONLY,
+        )
+        .map(Group)
     }
 
-    /// Errors of the filesystem from now on, until it is unmounted. Doing it again changes nothing. EINVAL before 5.16.
+    /// Errors of the filesystem from now on, until it is unmounted. Doing it again changes nothing.
+    /// EINVAL before 5.16.
     pub fn mark(&self, mounted: &Mounted) -> Result<(), Errno> {
         let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
-        self.0.mark(flags, MaskFlags::FAN_FS_ERROR, &mounted.directory, Some("."))
+        self.0.mark(
+            flags,
+            MaskFlags::FAN_FS_ERROR,
+            &mounted.directory,
+            Some("."),
+        )
     }
 
     /// Waits for events, and reads some whole ones.
@@ -62,7 +83,10 @@ impl Group {
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
                 read => return read,
             }
-            match poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
+            match poll(
+                &mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)],
+                PollTimeout::NONE,
+            ) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno),
             }

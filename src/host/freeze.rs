@@ -1,7 +1,9 @@
-//! Holding a filesystem's writers and letting them go (FIFREEZE, FITHAW; fsfreeze(8)), and writing it out (syncfs(2)).
+//! Holding a filesystem's writers and letting them go (FIFREEZE, FITHAW; fsfreeze(8)), and writing
+//! it out (syncfs(2)).
 //!
-//! In: a path in this process' mount namespace, and which filesystem it must be. Out: errnos as they are. Any of these calls may wait for ever in the
-//! kernel: they belong into processes of their own. May not enter: who may be frozen, and when.
+//! In: a path in this process' mount namespace, and which filesystem it must be. Out: errnos as
+//! they are. Any of these calls may wait for ever in the kernel: they belong into processes of
+//! their own. May not enter: who may be frozen, and when.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -13,11 +15,13 @@ use crate::host::sys;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
-/// A file or directory on a mounted filesystem, open for reading. Holding it keeps the filesystem mounted.
+/// A file or directory on a mounted filesystem, open for reading. Holding it keeps the filesystem
+/// mounted.
 #[derive(Debug)]
 pub struct Mounted {
     fd: OwnedFd,
-    /// The numbers by which it may be known: the mounted filesystem's (mountinfo), and what stat(2) says, which differs on btrfs.
+    /// The numbers by which it may be known: the mounted filesystem's (mountinfo), and what stat(2)
+    /// says, which differs on btrfs.
     pub devs: Vec<DevNo>,
 }
 
@@ -35,16 +39,29 @@ impl Mounted {
         let plain = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let directory = plain | OFlag::O_DIRECTORY;
         // EPERM: not the owner and without CAP_FOWNER; what is frozen keeps its atime anyway.
-        let opened = open(path.as_path(), directory | OFlag::O_NOATIME, Mode::empty()).or_else(|errno| match errno {
-            Errno::EPERM => open(path.as_path(), directory, Mode::empty()),
-            Errno::ENOTDIR => open(path.as_path(), plain, Mode::empty()),
-            errno => Err(errno),
-        });
-        let fd = opened.map_err(|errno| FreezeError::Open { path: path.clone(), errno })?;
-        let look = |why: String| FreezeError::Look { path: path.clone(), why };
+        let opened =
+            open(path.as_path(), directory | OFlag::O_NOATIME, Mode::empty()).or_else(|errno| {
+                match errno {
+                    Errno::EPERM => open(path.as_path(), directory, Mode::empty()),
+                    Errno::ENOTDIR => open(path.as_path(), plain, Mode::empty()),
+                    errno => Err(errno),
+                }
+            });
+        let fd = opened.map_err(|errno| FreezeError::Open {
+            path: path.clone(),
+            errno,
+        })?;
+        let look = |why: String| FreezeError::Look {
+            path: path.clone(),
+            why,
+        };
         let stat = nix::sys::stat::fstat(&fd).map_err(|errno| look(errno.to_string()))?;
         let mut devs = vec![dev_no(stat.st_dev)];
-        devs.extend(mounted_dev(&fd).map_err(look)?.filter(|dev| !devs.contains(dev)));
+        devs.extend(
+            mounted_dev(&fd)
+                .map_err(look)?
+                .filter(|dev| !devs.contains(dev)),
+        );
         Ok(Mounted { fd, devs })
     }
 
@@ -65,24 +82,40 @@ impl Mounted {
     }
 }
 
-/// What mountinfo says of the mount that `fd` was opened through, which is the filesystem itself, also where stat(2) tells of a btrfs' subvolume.
+/// What mountinfo says of the mount that `fd` was opened through, which is the filesystem itself,
+/// also where stat(2) tells of a btrfs' subvolume.
 fn mounted_dev(fd: &OwnedFd) -> Result<Option<DevNo>, String> {
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).map_err(|error| error.to_string())?;
-    let Some(id) = info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(str::trim) else { return Ok(None) };
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))
+        .map_err(|error| error.to_string())?;
+    let Some(id) = info
+        .lines()
+        .find_map(|line| line.strip_prefix("mnt_id:"))
+        .map(str::trim)
+    else {
+        return Ok(None);
+    };
     let mounts = std::fs::read("/proc/self/mountinfo").map_err(|error| error.to_string())?;
-    let line = mounts.split(|byte| *byte == b'\n').find(|line| line.split(|byte| *byte == b' ').next() == Some(id.as_bytes()));
-    let dev = line.and_then(|line| std::str::from_utf8(line.split(|byte| *byte == b' ').nth(2)?).ok());
+    let line = mounts
+        .split(|byte| *byte == b'\n')
+        .find(|line| line.split(|byte| *byte == b' ').next() == Some(id.as_bytes()));
+    let dev =
+        line.and_then(|line| std::str::from_utf8(line.split(|byte| *byte == b' ').nth(2)?).ok());
     Ok(dev.and_then(|dev| dev.parse().ok()))
 }
 
 /// st_dev, in two parts.
 pub fn dev_no(dev: u64) -> DevNo {
     let part = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
-    DevNo::new(part(nix::sys::stat::major(dev)), part(nix::sys::stat::minor(dev)))
+    DevNo::new(
+        part(nix::sys::stat::major(dev)),
+        part(nix::sys::stat::minor(dev)),
+    )
 }
 
 fn errno(error: std::io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
+    error
+        .raw_os_error()
+        .map_or(Errno::UnknownErrno, Errno::from_raw)
 }
 
 #[cfg(test)]
@@ -101,6 +134,9 @@ mod tests {
     #[test]
     fn what_cannot_freeze_says_so() {
         let proc = Mounted::open(&HostPath::from("/proc")).expect("there");
-        assert!(matches!(proc.freeze(), Err(Errno::EOPNOTSUPP | Errno::EPERM)));
+        assert!(matches!(
+            proc.freeze(),
+            Err(Errno::EOPNOTSUPP | Errno::EPERM)
+        ));
     }
 }

@@ -1,7 +1,8 @@
-//! A long-lived helper process: a copy of our own binary that tells of things as they happen. One line of JSON is one word, either way.
+//! A long-lived helper process: a copy of our own binary that tells of things as they happen. One
+//! line of JSON is one word, either way.
 //!
-//! In: how to start it, what to tell it. Out: what it says. It ends with its standard input; nobody waits for its end. Knows nothing of what
-//! is said.
+//! In: how to start it, what to tell it. Out: what it says. It ends with its standard input; nobody
+//! waits for its end. Knows nothing of what is said.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -61,19 +62,39 @@ impl Helper {
     #[allow(clippy::disallowed_methods)] // This is the door: our own binary, no shell, bounded lines.
     pub async fn start(program: &Program) -> Result<Helper, HelperError> {
         let mut command = Command::new(&program.program);
-        command.args(&program.args).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(false);
+        command
+            .args(&program.args)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(false);
         let started = in_thread(command, |child| child).map_err(HelperError::Start)?;
-        let started = tokio::time::timeout(PATIENCE, started).await.map_err(|_| HelperError::Unstarted)?;
+        let started = tokio::time::timeout(PATIENCE, started)
+            .await
+            .map_err(|_| HelperError::Unstarted)?;
         // The thread has ended without a word.
-        let mut child = started.map_err(|_| HelperError::Start(std::io::ErrorKind::BrokenPipe.into()))?.map_err(HelperError::Start)?;
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else { return Err(HelperError::NoPipes) };
-        Ok(Helper { child, stdin, stdout: BufReader::new(stdout), line: Vec::new() })
+        let mut child = started
+            .map_err(|_| HelperError::Start(std::io::ErrorKind::BrokenPipe.into()))?
+            .map_err(HelperError::Start)?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(HelperError::NoPipes);
+        };
+        Ok(Helper {
+            child,
+            stdin,
+            stdout: BufReader::new(stdout),
+            line: Vec::new(),
+        })
     }
 
     /// What it says next. Cancel-safe: what was read of a line is kept.
     pub async fn hear<T: DeserializeOwned>(&mut self) -> Result<T, HelperError> {
         let left = LONGEST_LINE.saturating_sub(self.line.len() as u64);
-        (&mut self.stdout).take(left).read_until(b'\n', &mut self.line).await.map_err(HelperError::Pipe)?;
+        (&mut self.stdout)
+            .take(left)
+            .read_until(b'\n', &mut self.line)
+            .await
+            .map_err(HelperError::Pipe)?;
         if self.line.last() != Some(&b'\n') {
             return Err(HelperError::Ended);
         }
@@ -92,12 +113,19 @@ impl Helper {
         let mut line = serde_json::to_vec(what).map_err(HelperError::Encode)?;
         line.push(b'\n');
         let written = tokio::time::timeout(PATIENCE, self.stdin.write_all(&line)).await;
-        written.map_err(|_| HelperError::Deaf)?.map_err(HelperError::Pipe)
+        written
+            .map_err(|_| HelperError::Deaf)?
+            .map_err(HelperError::Pipe)
     }
 
     /// Closes its input, which ends it. Until it has really gone, and what it waits for with it.
     pub async fn ended(self) {
-        let Helper { mut child, stdin, stdout, .. } = self;
+        let Helper {
+            mut child,
+            stdin,
+            stdout,
+            ..
+        } = self;
         drop((stdin, stdout));
         // How it ended says nothing.
         child.wait().await.ok();

@@ -1,14 +1,14 @@
-//! Who holds a mount or a device: processes with something open on it, working in it, running from it, or with it mounted in a namespace of their own.
+//! Who holds a mount or a device: processes with something open on it, working in it, running from
+//! it, or with it mounted in a namespace of their own.
 //!
-//! In: a device number, and where it is mounted. Out: process numbers, names and how. Only /proc is read, and only what the kernel answers by itself
-//! (readlink, fdinfo, mountinfo): nothing here asks the filesystem or the device, so that it also tells who holds a hung one. What cannot be read (another
-//! process' end, a security module) is passed over: an empty answer is not "nobody".
+//! In: a device number, and where it is mounted. Out: process numbers, names and how. Only /proc is
+//! read, and only what the kernel answers by itself (readlink, fdinfo, mountinfo): nothing here
+//! asks the filesystem or the device, so that it also tells who holds a hung one. What cannot be
+//! read (another process' end, a security module) is passed over: an empty answer is not "nobody".
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
@@ -24,7 +24,8 @@ const MOST_FDS: usize = 65536;
 pub struct What {
     /// Of the filesystem as mountinfo has it, or of the device itself.
     pub dev: DevNo,
-    /// Only the mount at this place, as the reader of `root`'s /proc names it; in other mount namespaces any mount of `dev`. None: all of them.
+    /// Only the mount at this place, as the reader of `root`'s /proc names it; in other mount
+    /// namespaces any mount of `dev`. None: all of them.
     pub at: Option<HostPath>,
     /// Its node (`/dev/loop3`), where it is a block device: who has that open.
     pub node: Option<HostPath>,
@@ -60,15 +61,23 @@ impl fmt::Display for Holder {
     }
 }
 
-/// One process' first way each, by number; `MOST` at most. To be called where it may take a while: it reads the tables of all processes.
+/// One process' first way each, by number; `MOST` at most. To be called where it may take a while:
+/// it reads the tables of all processes.
 pub fn holders(root: &HostRoot, what: &What) -> Vec<Holder> {
     let own = std::process::id();
     let mut namespaces: BTreeMap<PathBuf, Vec<Seen>> = BTreeMap::new();
     let mut named = BTreeSet::new();
     let mut found = Vec::new();
-    let home = std::fs::read_link(root.at("/proc/1/ns/mnt")).or_else(|_| std::fs::read_link("/proc/self/ns/mnt")).unwrap_or_default();
-    let Ok(entries) = std::fs::read_dir(root.at("/proc")) else { return found };
-    let mut pids: Vec<u32> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let home = std::fs::read_link(root.at("/proc/1/ns/mnt"))
+        .or_else(|_| std::fs::read_link("/proc/self/ns/mnt"))
+        .unwrap_or_default();
+    let Ok(entries) = std::fs::read_dir(root.at("/proc")) else {
+        return found;
+    };
+    let mut pids: Vec<u32> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
     pids.sort_unstable();
     for pid in pids.into_iter().filter(|pid| *pid != own) {
         if found.len() >= MOST {
@@ -76,24 +85,36 @@ pub fn holders(root: &HostRoot, what: &What) -> Vec<Holder> {
         }
         let process = root.at(format!("/proc/{pid}"));
         // A kernel thread, or one that has ended: it holds nothing.
-        let Ok(namespace) = std::fs::read_link(process.join("ns/mnt")) else { continue };
+        let Ok(namespace) = std::fs::read_link(process.join("ns/mnt")) else {
+            continue;
+        };
         let abroad = namespace != home;
-        let seen = namespaces
-            .entry(namespace.clone())
-            .or_insert_with(|| seen(&std::fs::read(process.join("mountinfo")).unwrap_or_default(), what, abroad));
+        let seen = namespaces.entry(namespace.clone()).or_insert_with(|| {
+            seen(
+                &std::fs::read(process.join("mountinfo")).unwrap_or_default(),
+                what,
+                abroad,
+            )
+        });
         let how = held(&process, what, seen).or_else(|| {
             let first = seen.first().filter(|_| abroad && named.insert(namespace))?;
             Some(How::Mounted(first.at.clone()))
         });
         if let Some(how) = how {
-            let comm = String::from_utf8_lossy(std::fs::read(process.join("comm")).unwrap_or_default().trim_ascii_end()).into_owned();
+            let comm = String::from_utf8_lossy(
+                std::fs::read(process.join("comm"))
+                    .unwrap_or_default()
+                    .trim_ascii_end(),
+            )
+            .into_owned();
             found.push(Holder { pid, comm, how });
         }
     }
     found
 }
 
-/// One line for a message: `812 (mysqld) has /x/y open, 900 (bash) works in /x`; None where nobody was seen.
+/// One line for a message: `812 (mysqld) has /x/y open, 900 (bash) works in /x`; None where nobody
+/// was seen.
 pub fn told(holders: &[Holder]) -> Option<String> {
     let names: Vec<String> = holders.iter().map(ToString::to_string).collect();
     (!names.is_empty()).then(|| names.join(", "))
@@ -115,12 +136,22 @@ fn seen(mountinfo: &[u8], what: &What, abroad: bool) -> Vec<Seen> {
         let here = abroad || what.at.as_ref().is_none_or(|place| *place == at);
         (dev == what.dev && here).then_some(Seen { id, at })
     };
-    mountinfo.split(|byte| *byte == b'\n').filter_map(line).collect()
+    mountinfo
+        .split(|byte| *byte == b'\n')
+        .filter_map(line)
+        .collect()
 }
 
 fn held(process: &Path, what: &What, seen: &[Seen]) -> Option<How> {
-    let link = |name: &str| std::fs::read_link(process.join(name)).ok().map(|path| HostPath::from(path.as_path()));
-    let below = |path: &HostPath| seen.iter().any(|mount| mount.at.as_bytes() != b"/" && path.strip_prefix(&mount.at).is_some());
+    let link = |name: &str| {
+        std::fs::read_link(process.join(name))
+            .ok()
+            .map(|path| HostPath::from(path.as_path()))
+    };
+    let below = |path: &HostPath| {
+        seen.iter()
+            .any(|mount| mount.at.as_bytes() != b"/" && path.strip_prefix(&mount.at).is_some())
+    };
     for name in ["cwd", "root"] {
         if let Some(path) = link(name).filter(below) {
             return Some(How::WorksIn(path));
@@ -129,22 +160,40 @@ fn held(process: &Path, what: &What, seen: &[Seen]) -> Option<How> {
     if let Some(path) = link("exe").filter(below) {
         return Some(How::RunsFrom(path));
     }
-    let entries = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten().take(MOST_FDS);
+    let entries = std::fs::read_dir(process.join("fd"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MOST_FDS);
     for entry in entries {
-        let Ok(path) = std::fs::read_link(entry.path()).map(|path| HostPath::from(path.as_path())) else { continue };
+        let Ok(path) = std::fs::read_link(entry.path()).map(|path| HostPath::from(path.as_path()))
+        else {
+            continue;
+        };
         if what.node.as_ref() == Some(&path) {
             return Some(How::Open(path));
         }
         if seen.is_empty() {
             continue;
         }
-        let info = std::fs::read_to_string(process.join("fdinfo").join(entry.file_name())).unwrap_or_default();
-        let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")).and_then(|id| id.trim().parse::<u32>().ok());
+        let info = std::fs::read_to_string(process.join("fdinfo").join(entry.file_name()))
+            .unwrap_or_default();
+        let id = info
+            .lines()
+            .find_map(|line| line.strip_prefix("mnt_id:"))
+            .and_then(|id| id.trim().parse::<u32>().ok());
         if id.is_some_and(|id| seen.iter().any(|mount| mount.id == id)) {
             return Some(How::Open(path));
         }
     }
-    if seen.is_empty() { None } else { mapped(&std::fs::read(process.join("maps")).unwrap_or_default(), what.dev) }
+    if seen.is_empty() {
+        None
+    } else {
+        mapped(
+            &std::fs::read(process.join("maps")).unwrap_or_default(),
+            what.dev,
+        )
+    }
 }
 
 /// proc_pid_maps(5): `55d0…-55d0… r--p 00000000 07:03 12 /x/y`; the device in hexadecimal.
@@ -152,7 +201,11 @@ fn mapped(maps: &[u8], dev: DevNo) -> Option<How> {
     let wanted = format!("{:02x}:{:02x}", dev.major, dev.minor);
     maps.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.splitn(6, |byte| *byte == b' ');
-        (fields.nth(3)? == wanted.as_bytes()).then(|| How::Mapped(HostPath::new(fields.nth(1).unwrap_or_default().trim_ascii())))
+        (fields.nth(3)? == wanted.as_bytes()).then(|| {
+            How::Mapped(HostPath::new(
+                fields.nth(1).unwrap_or_default().trim_ascii(),
+            ))
+        })
     })
 }
 
@@ -165,12 +218,21 @@ mod tests {
                            41 20 7:3 / /staged rw - ext4 /dev/loop3 rw\n";
 
     fn what(at: Option<&str>) -> What {
-        What { dev: DevNo::new(7, 3), at: at.map(HostPath::from), node: None }
+        What {
+            dev: DevNo::new(7, 3),
+            at: at.map(HostPath::from),
+            node: None,
+        }
     }
 
     #[test]
     fn only_the_mount_that_is_meant_counts_here_and_any_of_the_device_elsewhere() {
-        let ids = |at, abroad| seen(TABLE, &what(at), abroad).iter().map(|seen| seen.id).collect::<Vec<_>>();
+        let ids = |at, abroad| {
+            seen(TABLE, &what(at), abroad)
+                .iter()
+                .map(|seen| seen.id)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(ids(Some("/pods/a b"), false), [40]);
         assert_eq!(ids(None, false), [40, 41]);
         assert_eq!(ids(Some("/pods/a b"), true), [40, 41]);
@@ -179,28 +241,54 @@ mod tests {
     #[test]
     fn a_mapping_is_known_by_the_number_of_its_device() {
         let maps = b"7f00-7f10 r--p 00000000 fe:01 12                         /lib/x\n7f20-7f30 rw-s 00000000 07:03 13    /staged/a b\n";
-        assert_eq!(mapped(maps, DevNo::new(7, 3)), Some(How::Mapped("/staged/a b".into())));
+        assert_eq!(
+            mapped(maps, DevNo::new(7, 3)),
+            Some(How::Mapped("/staged/a b".into()))
+        );
         assert_eq!(mapped(maps, DevNo::new(7, 4)), None);
     }
 
     #[test]
     fn who_holds_it_is_told_in_one_line() {
-        let open = Holder { pid: 812, comm: "mysqld".into(), how: How::Open("/x/y".into()) };
-        let works = Holder { pid: 900, comm: "bash".into(), how: How::WorksIn("/x".into()) };
-        assert_eq!(told(&[open, works]).unwrap(), "812 (mysqld) has /x/y open, 900 (bash) works in /x");
+        let open = Holder {
+            pid: 812,
+            comm: "mysqld".into(),
+            how: How::Open("/x/y".into()),
+        };
+        let works = Holder {
+            pid: 900,
+            comm: "bash".into(),
+            how: How::WorksIn("/x".into()),
+        };
+        assert_eq!(
+            told(&[open, works]).unwrap(),
+            "812 (mysqld) has /x/y open, 900 (bash) works in /x"
+        );
         assert_eq!(told(&[]), None);
     }
 
     #[test]
     fn a_child_that_holds_a_node_is_found() {
         #[expect(clippy::disallowed_methods, reason = "somebody who holds a file open")]
-        let mut child =
-            std::process::Command::new("/bin/sleep").arg("1000").stdin(std::fs::File::open("/dev/zero").unwrap()).spawn().unwrap();
-        let what = What { dev: DevNo::new(7, 250), at: None, node: Some("/dev/zero".into()) };
+        let mut child = std::process::Command::new("/bin/sleep")
+            .arg("1000")
+            .stdin(std::fs::File::open("/dev/zero").unwrap())
+            .spawn()
+            .unwrap();
+        let what = What {
+            dev: DevNo::new(7, 250),
+            at: None,
+            node: Some("/dev/zero".into()),
+        };
         let found = holders(&HostRoot::new("/"), &what);
         child.kill().unwrap();
         child.wait().unwrap();
         let pid = child.id();
-        assert!(found.iter().any(|holder| holder.pid == pid && holder.how == How::Open("/dev/zero".into())), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .any(|holder| holder.pid == pid && holder.how == How::Open("/dev/zero".into())),
+            "{found:?}"
+        );
     }
 }

@@ -1,20 +1,19 @@
-//! Image files on loop devices that live as long as their volumes (those of filesystem checks are in `loops`).
+//! Image files on loop devices that live as long as their volumes (those of filesystem checks are
+//! in `loops`).
 //!
-//! In: an image's path, in the mount namespace of this process. Out: the device. A loop is known by its file's inode, not by a name: names can be cut off,
-//! changed or used twice. Nothing is kept in mind: the kernel's table is the truth.
+//! In: an image's path, in the mount namespace of this process. Out: the device. A loop is known by
+//! its file's inode, not by a name: names can be cut off, changed or used twice. Nothing is kept in
+//! mind: the kernel's table is the truth.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::poll::PollTimeout;
-use nix::poll::poll;
+use nix::poll::{PollTimeout, poll};
 
 use crate::host::sys;
 
@@ -24,7 +23,8 @@ const AUTOCLEAR: u32 = 4;
 const DIRECT_IO: u32 = 16;
 /// Somebody else may take the free device before us: so often in a row is not chance.
 const TRIES: usize = 64;
-/// After it was let go, udev may still be looking at a device; the kernel tells nobody when it is done. Looked at so often, for two seconds in all.
+/// After it was let go, udev may still be looking at a device; the kernel tells nobody when it is
+/// done. Looked at so often, for two seconds in all.
 const LOOKS: usize = 100;
 const BETWEEN_LOOKS_MS: u8 = 20;
 
@@ -83,9 +83,12 @@ pub fn find(image: &Path) -> Result<Option<Attached>, ImageError> {
     };
     for entry in std::fs::read_dir("/sys/block").map_err(ImageError::List)? {
         let entry = entry.map_err(ImageError::List)?;
-        // Only those that have a file have this. The kernel has the name in memory; LOOP_GET_STATUS64 asks the file's filesystem, which may be one that hangs:
-        // it is asked of no loop but those whose file has this name.
-        let Ok(backing) = std::fs::read(entry.path().join("loop/backing_file")) else { continue };
+        // Only those that have a file have this. The kernel has the name in memory;
+        // LOOP_GET_STATUS64 asks the file's filesystem, which may be one that hangs: it is asked of
+        // no loop but those whose file has this name.
+        let Ok(backing) = std::fs::read(entry.path().join("loop/backing_file")) else {
+            continue;
+        };
         if !has_name(&backing, image) {
             continue;
         }
@@ -100,9 +103,14 @@ pub fn find(image: &Path) -> Result<Option<Attached>, ImageError> {
             Err(error) if is_gone(&error) => continue,
             Err(error) => return Err(ImageError::Status(name, error)),
         };
-        // lo_device is stat(2)'s st_dev, encoded in the same way (loop_get_status(), drivers/block/loop.c).
+        // lo_device is stat(2)'s st_dev, encoded in the same way (loop_get_status(),
+        // drivers/block/loop.c).
         if (status.device, status.inode) == (data.dev(), data.ino()) {
-            return Ok(Some(Attached { name, read_only: status.flags & READ_ONLY != 0, node }));
+            return Ok(Some(Attached {
+                name,
+                read_only: status.flags & READ_ONLY != 0,
+                node,
+            }));
         }
     }
     Ok(None)
@@ -113,25 +121,44 @@ fn has_name(backing_file: &[u8], image: &Path) -> bool {
     let path = backing_file.strip_suffix(b"\n").unwrap_or(backing_file);
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
     let name = path.rsplit(|byte| *byte == b'/').next();
-    name.is_some() && name == image.file_name().map(std::os::unix::ffi::OsStrExt::as_bytes)
+    name.is_some()
+        && name
+            == image
+                .file_name()
+                .map(std::os::unix::ffi::OsStrExt::as_bytes)
 }
 
 fn is_gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::ENXIO | Errno::ENOENT | Errno::ENODEV))
+    matches!(
+        error.raw_os_error().map(Errno::from_raw),
+        Some(Errno::ENXIO | Errno::ENOENT | Errno::ENODEV)
+    )
 }
 
-/// The device that it is on already, or a new one. It stays until it is detached, whoever ends (no LO_FLAGS_AUTOCLEAR). With direct I/O where the
-/// filesystem below can: nothing is cached twice, and the device's memory does not depend on what lies on it. Else the kernel caches, which is correct too.
+/// The device that it is on already, or a new one. It stays until it is detached, whoever ends (no
+/// LO_FLAGS_AUTOCLEAR). With direct I/O where the filesystem below can: nothing is cached twice,
+/// and the device's memory does not depend on what lies on it. Else the kernel caches, which is
+/// correct too.
 pub fn attach(image: &Path, read_only: bool) -> Result<Attached, ImageError> {
     if let Some(attached) = find(image)? {
         return Ok(attached);
     }
     let opened = |path: &Path, write: bool| {
-        let opened = File::options().read(true).write(write).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path);
+        let opened = File::options()
+            .read(true)
+            .write(write)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(path);
         opened.map_err(|error| ImageError::Open(path.to_owned(), error))
     };
-    let (file, control) = (opened(image, !read_only)?, opened(Path::new("/dev/loop-control"), true)?);
-    let mut info = sys::LoopInfo { flags: DIRECT_IO | if read_only { READ_ONLY } else { 0 }, ..sys::LoopInfo::EMPTY };
+    let (file, control) = (
+        opened(image, !read_only)?,
+        opened(Path::new("/dev/loop-control"), true)?,
+    );
+    let mut info = sys::LoopInfo {
+        flags: DIRECT_IO | if read_only { READ_ONLY } else { 0 },
+        ..sys::LoopInfo::EMPTY
+    };
     // For people (losetup -l); nothing is found by it. A byte stays zero.
     let shown = std::os::unix::ffi::OsStrExt::as_bytes(image.as_os_str());
     let length = shown.len().min(info.file_name.len() - 1);
@@ -139,7 +166,11 @@ pub fn attach(image: &Path, read_only: bool) -> Result<Attached, ImageError> {
     for _ in 0..TRIES {
         let number = sys::loop_get_free(control.as_fd()).map_err(ImageError::Free)?;
         let name = format!("loop{number}");
-        let node = match File::options().read(true).write(!read_only).open(node_path(&name)) {
+        let node = match File::options()
+            .read(true)
+            .write(!read_only)
+            .open(node_path(&name))
+        {
             Ok(node) => node,
             // Removed since; its node is made by devtmpfs before the number is told.
             Err(error) if is_gone(&error) => continue,
@@ -148,10 +179,20 @@ pub fn attach(image: &Path, read_only: bool) -> Result<Attached, ImageError> {
         match configure(&node, &file, info) {
             Ok(()) => {
                 keep_promise(&name);
-                return Ok(Attached { name, read_only, node });
+                return Ok(Attached {
+                    name,
+                    read_only,
+                    node,
+                });
             }
             Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => {}
-            Err(source) => return Err(ImageError::Attach { image: image.to_owned(), name, source }),
+            Err(source) => {
+                return Err(ImageError::Attach {
+                    image: image.to_owned(),
+                    name,
+                    source,
+                });
+            }
         }
     }
     Err(ImageError::Taken)
@@ -159,27 +200,38 @@ pub fn attach(image: &Path, read_only: bool) -> Result<Attached, ImageError> {
 
 /// Without direct I/O where the kernel refuses it outright: before 6.x it falls back by itself.
 fn configure(node: &File, file: &File, info: sys::LoopInfo) -> io::Result<()> {
-    // Block size 0: 512 bytes, or what direct I/O asks for (loop_configure(), drivers/block/loop.c).
+    // Block size 0: 512 bytes, or what direct I/O asks for (loop_configure(),
+    // drivers/block/loop.c).
     match sys::loop_configure(node.as_fd(), file.as_fd(), 0, info) {
-        Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {
-            sys::loop_configure(node.as_fd(), file.as_fd(), 0, sys::LoopInfo { flags: info.flags & !DIRECT_IO, ..info })
-        }
+        Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => sys::loop_configure(
+            node.as_fd(),
+            file.as_fd(),
+            0,
+            sys::LoopInfo {
+                flags: info.flags & !DIRECT_IO,
+                ..info
+            },
+        ),
         other => other,
     }
 }
 
-/// Discards on the device would give the file's blocks back to its filesystem, and with them the promise that there is room for what is written.
+/// Discards on the device would give the file's blocks back to its filesystem, and with them the
+/// promise that there is room for what is written.
 fn keep_promise(name: &str) {
     let limit = format!("/sys/block/{name}/queue/discard_max_bytes");
     if let Err(error) = std::fs::write(&limit, "0") {
         // It works as well; the promise then lasts until somebody trims.
-        eprintln!("writing {limit}: {error}: what is trimmed in this volume is given back to the pool's filesystem");
+        eprintln!(
+            "writing {limit}: {error}: what is trimmed in this volume is given back to the pool's filesystem"
+        );
     }
 }
 
 /// It takes the size that its file has by now.
 pub fn grow(attached: &Attached) -> Result<(), ImageError> {
-    sys::loop_set_capacity(attached.node.as_fd()).map_err(|error| ImageError::Capacity(attached.name.clone(), error))
+    sys::loop_set_capacity(attached.node.as_fd())
+        .map_err(|error| ImageError::Capacity(attached.name.clone(), error))
 }
 
 /// Waits until it has really gone. `Busy`: somebody has it open, and it stays attached as it was.
@@ -188,11 +240,16 @@ pub fn detach(attached: Attached) -> Result<(), ImageError> {
     let failed = |error| ImageError::Detach(name.clone(), error);
     drop(node);
     // A mount, and whoever wants it alone, is seen without touching anything.
-    let alone = File::options().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(node_path(&name));
+    let alone = File::options()
+        .read(true)
+        .custom_flags(libc::O_EXCL | libc::O_CLOEXEC)
+        .open(node_path(&name));
     let node = match alone {
         Ok(node) => node,
         Err(error) if is_gone(&error) => return Ok(()),
-        Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => return Err(ImageError::Busy(name)),
+        Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => {
+            return Err(ImageError::Busy(name));
+        }
         Err(error) => return Err(failed(error)),
     };
     let before = match sys::loop_status(node.as_fd()) {
@@ -215,7 +272,11 @@ pub fn detach(attached: Attached) -> Result<(), ImageError> {
         poll(&mut [], PollTimeout::from(BETWEEN_LOOKS_MS)).map_err(|errno| failed(errno.into()))?;
     }
     stay(&name, before).map_err(failed)?;
-    if is_there() { Err(ImageError::Busy(name)) } else { Ok(()) }
+    if is_there() {
+        Err(ImageError::Busy(name))
+    } else {
+        Ok(())
+    }
 }
 
 /// Takes back that it goes with its last user: what is reported as attached stays attached.
@@ -227,7 +288,14 @@ fn stay(name: &str, before: sys::LoopInfo) -> io::Result<()> {
     };
     match sys::loop_status(node.as_fd()) {
         Ok(now) if (now.device, now.inode) == (before.device, before.inode) => {
-            sys::loop_set_status(node.as_fd(), &sys::LoopInfo { flags: now.flags & !AUTOCLEAR, ..now }).or_else(gone)
+            sys::loop_set_status(
+                node.as_fd(),
+                &sys::LoopInfo {
+                    flags: now.flags & !AUTOCLEAR,
+                    ..now
+                },
+            )
+            .or_else(gone)
         }
         // Another file's by now.
         Ok(_) => Ok(()),

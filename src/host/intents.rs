@@ -1,8 +1,10 @@
-//! Notes of who froze what, in memory that dies with the boot: what daemon and helper leave behind together is found by them.
+//! Notes of who froze what, in memory that dies with the boot: what daemon and helper leave behind
+//! together is found by them.
 //!
-//! One file a freeze, made before the freeze is asked for, marked once it is there by one write into the file, removed after the thaw. So nothing is
-//! made, and no memory is needed, while writers are held. Beside them those of lvm(8), which suspends a volume while it changes it (`change`).
-//! In: a directory of the host. Out: the notes of this boot. Knows nothing of mounts.
+//! One file a freeze, made before the freeze is asked for, marked once it is there by one write
+//! into the file, removed after the thaw. So nothing is made, and no memory is needed, while
+//! writers are held. Beside them those of lvm(8), which suspends a volume while it changes it
+//! (`change`). In: a directory of the host. Out: the notes of this boot. Knows nothing of mounts.
 
 pub mod change;
 
@@ -38,7 +40,8 @@ pub struct Intent {
     pub stage: Stage,
     pub mount: HostPath,
     pub dev: DevNo,
-    /// Of the helper, in the host's PID namespace, with its start time in ticks after boot (proc_pid_stat(5)): numbers are used again.
+    /// Of the helper, in the host's PID namespace, with its start time in ticks after boot
+    /// (proc_pid_stat(5)): numbers are used again.
     pub pid: u32,
     pub started: u64,
     pub boot_id: String,
@@ -49,7 +52,9 @@ const STAGE_AT: u64 = r#"{"stage":""#.len() as u64;
 
 #[derive(Debug, thiserror::Error)]
 pub enum IntentError {
-    #[error("{0} is not in memory (tmpfs): notes of what is frozen must not outlive the boot, and must be writable when disks are not")]
+    #[error(
+        "{0} is not in memory (tmpfs): notes of what is frozen must not outlive the boot, and must be writable when disks are not"
+    )]
     NotInMemory(PathBuf),
     #[error("{doing} {path}")]
     Io {
@@ -64,7 +69,11 @@ pub enum IntentError {
 
 fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IntentError {
     let path = path.to_owned();
-    move |source| IntentError::Io { doing, path, source }
+    move |source| IntentError::Io {
+        doing,
+        path,
+        source,
+    }
 }
 
 /// A note that was made; open, for the mark.
@@ -92,9 +101,16 @@ impl Noted {
 }
 
 /// Makes the directory where it is missing; open at its end.
-fn write_whole(directory: &Path, name: &str, note: &impl Serialize) -> Result<(PathBuf, File), IntentError> {
+fn write_whole(
+    directory: &Path,
+    name: &str,
+    note: &impl Serialize,
+) -> Result<(PathBuf, File), IntentError> {
     if !directory.is_dir() {
-        std::fs::DirBuilder::new().mode(0o700).create(directory).map_err(io("making", directory))?;
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(directory)
+            .map_err(io("making", directory))?;
     }
     if !in_memory(directory).map_err(io("looking at", directory))? {
         return Err(IntentError::NotInMemory(directory.to_owned()));
@@ -102,8 +118,15 @@ fn write_whole(directory: &Path, name: &str, note: &impl Serialize) -> Result<(P
     let path = directory.join(name);
     // Whoever reads sees a whole note or none.
     let draft = directory.join(format!(".{name}.draft"));
-    let text = serde_json::to_vec(note).map_err(|error| IntentError::Encode(path.clone(), error))?;
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft).map_err(io("making", &draft))?;
+    let text =
+        serde_json::to_vec(note).map_err(|error| IntentError::Encode(path.clone(), error))?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&draft)
+        .map_err(io("making", &draft))?;
     file.write_all(&text).map_err(io("writing", &draft))?;
     std::fs::rename(&draft, &path).map_err(io("making", &path))?;
     Ok((path, file))
@@ -121,7 +144,10 @@ pub fn find(directory: &Path) -> Result<Vec<Found>, IntentError> {
     find_all(directory, SUFFIX)
 }
 
-fn find_all<T: DeserializeOwned>(directory: &Path, suffix: &str) -> Result<Vec<Found<T>>, IntentError> {
+fn find_all<T: DeserializeOwned>(
+    directory: &Path,
+    suffix: &str,
+) -> Result<Vec<Found<T>>, IntentError> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -134,7 +160,10 @@ fn find_all<T: DeserializeOwned>(directory: &Path, suffix: &str) -> Result<Vec<F
             continue;
         }
         match std::fs::read(&path) {
-            Ok(text) => found.push(Found { path, intent: serde_json::from_slice(&text).ok() }),
+            Ok(text) => found.push(Found {
+                path,
+                intent: serde_json::from_slice(&text).ok(),
+            }),
             // Removed since: it has thawed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(io("reading", &path)(error)),
@@ -161,10 +190,12 @@ impl Intent {
     }
 }
 
-/// When a process was started, in ticks after boot; None of one that is gone, or only waits to be reaped: its descriptors are closed.
+/// When a process was started, in ticks after boot; None of one that is gone, or only waits to be
+/// reaped: its descriptors are closed.
 pub fn start_of(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; `state` is field 3, `starttime` field 22 (proc_pid_stat(5)).
+    // The name in parentheses may hold anything; `state` is field 3, `starttime` field 22
+    // (proc_pid_stat(5)).
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
     let state = fields.next()?;
@@ -176,7 +207,9 @@ pub fn start_of(pid: u32) -> Option<u64> {
 
 /// Of the running boot.
 pub fn boot_id() -> io::Result<String> {
-    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned())
 }
 
 fn in_memory(directory: &Path) -> io::Result<bool> {
@@ -193,7 +226,14 @@ mod tests {
 
     fn intent(pid: u32, started: u64) -> Intent {
         let (mount, dev) = (HostPath::from("/a b\n"), DevNo::new(7, 3));
-        Intent { stage: Stage::Asking, mount, dev, pid, started, boot_id: "b".into() }
+        Intent {
+            stage: Stage::Asking,
+            mount,
+            dev,
+            pid,
+            started,
+            boot_id: "b".into(),
+        }
     }
 
     fn memory() -> tempfile::TempDir {
@@ -208,13 +248,23 @@ mod tests {
         let found = |stage| {
             let found = find(&dir.path().join("freeze")).expect("readable");
             assert_eq!(found.len(), 1);
-            assert_eq!(found[0].intent, Some(Intent { stage, ..intent.clone() }));
+            assert_eq!(
+                found[0].intent,
+                Some(Intent {
+                    stage,
+                    ..intent.clone()
+                })
+            );
         };
         found(Stage::Asking);
         noted.mark_frozen().expect("marked");
         found(Stage::Frozen);
         noted.remove().expect("removed");
-        assert!(find(&dir.path().join("freeze")).expect("readable").is_empty());
+        assert!(
+            find(&dir.path().join("freeze"))
+                .expect("readable")
+                .is_empty()
+        );
     }
 
     #[test]
@@ -232,7 +282,10 @@ mod tests {
     fn a_directory_on_a_disk_is_refused() {
         // /proc is certainly no tmpfs.
         let refused = Noted::write(Path::new("/proc/self"), "c", &intent(1, 2));
-        assert!(matches!(refused, Err(IntentError::NotInMemory(_))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(IntentError::NotInMemory(_))),
+            "{refused:?}"
+        );
     }
 
     #[test]

@@ -1,11 +1,15 @@
-//! A jail for programs that read devices: nothing can be written from within, whatever the program tries.
+//! A jail for programs that read devices: nothing can be written from within, whatever the program
+//! tries.
 //!
-//! In: a program and the devices (or the one file) that it may read. Out: its process and its output, as they come. Outside is here, `inside` is what
-//! our own binary does between its start and the program's. Knows nothing of filesystems.
+//! In: a program and the devices (or the one file) that it may read. Out: its process and its
+//! output, as they come. Outside is here, `inside` is what our own binary does between its start
+//! and the program's. Knows nothing of filesystems.
 //!
-//! What holds within, where we are root: a mount namespace of its own, all of it read-only, whose /dev has nothing but the devices to be read, at mode
-//! 0440; another user without groups and capabilities; no_new_privs; Landlock, where the kernel has it; no file can grow (RLIMIT_FSIZE), where the program
-//! allows that. Where we are not root: Landlock and RLIMIT_FSIZE; without both, the program is not started.
+//! What holds within, where we are root: a mount namespace of its own, all of it read-only, whose
+//! /dev has nothing but the devices to be read, at mode 0440; another user without groups and
+//! capabilities; no_new_privs; Landlock, where the kernel has it; no file can grow (RLIMIT_FSIZE),
+//! where the program allows that. Where we are not root: Landlock and RLIMIT_FSIZE; without both,
+//! the program is not started.
 
 mod inside;
 
@@ -32,7 +36,8 @@ use crate::model::path::HostPath;
 
 pub use inside::{enter, private_dev};
 
-/// Of nobody: neither a person nor a service has it (systemd keeps 65520 to 65535 free of its own; 65534 is `nobody`, 65535 the invalid one of 16 bits).
+/// Of nobody: neither a person nor a service has it (systemd keeps 65520 to 65535 free of its own;
+/// 65534 is `nobody`, 65535 the invalid one of 16 bits).
 pub const NOBODY: u32 = 65531;
 /// Where the one file is found within.
 pub const IMAGE: &str = "/dev/image";
@@ -52,7 +57,8 @@ pub struct Plan {
     pub cell: Option<Cell>,
     /// Address space, in bytes.
     pub memory: u64,
-    /// It refuses to run where the size of files is limited (xfs_repair wants RLIMIT_FSIZE to be infinite).
+    /// It refuses to run where the size of files is limited (xfs_repair wants RLIMIT_FSIZE to be
+    /// infinite).
     pub unlimited_files: bool,
     /// At the lowest priority.
     pub modest: bool,
@@ -70,11 +76,19 @@ pub struct Cell {
     pub image: Option<HostPath>,
 }
 
-/// Whether a cell can be made here: namespaces and another user want rights that only root has, and not in every container.
+/// Whether a cell can be made here: namespaces and another user want rights that only root has, and
+/// not in every container.
 pub fn is_possible() -> bool {
-    let needed =
-        [caps::Capability::CAP_SYS_ADMIN, caps::Capability::CAP_SETUID, caps::Capability::CAP_SETGID, caps::Capability::CAP_SETPCAP];
-    nix::unistd::geteuid().is_root() && needed.iter().all(|right| caps::has_cap(None, caps::CapSet::Effective, *right).unwrap_or(false))
+    let needed = [
+        caps::Capability::CAP_SYS_ADMIN,
+        caps::Capability::CAP_SETUID,
+        caps::Capability::CAP_SETGID,
+        caps::Capability::CAP_SETPCAP,
+    ];
+    nix::unistd::geteuid().is_root()
+        && needed
+            .iter()
+            .all(|right| caps::has_cap(None, caps::CapSet::Effective, *right).unwrap_or(false))
 }
 
 /// A program in its jail. It ends with the thread that started it.
@@ -89,7 +103,12 @@ pub struct Jailed {
 
 /// `program` is our own binary, with the arguments that bring it to `inside::enter`.
 #[allow(clippy::disallowed_methods)] // This is the door: absolute path, no shell, a fixed environment.
-pub fn start(program: &Program, plan: &Plan, command: &Path, args: &[OsString]) -> io::Result<Jailed> {
+pub fn start(
+    program: &Program,
+    plan: &Plan,
+    command: &Path,
+    args: &[OsString],
+) -> io::Result<Jailed> {
     let (output, output_end) = pipe2(OFlag::O_CLOEXEC)?;
     let (trouble, trouble_end) = pipe2(OFlag::O_CLOEXEC)?;
     let errors_end = output_end.try_clone()?;
@@ -110,7 +129,12 @@ pub fn start(program: &Program, plan: &Plan, command: &Path, args: &[OsString]) 
         .stderr(Stdio::from(errors_end))
         .spawn()?;
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(|_| io::ErrorKind::InvalidData)?);
-    Ok(Jailed { child, group, output: File::from(output), trouble: Some(File::from(trouble)) })
+    Ok(Jailed {
+        child,
+        group,
+        output: File::from(output),
+        trouble: Some(File::from(trouble)),
+    })
 }
 
 /// What the scheduler counts of a thread.
@@ -131,7 +155,14 @@ impl Jailed {
     pub fn read<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         match self.output.read(buffer) {
             Ok(length) => Ok(buffer.get(..length)),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -149,10 +180,12 @@ impl Jailed {
         killpg(self.group, signal).ok();
     }
 
-    /// Whether it has ended; then it is gone with what it left behind, and `look` saw it for the last time.
+    /// Whether it has ended; then it is gone with what it left behind, and `look` saw it for the
+    /// last time.
     pub fn ended(&mut self, look: impl FnOnce(&Jailed)) -> io::Result<Option<ExitStatus>> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        // It is looked at without being reaped, so that its number is not somebody else's when its group is killed.
+        // It is looked at without being reaped, so that its number is not somebody else's when its
+        // group is killed.
         match waitid(Id::Pid(self.group), flags) {
             Ok(WaitStatus::StillAlive) => return Ok(None),
             Ok(_) => self.signal(Signal::SIGKILL),
@@ -169,29 +202,52 @@ impl Jailed {
 
     /// The largest that its resident set was, in bytes (VmHWM of proc_pid_status(5)).
     pub fn peak_memory(&self) -> Option<u64> {
-        self.field("status", "VmHWM:").map(|kib| kib.saturating_mul(1024))
+        self.field("status", "VmHWM:")
+            .map(|kib| kib.saturating_mul(1024))
     }
 
     pub fn waiting_in(&self) -> Option<String> {
         waiting_in(Some(self.child.id()))
     }
 
-    /// Of each of its threads, by number: how long it has run, and how long it has waited for a processor (/proc/PID/schedstat; Documentation/
-    /// scheduler/sched-stats.rst). Empty where the kernel does not say.
+    /// Of each of its threads, by number: how long it has run, and how long it has waited for a
+    /// processor (/proc/PID/schedstat; Documentation/ scheduler/sched-stats.rst). Empty where the
+    /// kernel does not say.
     pub fn scheduled(&self) -> BTreeMap<u32, Scheduled> {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.group)).into_iter().flatten().flatten();
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.group))
+            .into_iter()
+            .flatten()
+            .flatten();
         let numbers = threads.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         numbers
             .filter_map(|number| {
-                let text = std::fs::read_to_string(format!("/proc/{}/task/{number}/schedstat", self.group)).ok()?;
-                let mut figures = text.split_whitespace().map_while(|figure| figure.parse().ok()).map(Duration::from_nanos);
-                Some((number, Scheduled { ran: figures.next()?, waited: figures.next()? }))
+                let text = std::fs::read_to_string(format!(
+                    "/proc/{}/task/{number}/schedstat",
+                    self.group
+                ))
+                .ok()?;
+                let mut figures = text
+                    .split_whitespace()
+                    .map_while(|figure| figure.parse().ok())
+                    .map(Duration::from_nanos);
+                Some((
+                    number,
+                    Scheduled {
+                        ran: figures.next()?,
+                        waited: figures.next()?,
+                    },
+                ))
             })
             .collect()
     }
 
     fn field(&self, file: &str, name: &str) -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/{}/{file}", self.group)).ok()?;
-        text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+        text.lines()
+            .find_map(|line| line.strip_prefix(name))?
+            .split_whitespace()
+            .next()?
+            .parse()
+            .ok()
     }
 }

@@ -1,8 +1,9 @@
-//! Loop devices over block devices, for reading only, past the page cache: what a checker must look through to see what lies on a device beneath a
-//! mounted filesystem (loop(4), linux/loop.h).
+//! Loop devices over block devices, for reading only, past the page cache: what a checker must look
+//! through to see what lies on a device beneath a mounted filesystem (loop(4), linux/loop.h).
 //!
-//! In: a device, open for reading. Out: a loop that goes with its last user (autoclear), whatever happens to us. Loops are known by the name of what they
-//! stand on (`MARK`). Knows nothing of filesystems.
+//! In: a device, open for reading. Out: a loop that goes with its last user (autoclear), whatever
+//! happens to us. Loops are known by the name of what they stand on (`MARK`). Knows nothing of
+//! filesystems.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +19,8 @@ use crate::host::root::HostRoot;
 use crate::host::sys;
 use crate::model::dev::DevNo;
 
-/// Name of the node that our loops stand on: `/sys/block/loopN/loop/backing_file` ends with it. As in systemd/60-diskvitals.rules.
+/// Name of the node that our loops stand on: `/sys/block/loopN/loop/backing_file` ends with it. As
+/// in systemd/60-diskvitals.rules.
 pub const MARK: &str = "diskvitals-check";
 
 const READ_ONLY: u32 = 1;
@@ -27,7 +29,10 @@ const DIRECT_IO: u32 = 16;
 /// Somebody else may be quicker with the free one.
 const TRIES: usize = 32;
 /// Of /dev/loop-control (linux/miscdevice.h).
-const CONTROL: DevNo = DevNo { major: 10, minor: 237 };
+const CONTROL: DevNo = DevNo {
+    major: 10,
+    minor: 237,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoopError {
@@ -69,21 +74,36 @@ pub fn is_ours(backing_file: &str) -> bool {
 /// Makes a node below `dir` and opens it for reading. `flags` of open(2) besides.
 pub fn open_node(dir: &Path, name: &str, dev: DevNo, flags: i32) -> Result<File, LoopError> {
     let path = dir.join(name);
-    match mknod(&path, SFlag::S_IFBLK, Mode::from_bits_truncate(0o400), makedev(u64::from(dev.major), u64::from(dev.minor))) {
+    match mknod(
+        &path,
+        SFlag::S_IFBLK,
+        Mode::from_bits_truncate(0o400),
+        makedev(u64::from(dev.major), u64::from(dev.minor)),
+    ) {
         Ok(()) | Err(Errno::EEXIST) => {}
         Err(errno) => return Err(LoopError::Node(path, errno)),
     }
-    File::options().read(true).custom_flags(flags).open(&path).map_err(|error| LoopError::Open(path, error))
+    File::options()
+        .read(true)
+        .custom_flags(flags)
+        .open(&path)
+        .map_err(|error| LoopError::Open(path, error))
 }
 
-/// A read-only, direct-io, autoclear loop over `backing`, with its block size. `dir`: a folder of ours in which device nodes work.
+/// A read-only, direct-io, autoclear loop over `backing`, with its block size. `dir`: a folder of
+/// ours in which device nodes work.
 pub fn attach(root: &HostRoot, dir: &Path, backing: &File) -> Result<Loop, LoopError> {
     let block_size = sys::logical_block_size(backing.as_fd()).map_err(LoopError::BlockSize)?;
     let control = control(dir)?;
     for _ in 0..TRIES {
         let number = sys::loop_get_free(control.as_fd()).map_err(LoopError::Free)?;
-        let Some((name, dev, node)) = open_loop(root, dir, number)? else { continue };
-        let mut info = sys::LoopInfo { flags: READ_ONLY | AUTOCLEAR | DIRECT_IO, ..sys::LoopInfo::EMPTY };
+        let Some((name, dev, node)) = open_loop(root, dir, number)? else {
+            continue;
+        };
+        let mut info = sys::LoopInfo {
+            flags: READ_ONLY | AUTOCLEAR | DIRECT_IO,
+            ..sys::LoopInfo::EMPTY
+        };
         info.file_name[..MARK.len()].copy_from_slice(MARK.as_bytes());
         match sys::loop_configure(node.as_fd(), backing.as_fd(), block_size, info) {
             Ok(()) => {}
@@ -98,42 +118,65 @@ pub fn attach(root: &HostRoot, dir: &Path, backing: &File) -> Result<Loop, LoopE
 }
 
 impl Loop {
-    /// That it is as it was asked for: the kernel falls back to buffered I/O without a word where direct I/O cannot be done.
+    /// That it is as it was asked for: the kernel falls back to buffered I/O without a word where
+    /// direct I/O cannot be done.
     pub fn verify(&self, root: &HostRoot) -> Result<(), LoopError> {
         let wanted = READ_ONLY | AUTOCLEAR | DIRECT_IO;
-        let status = sys::loop_status(self.node.as_fd()).map_err(|error| LoopError::Status(self.name.clone(), error))?;
+        let status = sys::loop_status(self.node.as_fd())
+            .map_err(|error| LoopError::Status(self.name.clone(), error))?;
         let shown = root.read(format!("/sys/block/{}/loop/dio", self.name));
         let shown = shown.map_err(|error| LoopError::Status(self.name.clone(), error))?;
-        if status.flags & wanted == wanted && shown.trim_ascii() == b"1" { Ok(()) } else { Err(LoopError::NotAsWanted(self.name.clone())) }
+        if status.flags & wanted == wanted && shown.trim_ascii() == b"1" {
+            Ok(())
+        } else {
+            Err(LoopError::NotAsWanted(self.name.clone()))
+        }
     }
 
     /// Forgets what has been read through it before: udev looks at every new device.
     pub fn forget_cached(&self) -> Result<(), LoopError> {
-        sys::forget_cached(self.node.as_fd()).map_err(|error| LoopError::Status(self.name.clone(), error))
+        sys::forget_cached(self.node.as_fd())
+            .map_err(|error| LoopError::Status(self.name.clone(), error))
     }
 }
 
-/// Detaches the loops that are ours by their mark: nobody else of us may be at work. Out: a line for each.
+/// Detaches the loops that are ours by their mark: nobody else of us may be at work. Out: a line
+/// for each.
 pub fn detach_all(root: &HostRoot, dir: &Path) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(root.at("/sys/block")) else { return Vec::new() };
-    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let Ok(entries) = std::fs::read_dir(root.at("/sys/block")) else {
+        return Vec::new();
+    };
+    let names = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned());
     let ours = names.filter(|name| {
-        root.read(format!("/sys/block/{name}/loop/backing_file")).is_ok_and(|text| is_ours(&String::from_utf8_lossy(&text)))
+        root.read(format!("/sys/block/{name}/loop/backing_file"))
+            .is_ok_and(|text| is_ours(&String::from_utf8_lossy(&text)))
     });
     let detached = ours.map(|name| match detach(root, dir, &name) {
         Ok(()) => format!("{name}, left over from a filesystem check, was detached"),
-        Err(error) => format!("{name}, left over from a filesystem check, stays: {error}: {}", cause(&error)),
+        Err(error) => format!(
+            "{name}, left over from a filesystem check, stays: {error}: {}",
+            cause(&error)
+        ),
     });
     detached.collect()
 }
 
 fn cause(error: &LoopError) -> String {
-    std::error::Error::source(error).map(ToString::to_string).unwrap_or_default()
+    std::error::Error::source(error)
+        .map(ToString::to_string)
+        .unwrap_or_default()
 }
 
 fn detach(root: &HostRoot, dir: &Path, name: &str) -> Result<(), LoopError> {
-    let number = name.strip_prefix("loop").and_then(|number| number.parse().ok()).ok_or(LoopError::Taken)?;
-    let Some((name, _, node)) = open_loop(root, dir, number)? else { return Ok(()) };
+    let number = name
+        .strip_prefix("loop")
+        .and_then(|number| number.parse().ok())
+        .ok_or(LoopError::Taken)?;
+    let Some((name, _, node)) = open_loop(root, dir, number)? else {
+        return Ok(());
+    };
     match sys::loop_clear(node.as_fd()) {
         Ok(()) => Ok(()),
         Err(error) if error.raw_os_error() == Some(Errno::ENXIO as i32) => Ok(()),
@@ -144,22 +187,41 @@ fn detach(root: &HostRoot, dir: &Path, name: &str) -> Result<(), LoopError> {
 fn control(dir: &Path) -> Result<File, LoopError> {
     let path = dir.join("loop-control");
     let number = makedev(u64::from(CONTROL.major), u64::from(CONTROL.minor));
-    match mknod(&path, SFlag::S_IFCHR, Mode::from_bits_truncate(0o600), number) {
+    match mknod(
+        &path,
+        SFlag::S_IFCHR,
+        Mode::from_bits_truncate(0o600),
+        number,
+    ) {
         Ok(()) | Err(Errno::EEXIST) => {}
         Err(errno) => return Err(LoopError::Node(path, errno)),
     }
-    File::options().read(true).write(true).open(&path).map_err(|error| LoopError::Open(path, error))
+    File::options()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .map_err(|error| LoopError::Open(path, error))
 }
 
 /// None for one that has just gone.
-fn open_loop(root: &HostRoot, dir: &Path, number: u32) -> Result<Option<(String, DevNo, File)>, LoopError> {
+fn open_loop(
+    root: &HostRoot,
+    dir: &Path,
+    number: u32,
+) -> Result<Option<(String, DevNo, File)>, LoopError> {
     let name = format!("loop{number}");
     // Its minor is not its number where loops have partitions (max_part).
-    let Ok(text) = root.read(format!("/sys/block/{name}/dev")) else { return Ok(None) };
-    let Ok(dev) = String::from_utf8_lossy(&text).parse::<DevNo>() else { return Ok(None) };
+    let Ok(text) = root.read(format!("/sys/block/{name}/dev")) else {
+        return Ok(None);
+    };
+    let Ok(dev) = String::from_utf8_lossy(&text).parse::<DevNo>() else {
+        return Ok(None);
+    };
     match open_node(dir, &name, dev, libc::O_CLOEXEC) {
         Ok(node) => Ok(Some((name, dev, node))),
-        Err(LoopError::Open(_, error)) if error.raw_os_error() == Some(Errno::ENXIO as i32) => Ok(None),
+        Err(LoopError::Open(_, error)) if error.raw_os_error() == Some(Errno::ENXIO as i32) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

@@ -1,19 +1,17 @@
-//! Mounting by descriptors: fsopen(2), fsconfig(2), fsmount(2), open_tree(2), mount_setattr(2), move_mount(2) (since 5.2, mount_setattr 5.12).
+//! Mounting by descriptors: fsopen(2), fsconfig(2), fsmount(2), open_tree(2), mount_setattr(2),
+//! move_mount(2) (since 5.2, mount_setattr 5.12).
 //!
-//! Not by mount(2): a mount is put onto a descriptor, so that no path is resolved a second time; it is complete, read-only included, before anybody sees it;
-//! and the kernel says in words why it refused (the context's log). In: descriptors, names and options. Out: mounts, or why not. What options mean is known
-//! here only as far as the kernel wants them told in different ways.
+//! Not by mount(2): a mount is put onto a descriptor, so that no path is resolved a second time; it
+//! is complete, read-only included, before anybody sees it; and the kernel says in words why it
+//! refused (the context's log). In: descriptors, names and options. Out: mounts, or why not. What
+//! options mean is known here only as far as the kernel wants them told in different ways.
 
-use std::ffi::CStr;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::AsFd;
-use std::os::fd::BorrowedFd;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::mount::MntFlags;
-use nix::mount::umount2;
+use nix::mount::{MntFlags, umount2};
 
 use crate::host::beneath::Spot;
 use crate::host::sys;
@@ -72,7 +70,11 @@ pub struct Said(Vec<String>);
 
 impl std::fmt::Display for Said {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, " ({})", self.0.join("; ")) }
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            write!(f, " ({})", self.0.join("; "))
+        }
     }
 }
 
@@ -87,9 +89,13 @@ struct Sorted<'a> {
     filesystem: Vec<&'a str>,
 }
 
-/// mount(8) has flags of mounts and words for itself among the options; everything else is the filesystem's.
+/// mount(8) has flags of mounts and words for itself among the options; everything else is the
+/// filesystem's.
 fn sort(options: &[String]) -> Sorted<'_> {
-    let mut sorted = Sorted { flags: 0, filesystem: Vec::new() };
+    let mut sorted = Sorted {
+        flags: 0,
+        filesystem: Vec::new(),
+    };
     for option in options {
         let (set, clear) = match option.as_str() {
             "nosuid" => (NO_SUID, 0),
@@ -106,7 +112,8 @@ fn sort(options: &[String]) -> Sorted<'_> {
             "diratime" => (0, NO_DIR_ATIME),
             "nosymfollow" => (NO_SYMFOLLOW, 0),
             // fstab(5): said to mount(8), not to the kernel.
-            "defaults" | "auto" | "noauto" | "_netdev" | "nofail" | "user" | "nouser" | "users" | "owner" | "group" | "" => continue,
+            "defaults" | "auto" | "noauto" | "_netdev" | "nofail" | "user" | "nouser" | "users"
+            | "owner" | "group" | "" => continue,
             comment if comment.starts_with("x-") || comment.starts_with("X-") => continue,
             other => {
                 sorted.filesystem.push(other);
@@ -122,13 +129,28 @@ fn c(text: &str) -> Result<CString, MountError> {
     CString::new(text).map_err(|_| MountError::Nul(text.to_owned()))
 }
 
-/// A filesystem on a device. Without device nodes, whatever the options say: a pod's volume brings no way to the host's drives.
-pub fn filesystem(fs_type: &str, device: &HostPath, options: &[String], read_only: bool) -> Result<Detached, MountError> {
-    let context = sys::fsopen(&c(fs_type)?).map_err(|source| MountError::Unknown { fs_type: fs_type.to_owned(), source })?;
+/// A filesystem on a device. Without device nodes, whatever the options say: a pod's volume brings
+/// no way to the host's drives.
+pub fn filesystem(
+    fs_type: &str,
+    device: &HostPath,
+    options: &[String],
+    read_only: bool,
+) -> Result<Detached, MountError> {
+    let context = sys::fsopen(&c(fs_type)?).map_err(|source| MountError::Unknown {
+        fs_type: fs_type.to_owned(),
+        source,
+    })?;
     let sorted = sort(options);
-    let refused = |option: &str, said, source| MountError::Option { fs_type: fs_type.to_owned(), option: option.to_owned(), said, source };
+    let refused = |option: &str, said, source| MountError::Option {
+        fs_type: fs_type.to_owned(),
+        option: option.to_owned(),
+        said,
+        source,
+    };
     let configure = |option: &str, what: sys::Configure<'_>| {
-        sys::fsconfig(context.as_fd(), what).map_err(|source| refused(option, said(&context), source))
+        sys::fsconfig(context.as_fd(), what)
+            .map_err(|source| refused(option, said(&context), source))
     };
     let path = CString::new(device.as_bytes()).map_err(|_| MountError::Nul(device.to_string()))?;
     configure("source", sys::Configure::Value(c"source", &path))?;
@@ -141,15 +163,20 @@ pub fn filesystem(fs_type: &str, device: &HostPath, options: &[String], read_onl
     if read_only {
         configure("ro", sys::Configure::Flag(c"ro"))?;
     }
-    sys::fsconfig(context.as_fd(), sys::Configure::Create).map_err(|source| MountError::Create {
-        fs_type: fs_type.to_owned(),
-        device: device.clone(),
-        said: said(&context),
-        source,
+    sys::fsconfig(context.as_fd(), sys::Configure::Create).map_err(|source| {
+        MountError::Create {
+            fs_type: fs_type.to_owned(),
+            device: device.clone(),
+            said: said(&context),
+            source,
+        }
     })?;
     let flags = sorted.flags | NO_DEV | if read_only { READ_ONLY } else { 0 };
-    let mount =
-        sys::fsmount(context.as_fd(), flags).map_err(|source| MountError::Call { doing: "mounting", path: device.clone(), source })?;
+    let mount = sys::fsmount(context.as_fd(), flags).map_err(|source| MountError::Call {
+        doing: "mounting",
+        path: device.clone(),
+        source,
+    })?;
     Ok(Detached(mount))
 }
 
@@ -163,15 +190,27 @@ pub enum Shown {
 }
 
 /// A bind mount of what `source` is; what is mounted below it stays outside.
-pub fn bind(source: BorrowedFd<'_>, path: &HostPath, shown: Shown, read_only: bool) -> Result<Detached, MountError> {
-    let call = |doing| move |source| MountError::Call { doing, path: path.clone(), source };
+pub fn bind(
+    source: BorrowedFd<'_>,
+    path: &HostPath,
+    shown: Shown,
+    read_only: bool,
+) -> Result<Detached, MountError> {
+    let call = |doing| {
+        move |source| MountError::Call {
+            doing,
+            path: path.clone(),
+            source,
+        }
+    };
     let mount = sys::clone_mount(source).map_err(call("making a bind mount of"))?;
     let mut flags = if shown == Shown::Folder { NO_DEV } else { 0 };
     if read_only {
         flags |= READ_ONLY;
     }
     if flags != 0 {
-        sys::set_mount_flags(mount.as_fd(), flags).map_err(call("setting the flags of a bind mount of"))?;
+        sys::set_mount_flags(mount.as_fd(), flags)
+            .map_err(call("setting the flags of a bind mount of"))?;
     }
     Ok(Detached(mount))
 }
@@ -179,12 +218,17 @@ pub fn bind(source: BorrowedFd<'_>, path: &HostPath, shown: Shown, read_only: bo
 impl Detached {
     /// Onto what `target` is.
     pub fn attach(self, target: BorrowedFd<'_>, path: &HostPath) -> Result<(), MountError> {
-        sys::move_mount(self.0.as_fd(), target).map_err(|source| MountError::Call { doing: "mounting at", path: path.clone(), source })
+        sys::move_mount(self.0.as_fd(), target).map_err(|source| MountError::Call {
+            doing: "mounting at",
+            path: path.clone(),
+            source,
+        })
     }
 }
 
-/// The topmost mount there. `lazy`: it goes out of sight at once, and ends with its last user. To be called by a single-threaded process: for the moment of
-/// the call its working directory is the spot's folder, since umount2(2) takes no descriptor.
+/// The topmost mount there. `lazy`: it goes out of sight at once, and ends with its last user. To
+/// be called by a single-threaded process: for the moment of the call its working directory is the
+/// spot's folder, since umount2(2) takes no descriptor.
 pub fn unmount(spot: &Spot, lazy: bool) -> Result<(), Errno> {
     let mut flags = MntFlags::UMOUNT_NOFOLLOW;
     if lazy {
@@ -199,8 +243,14 @@ pub fn unmount(spot: &Spot, lazy: bool) -> Result<(), Errno> {
 
 /// The number in mountinfo of the mount that `file` is on (proc_pid_fdinfo(5)); asks no filesystem.
 pub fn mount_id(file: BorrowedFd<'_>) -> io::Result<u32> {
-    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", std::os::fd::AsRawFd::as_raw_fd(&file)))?;
-    let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:")).and_then(|id| id.trim().parse().ok());
+    let text = std::fs::read_to_string(format!(
+        "/proc/self/fdinfo/{}",
+        std::os::fd::AsRawFd::as_raw_fd(&file)
+    ))?;
+    let id = text
+        .lines()
+        .find_map(|line| line.strip_prefix("mnt_id:"))
+        .and_then(|id| id.trim().parse().ok());
     id.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
@@ -227,8 +277,15 @@ mod tests {
 
     #[test]
     fn options_of_the_mount_are_told_apart_from_those_of_the_filesystem() {
-        let options = words("defaults noatime nosuid discard commit=30 x-systemd.automount _netdev noexec");
-        assert_eq!(sort(&options), Sorted { flags: NO_ATIME | NO_SUID | NO_EXEC, filesystem: vec!["discard", "commit=30"] });
+        let options =
+            words("defaults noatime nosuid discard commit=30 x-systemd.automount _netdev noexec");
+        assert_eq!(
+            sort(&options),
+            Sorted {
+                flags: NO_ATIME | NO_SUID | NO_EXEC,
+                filesystem: vec!["discard", "commit=30"]
+            }
+        );
     }
 
     #[test]
@@ -243,6 +300,10 @@ mod tests {
         let file = std::fs::File::open("/proc/self/mountinfo").unwrap();
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let id = mount_id(file.as_fd()).unwrap();
-        assert!(table.lines().any(|line| line.starts_with(&format!("{id} ")) && line.contains(" /proc ")));
+        assert!(
+            table
+                .lines()
+                .any(|line| line.starts_with(&format!("{id} ")) && line.contains(" /proc "))
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Entering the host's mount namespace, so that what a pod or a hardened unit hides is seen, and giving up rights afterwards.
+//! Entering the host's mount namespace, so that what a pod or a hardened unit hides is seen, and
+//! giving up rights afterwards.
 
 use std::fs::File;
 use std::io;
@@ -9,23 +10,35 @@ use nix::sched::{CloneFlags, setns};
 
 use crate::host::root::HostRoot;
 
-/// Makes this (single-threaded) process see the mounts that PID 1 of the host sees. `Err` is a limitation in words, not a failure: what is seen
-/// then is our own namespace.
+/// Makes this (single-threaded) process see the mounts that PID 1 of the host sees. `Err` is a
+/// limitation in words, not a failure: what is seen then is our own namespace.
 pub fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
     let host = root.at("/proc/1/ns/mnt");
-    let why = match (std::fs::metadata(&host), std::fs::metadata("/proc/self/ns/mnt")) {
-        (Ok(theirs), Ok(ours)) if (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()) => return Ok(()),
-        (Ok(_), _) => match File::open(&host).and_then(|namespace| setns(namespace, CloneFlags::CLONE_NEWNS).map_err(io::Error::from)) {
+    let why = match (
+        std::fs::metadata(&host),
+        std::fs::metadata("/proc/self/ns/mnt"),
+    ) {
+        (Ok(theirs), Ok(ours)) if (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()) => {
+            return Ok(());
+        }
+        (Ok(_), _) => match File::open(&host).and_then(|namespace| {
+            setns(namespace, CloneFlags::CLONE_NEWNS).map_err(io::Error::from)
+        }) {
             // setns(2) leaves the root and working directory of the new namespace.
             Ok(()) => {
-                return std::env::set_current_dir("/").map_err(|error| format!("entering the root of the host's mount namespace: {error}"));
+                return std::env::set_current_dir("/").map_err(|error| {
+                    format!("entering the root of the host's mount namespace: {error}")
+                });
             }
             Err(error) => error,
         },
         (Err(error), _) => error,
     };
     // Where PID 1's namespaces may not be read, the same mount table means the same namespace.
-    match (root.read("/proc/1/mountinfo"), std::fs::read("/proc/self/mountinfo")) {
+    match (
+        root.read("/proc/1/mountinfo"),
+        std::fs::read("/proc/self/mountinfo"),
+    ) {
         (Ok(theirs), Ok(ours)) if theirs == ours => Ok(()),
         _ => Err(format!(
             "volumes are probed in the daemon's own mount namespace, not PID 1's ({}: {why}): what is mounted only there is not reached",
@@ -34,19 +47,28 @@ pub fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
     }
 }
 
-/// Keeps only `wanted`, for this process and whatever it could start. Not being root is no error: there is nothing to give up.
+/// Keeps only `wanted`, for this process and whatever it could start. Not being root is no error:
+/// there is nothing to give up.
 pub fn keep_only(wanted: &[Capability]) -> Result<(), String> {
     let dropping = |what: &str| {
         let what = what.to_owned();
         move |error: caps::errors::CapsError| format!("giving up {what} capabilities: {error}")
     };
-    let held = caps::read(None, CapSet::Permitted).map_err(|error| format!("reading this process's capabilities: {error}"))?;
+    let held = caps::read(None, CapSet::Permitted)
+        .map_err(|error| format!("reading this process's capabilities: {error}"))?;
     if held.contains(&Capability::CAP_SETPCAP) {
-        for unwanted in caps::read(None, CapSet::Bounding).map_err(dropping("bounding"))?.iter().filter(|held| !wanted.contains(held)) {
+        for unwanted in caps::read(None, CapSet::Bounding)
+            .map_err(dropping("bounding"))?
+            .iter()
+            .filter(|held| !wanted.contains(held))
+        {
             caps::drop(None, CapSet::Bounding, *unwanted).map_err(dropping("bounding"))?;
         }
     }
-    let kept: CapsHashSet = held.into_iter().filter(|held| wanted.contains(held)).collect();
+    let kept: CapsHashSet = held
+        .into_iter()
+        .filter(|held| wanted.contains(held))
+        .collect();
     caps::clear(None, CapSet::Inheritable).map_err(dropping("inheritable"))?;
     caps::set(None, CapSet::Effective, &kept).map_err(dropping("effective"))?;
     caps::set(None, CapSet::Permitted, &kept).map_err(dropping("permitted"))?;

@@ -1,7 +1,9 @@
-//! NVMe's Asynchronous Event Configuration (NVM Express Base 2.0, 5.27.1.8, feature 0Bh): whether a controller announces health events by itself.
+//! NVMe's Asynchronous Event Configuration (NVM Express Base 2.0, 5.27.1.8, feature 0Bh): whether a
+//! controller announces health events by itself.
 //!
-//! In: a controller's name. Out: whether its setting was changed. Linux asks for notices only (nvme_enable_aen(), drivers/nvme/host/core.c), and tells
-//! of whatever else comes as udev's NVME_AEN. A reset of the controller undoes the setting.
+//! In: a controller's name. Out: whether its setting was changed. Linux asks for notices only
+//! (nvme_enable_aen(), drivers/nvme/host/core.c), and tells of whatever else comes as udev's
+//! NVME_AEN. A reset of the controller undoes the setting.
 
 use std::fs::File;
 use std::io;
@@ -13,8 +15,8 @@ use crate::host::sys::{self, NvmeAdmin};
 const SET_FEATURES: u8 = 0x09;
 const GET_FEATURES: u8 = 0x0a;
 const ASYNC_EVENT_CONFIGURATION: u32 = 0x0b;
-/// Bits 4:0: spare, temperature, reliability, read-only, volatile memory backup. Bit 5 (persistent memory region) is reserved in older controllers,
-/// which refuse the command with it.
+/// Bits 4:0: spare, temperature, reliability, read-only, volatile memory backup. Bit 5 (persistent
+/// memory region) is reserved in older controllers, which refuse the command with it.
 const HEALTH: u32 = 0x1f;
 const TIMEOUT_MS: u32 = 5000;
 
@@ -36,22 +38,40 @@ pub enum NvmeError {
         source: io::Error,
     },
     #[error("{name} refuses {operation} its event configuration (status {status:#x})")]
-    Refused { operation: &'static str, name: String, status: u16 },
+    Refused {
+        operation: &'static str,
+        name: String,
+        status: u16,
+    },
 }
 
-/// Sets the bits of health events where they are not set, and leaves the others as they are. May block while the controller is being reset.
+/// Sets the bits of health events where they are not set, and leaves the others as they are. May
+/// block while the controller is being reset.
 pub fn announce_health(root: &HostRoot, name: &str) -> Result<bool, NvmeError> {
-    let number = name.strip_prefix("nvme").filter(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()));
+    let number = name
+        .strip_prefix("nvme")
+        .filter(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()));
     if number.is_none() {
         return Err(NvmeError::Name(name.to_owned()));
     }
-    let device = File::open(root.at(format!("/dev/{name}"))).map_err(|source| NvmeError::Open { name: name.to_owned(), source })?;
+    let device = File::open(root.at(format!("/dev/{name}"))).map_err(|source| NvmeError::Open {
+        name: name.to_owned(),
+        source,
+    })?;
     let send = |operation, opcode, value| {
         let mut command = NvmeAdmin::new(opcode, ASYNC_EVENT_CONFIGURATION, value, TIMEOUT_MS);
         match sys::nvme_admin(device.as_fd(), &mut command) {
             Ok(0) => Ok(command.result),
-            Ok(status) => Err(NvmeError::Refused { operation, name: name.to_owned(), status }),
-            Err(source) => Err(NvmeError::Command { operation, name: name.to_owned(), source }),
+            Ok(status) => Err(NvmeError::Refused {
+                operation,
+                name: name.to_owned(),
+                status,
+            }),
+            Err(source) => Err(NvmeError::Command {
+                operation,
+                name: name.to_owned(),
+                source,
+            }),
         }
     };
     let now = send("reading", GET_FEATURES, 0)?;
@@ -75,8 +95,14 @@ mod tests {
     fn nothing_but_a_controllers_name_is_opened() {
         let root = HostRoot::new("/nonexistent");
         for name in ["", "nvme", "nvme0n1", "../sda", "nvme0/../sda"] {
-            assert!(matches!(announce_health(&root, name), Err(NvmeError::Name(_))), "{name}");
+            assert!(
+                matches!(announce_health(&root, name), Err(NvmeError::Name(_))),
+                "{name}"
+            );
         }
-        assert!(matches!(announce_health(&root, "nvme0"), Err(NvmeError::Open { .. })));
+        assert!(matches!(
+            announce_health(&root, "nvme0"),
+            Err(NvmeError::Open { .. })
+        ));
     }
 }

@@ -1,4 +1,5 @@
-//! Other processes: whether one still lives, or is on its way out and only held by something that cannot be interrupted.
+//! Other processes: whether one still lives, or is on its way out and only held by something that
+//! cannot be interrupted.
 
 use std::io;
 
@@ -13,25 +14,35 @@ pub fn be_modest() -> io::Result<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     Living,
-    /// Killed or exiting; threads in uninterruptible sleep may keep its files and locks for a while yet.
+    /// Killed or exiting; threads in uninterruptible sleep may keep its files and locks for a while
+    /// yet.
     Dying,
     Gone,
 }
 
 /// Of a process in our own PID namespace.
 pub fn life(pid: u32) -> Life {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return Life::Gone };
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return Life::Gone;
+    };
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     judge(&stat, &status)
 }
 
-/// `D (disk sleep) in request_wait_answer`, from /proc/PID (proc_pid_status(5), proc_pid_wchan(5)); reading either does not wait for the process.
+/// `D (disk sleep) in request_wait_answer`, from /proc/PID (proc_pid_status(5), proc_pid_wchan(5));
+/// reading either does not wait for the process.
 pub fn waiting_in(pid: Option<u32>) -> Option<String> {
     let pid = pid?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let state = status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().to_owned();
+    let state = status
+        .lines()
+        .find_map(|line| line.strip_prefix("State:"))?
+        .trim()
+        .to_owned();
     match std::fs::read_to_string(format!("/proc/{pid}/wchan")) {
-        Ok(place) if !matches!(place.trim(), "" | "0") => Some(format!("{state} in {}", place.trim())),
+        Ok(place) if !matches!(place.trim(), "" | "0") => {
+            Some(format!("{state} in {}", place.trim()))
+        }
         _ => Some(state),
     }
 }
@@ -42,17 +53,34 @@ const EXITING: u64 = 0x4;
 const KILL: u64 = 1 << 8;
 
 fn judge(stat: &str, status: &str) -> Life {
-    // The name in parentheses may hold anything; fields are counted from its end: state, ppid, pgrp, session, tty_nr, tpgid, flags.
-    let Some((_, fields)) = stat.rsplit_once(") ") else { return Life::Gone };
+    // The name in parentheses may hold anything; fields are counted from its end: state, ppid,
+    // pgrp, session, tty_nr, tpgid, flags.
+    let Some((_, fields)) = stat.rsplit_once(") ") else {
+        return Life::Gone;
+    };
     let mut fields = fields.split(' ');
     let state = fields.next().unwrap_or_default();
-    let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok()).unwrap_or_default();
+    let flags = fields
+        .nth(5)
+        .and_then(|flags| flags.parse::<u64>().ok())
+        .unwrap_or_default();
     let pending = |name: &str| {
-        let mask = status.lines().find_map(|line| line.strip_prefix(name)).and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        let mask = status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
         mask.is_some_and(|mask| mask & KILL != 0)
     };
     // A zombie leader whose other threads hang shows as Z while the lock is still held.
-    if matches!(state, "Z" | "X") || flags & EXITING != 0 || pending("SigPnd:") || pending("ShdPnd:") { Life::Dying } else { Life::Living }
+    if matches!(state, "Z" | "X")
+        || flags & EXITING != 0
+        || pending("SigPnd:")
+        || pending("ShdPnd:")
+    {
+        Life::Dying
+    } else {
+        Life::Living
+    }
 }
 
 #[cfg(test)]
@@ -68,9 +96,18 @@ mod tests {
     #[test]
     fn killed_exiting_and_zombie_processes_are_dying() {
         let stat = |state: &str, flags: u64| format!("7 (a) b) {state} 1 7 7 0 -1 {flags} 0 0");
-        assert_eq!(judge(&stat("S", 0x400100), "SigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\n"), Life::Living);
+        assert_eq!(
+            judge(
+                &stat("S", 0x400100),
+                "SigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\n"
+            ),
+            Life::Living
+        );
         assert_eq!(judge(&stat("Z", 0), ""), Life::Dying);
         assert_eq!(judge(&stat("D", 0x400104), ""), Life::Dying);
-        assert_eq!(judge(&stat("D", 0), "ShdPnd:\t0000000000000100\n"), Life::Dying);
+        assert_eq!(
+            judge(&stat("D", 0), "ShdPnd:\t0000000000000100\n"),
+            Life::Dying
+        );
     }
 }

@@ -1,14 +1,14 @@
-//! Mounted filesystems grown to their devices, by ioctls on their top folder. XFS and btrfs ask for CAP_SYS_ADMIN, ext4 for CAP_SYS_RESOURCE, which is raised for
-//! that call only: with it, whoever allocates may use the blocks that a filesystem keeps for root.
+//! Mounted filesystems grown to their devices, by ioctls on their top folder. XFS and btrfs ask for
+//! CAP_SYS_ADMIN, ext4 for CAP_SYS_RESOURCE, which is raised for that call only: with it, whoever
+//! allocates may use the blocks that a filesystem keeps for root.
 //!
-//! In: the folder, the device's size. Out: whether it was done. A filesystem that fills its device already is done.
+//! In: the folder, the device's size. Out: whether it was done. A filesystem that fills its device
+//! already is done.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use caps::CapSet;
-use caps::Capability;
+use caps::{CapSet, Capability};
 use nix::sys::statfs::fstatfs;
 
 use crate::host::sys;
@@ -33,7 +33,9 @@ pub enum ResizeError {
         #[source]
         source: io::Error,
     },
-    #[error("a mounted ext4 is grown by who has CAP_SYS_RESOURCE, which this process was not given: it is grown when it is staged next")]
+    #[error(
+        "a mounted ext4 is grown by who has CAP_SYS_RESOURCE, which this process was not given: it is grown when it is staged next"
+    )]
     NoRight(#[source] io::Error),
     #[error("a mounted {0} cannot be grown here")]
     Unknown(String),
@@ -45,38 +47,73 @@ pub fn grow(directory: BorrowedFd<'_>, fs_type: &str, size: u64) -> Result<(), R
         "ext4" => ext4(directory, size),
         "xfs" => xfs(directory, size),
         // A filesystem of one device, which has the first number.
-        "btrfs" => sys::btrfs_resize(directory, "1:max").map_err(|source| ResizeError::Grow { fs_type: "btrfs", size, source }),
+        "btrfs" => sys::btrfs_resize(directory, "1:max").map_err(|source| ResizeError::Grow {
+            fs_type: "btrfs",
+            size,
+            source,
+        }),
         other => Err(ResizeError::Unknown(other.to_owned())),
     }
 }
 
 fn ext4(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
-    // f_bsize is its block size (ext4_statfs()). f_blocks lacks what metadata takes, so it does not tell whether it is large enough: the kernel does.
-    let told = fstatfs(directory.as_fd()).map_err(|errno| ResizeError::Ask { fs_type: "ext4", source: errno.into() })?;
+    // f_bsize is its block size (ext4_statfs()). f_blocks lacks what metadata takes, so it does not
+    // tell whether it is large enough: the kernel does.
+    let told = fstatfs(directory.as_fd()).map_err(|errno| ResizeError::Ask {
+        fs_type: "ext4",
+        source: errno.into(),
+    })?;
     let unit = u64::try_from(told.block_size()).unwrap_or(0).max(1024);
     // Where it is not among the permitted ones, the kernel says EPERM, which is told below.
     caps::raise(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE).ok();
     let grown = sys::ext4_resize(directory, size / unit);
     let dropped = caps::drop(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE);
     match grown {
-        Ok(()) => dropped.map_err(|error| ResizeError::Grow { fs_type: "ext4", size, source: io::Error::other(error) }),
-        Err(source) if source.kind() == io::ErrorKind::PermissionDenied => Err(ResizeError::NoRight(source)),
-        Err(source) => Err(ResizeError::Grow { fs_type: "ext4", size, source }),
+        Ok(()) => dropped.map_err(|error| ResizeError::Grow {
+            fs_type: "ext4",
+            size,
+            source: io::Error::other(error),
+        }),
+        Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
+            Err(ResizeError::NoRight(source))
+        }
+        Err(source) => Err(ResizeError::Grow {
+            fs_type: "ext4",
+            size,
+            source,
+        }),
     }
 }
 
 fn xfs(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
-    let geometry = sys::xfs_geometry(directory).map_err(|source| ResizeError::Ask { fs_type: "xfs", source })?;
+    let geometry = sys::xfs_geometry(directory).map_err(|source| ResizeError::Ask {
+        fs_type: "xfs",
+        source,
+    })?;
     let (unit, percent, blocks) = geometry_of(&geometry);
     let wanted = size / u64::from(unit.max(512));
     if wanted <= blocks {
         return Ok(());
     }
-    let grow = sys::XfsGrow { blocks: wanted, inode_percent: percent, padding: 0 };
+    let grow = sys::XfsGrow {
+        blocks: wanted,
+        inode_percent: percent,
+        padding: 0,
+    };
     match sys::xfs_grow_data(directory, grow) {
-        // What is left at the end is less than an allocation group may have (xfs_growfs_data_private()): then this is all of it.
-        Err(error) if error.raw_os_error() == Some(nix::libc::EINVAL) && wanted - blocks < SMALLEST_GROUP => Ok(()),
-        other => other.map_err(|source| ResizeError::Grow { fs_type: "xfs", size, source }),
+        // What is left at the end is less than an allocation group may have
+        // (xfs_growfs_data_private()): then this is all of it.
+        Err(error)
+            if error.raw_os_error() == Some(nix::libc::EINVAL)
+                && wanted - blocks < SMALLEST_GROUP =>
+        {
+            Ok(())
+        }
+        other => other.map_err(|source| ResizeError::Grow {
+            fs_type: "xfs",
+            size,
+            source,
+        }),
     }
 }
 
@@ -85,10 +122,21 @@ const SMALLEST_GROUP: u64 = 64;
 
 /// Block size, the percentage for inodes, blocks.
 fn geometry_of(geometry: &[u8; sys::XFS_GEOMETRY]) -> (u32, u32, u64) {
-    let word = |at: usize| u32::from_ne_bytes([geometry[at], geometry[at + 1], geometry[at + 2], geometry[at + 3]]);
+    let word = |at: usize| {
+        u32::from_ne_bytes([
+            geometry[at],
+            geometry[at + 1],
+            geometry[at + 2],
+            geometry[at + 3],
+        ])
+    };
     let mut blocks = [0; 8];
     blocks.copy_from_slice(&geometry[DATA_BLOCKS..DATA_BLOCKS + 8]);
-    (word(BLOCK_SIZE), word(INODE_PERCENT), u64::from_ne_bytes(blocks))
+    (
+        word(BLOCK_SIZE),
+        word(INODE_PERCENT),
+        u64::from_ne_bytes(blocks),
+    )
 }
 
 #[cfg(test)]
@@ -107,6 +155,11 @@ mod tests {
     #[test]
     fn a_filesystem_that_nobody_can_grow_is_an_error() {
         let folder = std::fs::File::open("/").unwrap();
-        assert_eq!(grow(folder.as_fd(), "vfat", 1 << 30).unwrap_err().to_string(), "a mounted vfat cannot be grown here");
+        assert_eq!(
+            grow(folder.as_fd(), "vfat", 1 << 30)
+                .unwrap_err()
+                .to_string(),
+            "a mounted vfat cannot be grown here"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Where the host's /proc, /sys, /dev, /run, /etc and /var are found: `/`, a DaemonSet's mount, or a recorded tree.
+//! Where the host's /proc, /sys, /dev, /run, /etc and /var are found: `/`, a DaemonSet's mount, or
+//! a recorded tree.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -6,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::model::path::HostPath;
 
-/// The host's root directory. All reading of host files goes through it, so that tests can give it a recorded tree.
+/// The host's root directory. All reading of host files goes through it, so that tests can give it
+/// a recorded tree.
 #[derive(Clone, Debug)]
 pub struct HostRoot {
     dir: PathBuf,
@@ -14,8 +16,8 @@ pub struct HostRoot {
 }
 
 impl HostRoot {
-    /// A tree with a folder `exec` and without `/proc/1/ns` is a recording: workers answer from `exec/` instead of asking a kernel,
-    /// and there are no events. No live host has both.
+    /// A tree with a folder `exec` and without `/proc/1/ns` is a recording: workers answer from
+    /// `exec/` instead of asking a kernel, and there are no events. No live host has both.
     pub fn new(dir: impl Into<PathBuf>) -> HostRoot {
         let dir = dir.into();
         let recorded = dir.join("exec").is_dir() && !dir.join("proc/1/ns").exists();
@@ -40,9 +42,14 @@ impl HostRoot {
         self.at(path.as_path())
     }
 
-    /// Whether `path`, a device node, is the same device here and at the host's root. Nodes are looked at, never opened.
+    /// Whether `path`, a device node, is the same device here and at the host's root. Nodes are
+    /// looked at, never opened.
     pub fn same_device(&self, path: impl AsRef<Path>) -> bool {
-        let number = |path: &Path| std::fs::metadata(path).ok().map(|data| (data.file_type().is_block_device(), data.rdev()));
+        let number = |path: &Path| {
+            std::fs::metadata(path)
+                .ok()
+                .map(|data| (data.file_type().is_block_device(), data.rdev()))
+        };
         let (ours, theirs) = (number(path.as_ref()), number(&self.at(path.as_ref())));
         ours.is_some() && ours == theirs
     }

@@ -1,4 +1,5 @@
-//! Signals as something to wait for beside a pipe, in a single-threaded process that must finish what it does before it ends.
+//! Signals as something to wait for beside a pipe, in a single-threaded process that must finish
+//! what it does before it ends.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -36,20 +37,26 @@ impl HeldSignals {
         SignalFd::with_flags(&all, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).map(HeldSignals)
     }
 
-    /// Whether there is something on `input` already, its end included, or a signal, or `parent` has gone. Takes none of it.
+    /// Whether there is something on `input` already, its end included, or a signal, or `parent`
+    /// has gone. Takes none of it.
     pub fn is_called_off(&self, input: impl AsFd, parent: Pid) -> bool {
-        let mut waited = [PollFd::new(input.as_fd(), PollFlags::POLLIN), PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        let mut waited = [
+            PollFd::new(input.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.0.as_fd(), PollFlags::POLLIN),
+        ];
         // What cannot be asked is over.
         let asked = poll(&mut waited, PollTimeout::ZERO).is_ok();
         !asked || getppid() != parent || waited.iter().any(|waited| waited.any().unwrap_or(true))
     }
 
-    /// Waits for `input`, a signal, the death of `parent` or the end of `limit`, whichever is first. Allocates nothing: memory may be short for the
-    /// very reason that somebody waits for this.
+    /// Waits for `input`, a signal, the death of `parent` or the end of `limit`, whichever is
+    /// first. Allocates nothing: memory may be short for the very reason that somebody waits for
+    /// this.
     ///
-    /// The parent's death is seen by the end of the pipe, at once, unless some other child of it has a copy of the pipe: one that was forked and
-    /// waits for a dead disk in execve(2), before its descriptors are closed. Then it is seen by getppid(2), which changes with the end of the whole
-    /// process.
+    /// The parent's death is seen by the end of the pipe, at once, unless some other child of it
+    /// has a copy of the pipe: one that was forked and waits for a dead disk in execve(2), before
+    /// its descriptors are closed. Then it is seen by getppid(2), which changes with the end of the
+    /// whole process.
     pub fn wait(&self, input: impl AsFd, limit: Duration, parent: Pid) -> Woken {
         let end = monotonic().saturating_add(limit);
         loop {
@@ -61,8 +68,13 @@ impl HeldSignals {
                 return Woken::Closed;
             }
             // Rounded up, or the last millisecond would be spun away.
-            let left = PollTimeout::try_from(left.min(LOOK).saturating_add(Duration::from_millis(1))).unwrap_or(PollTimeout::MAX);
-            let mut waited = [PollFd::new(input.as_fd(), PollFlags::POLLIN), PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+            let left =
+                PollTimeout::try_from(left.min(LOOK).saturating_add(Duration::from_millis(1)))
+                    .unwrap_or(PollTimeout::MAX);
+            let mut waited = [
+                PollFd::new(input.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.0.as_fd(), PollFlags::POLLIN),
+            ];
             match poll(&mut waited, left) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(_) => return Woken::Closed,
@@ -89,7 +101,11 @@ impl HeldSignals {
 /// Those that do nothing, or only stop and continue, by themselves (signal(7)).
 fn is_harmless(signal: u32) -> bool {
     use nix::libc::{SIGCHLD, SIGCONT, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
-    [SIGCHLD, SIGCONT, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH].iter().any(|harmless| u32::try_from(*harmless) == Ok(signal))
+    [
+        SIGCHLD, SIGCONT, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH,
+    ]
+    .iter()
+    .any(|harmless| u32::try_from(*harmless) == Ok(signal))
 }
 
 #[cfg(test)]
@@ -106,7 +122,10 @@ mod tests {
         nix::unistd::write(&output, b"x").unwrap();
         assert!(signals.is_called_off(&input, getppid()));
         // What was there is there still.
-        assert_eq!(signals.wait(&input, Duration::from_secs(60), getppid()), Woken::Told);
+        assert_eq!(
+            signals.wait(&input, Duration::from_secs(60), getppid()),
+            Woken::Told
+        );
         assert!(!signals.is_called_off(&input, getppid()));
         drop(output);
         assert!(signals.is_called_off(&input, getppid()));

@@ -8,7 +8,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 mod raw {
-    // DM_TABLE_STATUS of linux/dm-ioctl.h: _IOWR(0xfd, 12, struct dm_ioctl). The size in the number is that of the header only.
+    // DM_TABLE_STATUS of linux/dm-ioctl.h: _IOWR(0xfd, 12, struct dm_ioctl). The size in the number
+    // is that of the header only.
     nix::ioctl_readwrite!(dm_table_status, 0xfd, 12, [u8; super::DM_HEADER]);
     // DM_DEV_SUSPEND, which without its flag is the resume.
     nix::ioctl_readwrite!(dm_dev_suspend, 0xfd, 6, [u8; super::DM_HEADER]);
@@ -21,8 +22,9 @@ mod raw {
     nix::ioctl_readwrite!(btrfs_dev_info, 0x94, 30, [u8; super::BTRFS_DEV_INFO]);
     // NVME_IOCTL_ADMIN_CMD of linux/nvme_ioctl.h: _IOWR('N', 0x41, struct nvme_admin_cmd).
     nix::ioctl_readwrite!(nvme_admin, b'N', 0x41, super::NvmeAdmin);
-    // XFS_IOC_AG_GEOMETRY: _IOWR('X', 61, struct xfs_ag_geometry), since 5.2. XFS_IOC_BULKSTAT: _IOR('X', 127, struct xfs_bulkstat_req), since 5.3;
-    // the size in its number is that of the header only.
+    // XFS_IOC_AG_GEOMETRY: _IOWR('X', 61, struct xfs_ag_geometry), since 5.2. XFS_IOC_BULKSTAT:
+    // _IOR('X', 127, struct xfs_bulkstat_req), since 5.3; the size in its number is that of the
+    // header only.
     nix::ioctl_readwrite!(xfs_ag_geometry, b'X', 61, [u8; super::XFS_AG_GEOMETRY]);
     nix::ioctl_read!(xfs_bulkstat, b'X', 127, [u8; super::XFS_BULK_HEADER]);
     // linux/loop.h.
@@ -32,20 +34,23 @@ mod raw {
     nix::ioctl_none_bad!(loop_ctl_get_free, 0x4C82);
     nix::ioctl_write_ptr_bad!(loop_set_status64, 0x4C04, super::LoopInfo);
     nix::ioctl_none_bad!(loop_set_capacity, 0x4C07);
-    // BLKGETSIZE64, BLKDISCARD, BLKZEROOUT of linux/fs.h; the ranges are { start, length } in bytes.
+    // BLKGETSIZE64, BLKDISCARD, BLKZEROOUT of linux/fs.h; the ranges are { start, length } in
+    // bytes.
     nix::ioctl_read!(device_size, 0x12, 114, u64);
     nix::ioctl_write_ptr_bad!(discard, 0x1277, [u64; 2]);
     nix::ioctl_write_ptr_bad!(zero_out, 0x127F, [u64; 2]);
     // FS_IOC_SETFLAGS: its number says long, the kernel reads an int (fs/ioctl.c).
     nix::ioctl_write_ptr!(set_file_flags, b'f', 2, nix::libc::c_long);
-    // EXT4_IOC_RESIZE_FS of linux/ext4.h; XFS_IOC_FSGROWFSDATA of fs/xfs/libxfs/xfs_fs.h; BTRFS_IOC_RESIZE of linux/btrfs.h.
+    // EXT4_IOC_RESIZE_FS of linux/ext4.h; XFS_IOC_FSGROWFSDATA of fs/xfs/libxfs/xfs_fs.h;
+    // BTRFS_IOC_RESIZE of linux/btrfs.h.
     nix::ioctl_write_ptr!(ext4_resize, b'f', 16, u64);
     nix::ioctl_write_ptr!(xfs_grow_data, b'X', 110, super::XfsGrow);
     nix::ioctl_write_ptr!(btrfs_resize, 0x94, 3, [u8; super::BTRFS_VOL_ARGS]);
     // BLKSSZGET, BLKFLSBUF of linux/fs.h.
     nix::ioctl_read_bad!(block_size, 0x1268, nix::libc::c_int);
     nix::ioctl_none_bad!(forget_cached, 0x1261);
-    // FIFREEZE and FITHAW of linux/fs.h: _IOWR('X', 119, int) and 120. The argument is not looked at (fs/ioctl.c).
+    // FIFREEZE and FITHAW of linux/fs.h: _IOWR('X', 119, int) and 120. The argument is not looked
+    // at (fs/ioctl.c).
     nix::ioctl_readwrite!(fs_freeze, b'X', 119, nix::libc::c_int);
     nix::ioctl_readwrite!(fs_thaw, b'X', 120, nix::libc::c_int);
 }
@@ -58,11 +63,13 @@ pub const XFS_GEOMETRY: usize = 256;
 pub const BTRFS_FS_INFO: usize = 1024;
 pub const BTRFS_DEV_INFO: usize = 4096;
 
-/// DM_TABLE_STATUS. `buffer` starts with a struct dm_ioctl; its data_size is set here to the buffer's length, so the kernel stays inside.
+/// DM_TABLE_STATUS. `buffer` starts with a struct dm_ioctl; its data_size is set here to the
+/// buffer's length, so the kernel stays inside.
 pub fn dm_table_status(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     set_dm_size(buffer)?;
-    // SAFETY: the kernel reads and writes `data_size` bytes at most from the pointer (copy_params(), drivers/md/dm-ioctl.c), which is the
-    // length of `buffer`, borrowed mutably for the call; bytes need no alignment for copy_from_user and copy_to_user.
+    // SAFETY: the kernel reads and writes `data_size` bytes at most from the pointer
+    // (copy_params(), drivers/md/dm-ioctl.c), which is the length of `buffer`, borrowed mutably for
+    // the call; bytes need no alignment for copy_from_user and copy_to_user.
     unsafe { raw::dm_table_status(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
     Ok(())
 }
@@ -75,7 +82,8 @@ pub fn dm_dev_suspend(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<
     Ok(())
 }
 
-/// DM_GET_TARGET_VERSION, of the target that is named in the struct dm_ioctl at the start of `buffer`.
+/// DM_GET_TARGET_VERSION, of the target that is named in the struct dm_ioctl at the start of
+/// `buffer`.
 pub fn dm_target_version(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     set_dm_size(buffer)?;
     // SAFETY: as of dm_table_status.
@@ -92,11 +100,13 @@ fn set_dm_size(buffer: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// XFS_IOC_FSGEOMETRY of the filesystem that `directory` is on. ENOTTY from others, and from kernels before 5.2.
+/// XFS_IOC_FSGEOMETRY of the filesystem that `directory` is on. ENOTTY from others, and from
+/// kernels before 5.2.
 pub fn xfs_geometry(directory: BorrowedFd<'_>) -> io::Result<[u8; XFS_GEOMETRY]> {
     let mut geometry = [0; XFS_GEOMETRY];
-    // SAFETY: the kernel writes as many bytes as the request's number says, which is made of the array's own size, into an array that is
-    // borrowed mutably for the call; bytes need no alignment for copy_to_user.
+    // SAFETY: the kernel writes as many bytes as the request's number says, which is made of the
+    // array's own size, into an array that is borrowed mutably for the call; bytes need no
+    // alignment for copy_to_user.
     unsafe { raw::xfs_fsgeometry(directory.as_raw_fd(), &raw mut geometry) }?;
     Ok(geometry)
 }
@@ -104,7 +114,8 @@ pub fn xfs_geometry(directory: BorrowedFd<'_>) -> io::Result<[u8; XFS_GEOMETRY]>
 /// BTRFS_IOC_FS_INFO of the filesystem that `directory` is on. ENOTTY from others.
 pub fn btrfs_fs_info(directory: BorrowedFd<'_>) -> io::Result<[u8; BTRFS_FS_INFO]> {
     let mut info = [0; BTRFS_FS_INFO];
-    // SAFETY: as for `xfs_geometry`: the size in the request's number is the array's; an input of zeros asks for no optional fields.
+    // SAFETY: as for `xfs_geometry`: the size in the request's number is the array's; an input of
+    // zeros asks for no optional fields.
     unsafe { raw::btrfs_fs_info(directory.as_raw_fd(), &raw mut info) }?;
     Ok(info)
 }
@@ -118,28 +129,38 @@ pub fn btrfs_dev_info(directory: BorrowedFd<'_>, id: u64) -> io::Result<[u8; BTR
     Ok(info)
 }
 
-/// sizeof(struct xfs_ag_geometry); of struct xfs_bulk_ireq and struct xfs_bulkstat, of which one request and any number of answers make a
-/// struct xfs_bulkstat_req (fs/xfs/libxfs/xfs_fs.h).
+/// sizeof(struct xfs_ag_geometry); of struct xfs_bulk_ireq and struct xfs_bulkstat, of which one
+/// request and any number of answers make a struct xfs_bulkstat_req (fs/xfs/libxfs/xfs_fs.h).
 pub const XFS_AG_GEOMETRY: usize = 128;
 pub const XFS_BULK_HEADER: usize = 64;
 pub const XFS_BULKSTAT: usize = 192;
 
 /// XFS_IOC_AG_GEOMETRY of the allocation group `number`. EINVAL beyond the last.
-pub fn xfs_ag_geometry(directory: BorrowedFd<'_>, number: u32) -> io::Result<[u8; XFS_AG_GEOMETRY]> {
+pub fn xfs_ag_geometry(
+    directory: BorrowedFd<'_>,
+    number: u32,
+) -> io::Result<[u8; XFS_AG_GEOMETRY]> {
     let mut geometry = [0; XFS_AG_GEOMETRY];
     geometry[..4].copy_from_slice(&number.to_ne_bytes());
-    // SAFETY: as for `xfs_geometry`: the size in the request's number is the array's; flags and padding of zeros are what is asked for.
+    // SAFETY: as for `xfs_geometry`: the size in the request's number is the array's; flags and
+    // padding of zeros are what is asked for.
     unsafe { raw::xfs_ag_geometry(directory.as_raw_fd(), &raw mut geometry) }?;
     Ok(geometry)
 }
 
-/// XFS_IOC_BULKSTAT. `buffer` starts with a struct xfs_bulk_ireq; its icount is set here to what fits behind it, so the kernel stays inside.
+/// XFS_IOC_BULKSTAT. `buffer` starts with a struct xfs_bulk_ireq; its icount is set here to what
+/// fits behind it, so the kernel stays inside.
 pub fn xfs_bulkstat(directory: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
-    let room = buffer.len().checked_sub(XFS_BULK_HEADER).ok_or(io::ErrorKind::InvalidInput)? / XFS_BULKSTAT;
+    let room = buffer
+        .len()
+        .checked_sub(XFS_BULK_HEADER)
+        .ok_or(io::ErrorKind::InvalidInput)?
+        / XFS_BULKSTAT;
     let room = u32::try_from(room).map_err(|_| io::ErrorKind::InvalidInput)?;
     buffer[12..16].copy_from_slice(&room.to_ne_bytes());
-    // SAFETY: the kernel writes the header and `icount` answers at most behind it (xfs_ioc_bulkstat(), fs/xfs/xfs_ioctl.c), which is the length of
-    // `buffer`, borrowed mutably for the call; bytes need no alignment for copy_from_user and copy_to_user.
+    // SAFETY: the kernel writes the header and `icount` answers at most behind it
+    // (xfs_ioc_bulkstat(), fs/xfs/xfs_ioctl.c), which is the length of `buffer`, borrowed mutably
+    // for the call; bytes need no alignment for copy_from_user and copy_to_user.
     unsafe { raw::xfs_bulkstat(directory.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
     Ok(())
 }
@@ -199,11 +220,22 @@ pub fn loop_get_free(control: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 /// LOOP_CONFIGURE. EBUSY where somebody else was quicker.
-pub fn loop_configure(device: BorrowedFd<'_>, backing: BorrowedFd<'_>, block_size: u32, info: LoopInfo) -> io::Result<()> {
+pub fn loop_configure(
+    device: BorrowedFd<'_>,
+    backing: BorrowedFd<'_>,
+    block_size: u32,
+    info: LoopInfo,
+) -> io::Result<()> {
     let fd = u32::try_from(backing.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let config = LoopConfig { fd, block_size, info, reserved: [0; 8] };
-    // SAFETY: the struct has the kernel's layout (C, no padding: 304 bytes) and is only read, during the call; the kernel takes its own
-    // reference to the file behind the descriptor, which is borrowed.
+    let config = LoopConfig {
+        fd,
+        block_size,
+        info,
+        reserved: [0; 8],
+    };
+    // SAFETY: the struct has the kernel's layout (C, no padding: 304 bytes) and is only read,
+    // during the call; the kernel takes its own reference to the file behind the descriptor, which
+    // is borrowed.
     unsafe { raw::loop_configure(device.as_raw_fd(), &raw const config) }?;
     Ok(())
 }
@@ -211,7 +243,8 @@ pub fn loop_configure(device: BorrowedFd<'_>, backing: BorrowedFd<'_>, block_siz
 /// LOOP_GET_STATUS64. ENXIO where nothing is attached.
 pub fn loop_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo> {
     let mut info = LoopInfo::EMPTY;
-    // SAFETY: the struct has the kernel's layout (C, no padding: 232 bytes), any bytes are valid in it, and it is borrowed mutably for the call.
+    // SAFETY: the struct has the kernel's layout (C, no padding: 232 bytes), any bytes are valid in
+    // it, and it is borrowed mutably for the call.
     unsafe { raw::loop_get_status64(device.as_raw_fd(), &raw mut info) }?;
     Ok(info)
 }
@@ -269,7 +302,8 @@ pub fn set_file_flags(file: BorrowedFd<'_>, flags: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// EXT4_IOC_RESIZE_FS of the mounted filesystem, to so many of its blocks. Asks for CAP_SYS_RESOURCE (ext4_resize_begin()).
+/// EXT4_IOC_RESIZE_FS of the mounted filesystem, to so many of its blocks. Asks for
+/// CAP_SYS_RESOURCE (ext4_resize_begin()).
 pub fn ext4_resize(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
     // SAFETY: a u64 that is only read, during the call.
     unsafe { raw::ext4_resize(directory.as_raw_fd(), &raw const blocks) }?;
@@ -287,7 +321,8 @@ pub struct XfsGrow {
 
 /// XFS_IOC_FSGROWFSDATA of the mounted filesystem.
 pub fn xfs_grow_data(directory: BorrowedFd<'_>, grow: XfsGrow) -> io::Result<()> {
-    // SAFETY: the struct has the kernel's layout (16 bytes, its padding spelt out) and is only read, during the call.
+    // SAFETY: the struct has the kernel's layout (16 bytes, its padding spelt out) and is only
+    // read, during the call.
     unsafe { raw::xfs_grow_data(directory.as_raw_fd(), &raw const grow) }?;
     Ok(())
 }
@@ -295,13 +330,18 @@ pub fn xfs_grow_data(directory: BorrowedFd<'_>, grow: XfsGrow) -> io::Result<()>
 /// sizeof(struct btrfs_ioctl_vol_args): an s64, and a name of 4088 bytes.
 pub const BTRFS_VOL_ARGS: usize = 4096;
 
-/// BTRFS_IOC_RESIZE of the mounted filesystem; `words` as btrfs-filesystem(8) has them: `DEVID:max`.
+/// BTRFS_IOC_RESIZE of the mounted filesystem; `words` as btrfs-filesystem(8) has them:
+/// `DEVID:max`.
 pub fn btrfs_resize(directory: BorrowedFd<'_>, words: &str) -> io::Result<()> {
     let mut arguments = [0; BTRFS_VOL_ARGS];
     // One byte stays zero: the kernel reads a C string.
-    let name = arguments.get_mut(8..8 + words.len()).filter(|_| words.len() < BTRFS_VOL_ARGS - 8);
-    name.ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(words.as_bytes());
-    // SAFETY: the array has the struct's size and is only read, during the call; bytes need no alignment for copy_from_user.
+    let name = arguments
+        .get_mut(8..8 + words.len())
+        .filter(|_| words.len() < BTRFS_VOL_ARGS - 8);
+    name.ok_or(io::ErrorKind::InvalidInput)?
+        .copy_from_slice(words.as_bytes());
+    // SAFETY: the array has the struct's size and is only read, during the call; bytes need no
+    // alignment for copy_from_user.
     unsafe { raw::btrfs_resize(directory.as_raw_fd(), &raw const arguments) }?;
     Ok(())
 }
@@ -321,7 +361,8 @@ pub fn forget_cached(device: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// The lowest priority for I/O (IOPRIO_CLASS_IDLE, ioprio_set(2)) and a low one for the processor, for this process and what it starts.
+/// The lowest priority for I/O (IOPRIO_CLASS_IDLE, ioprio_set(2)) and a low one for the processor,
+/// for this process and what it starts.
 pub fn be_modest() -> io::Result<()> {
     const WHO_PROCESS: nix::libc::c_int = 1;
     const IDLE: nix::libc::c_int = 3 << 13;
@@ -330,13 +371,23 @@ pub fn be_modest() -> io::Result<()> {
         let idle = nix::libc::syscall(nix::libc::SYS_ioprio_set, WHO_PROCESS, 0, IDLE);
         (idle, nix::libc::setpriority(nix::libc::PRIO_PROCESS, 0, 10))
     };
-    if idle < 0 || nice < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if idle < 0 || nice < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
-/// Writing beyond RLIMIT_FSIZE is then an error (EFBIG) and no signal, also for the program that is executed next.
+/// Writing beyond RLIMIT_FSIZE is then an error (EFBIG) and no signal, also for the program that is
+/// executed next.
 pub fn ignore_file_size_signal() -> io::Result<()> {
     // SAFETY: SIG_IGN is no function of ours; nothing else changes signals in this process.
-    unsafe { nix::sys::signal::signal(nix::sys::signal::Signal::SIGXFSZ, nix::sys::signal::SigHandler::SigIgn) }?;
+    unsafe {
+        nix::sys::signal::signal(
+            nix::sys::signal::Signal::SIGXFSZ,
+            nix::sys::signal::SigHandler::SigIgn,
+        )
+    }?;
     Ok(())
 }
 
@@ -352,26 +403,59 @@ struct MountAttr {
 /// MOUNT_ATTR_RDONLY (linux/mount.h).
 const READ_ONLY: u64 = 1;
 
-/// Makes all mounts of this mount namespace read-only, not the filesystems (mount_setattr(2), AT_RECURSIVE; since 5.12).
+/// Makes all mounts of this mount namespace read-only, not the filesystems (mount_setattr(2),
+/// AT_RECURSIVE; since 5.12).
 pub fn all_mounts_read_only() -> io::Result<()> {
-    let attr = MountAttr { set: READ_ONLY, clear: 0, propagation: 0, user_namespace: 0 };
+    let attr = MountAttr {
+        set: READ_ONLY,
+        clear: 0,
+        propagation: 0,
+        user_namespace: 0,
+    };
     // SAFETY: the path is a C string, the struct has the kernel's layout, and its size is told.
     let done = unsafe {
         let call = nix::libc::SYS_mount_setattr;
-        nix::libc::syscall(call, -1, c"/".as_ptr(), nix::libc::AT_RECURSIVE, &raw const attr, size_of::<MountAttr>())
+        nix::libc::syscall(
+            call,
+            -1,
+            c"/".as_ptr(),
+            nix::libc::AT_RECURSIVE,
+            &raw const attr,
+            size_of::<MountAttr>(),
+        )
     };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// mount_setattr(2) of one mount: sets these MOUNT_ATTR_ flags and leaves the others.
 pub fn set_mount_flags(mount: BorrowedFd<'_>, set: u64) -> io::Result<()> {
-    let attr = MountAttr { set, clear: 0, propagation: 0, user_namespace: 0 };
+    let attr = MountAttr {
+        set,
+        clear: 0,
+        propagation: 0,
+        user_namespace: 0,
+    };
     // SAFETY: as for `all_mounts_read_only`; the empty path means the descriptor itself.
     let done = unsafe {
         let (call, flags) = (nix::libc::SYS_mount_setattr, nix::libc::AT_EMPTY_PATH);
-        nix::libc::syscall(call, mount.as_raw_fd(), c"".as_ptr(), flags, &raw const attr, size_of::<MountAttr>())
+        nix::libc::syscall(
+            call,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const attr,
+            size_of::<MountAttr>(),
+        )
     };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// A descriptor that a system call has just made for us, or its error.
@@ -380,7 +464,8 @@ fn made(result: nix::libc::c_long) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     let fd = i32::try_from(result).map_err(|_| io::ErrorKind::InvalidData)?;
-    // SAFETY: the callers hand over what fsopen, fsmount and open_tree return: a new descriptor that nobody else knows.
+    // SAFETY: the callers hand over what fsopen, fsmount and open_tree return: a new descriptor
+    // that nobody else knows.
     Ok(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) })
 }
 
@@ -402,14 +487,28 @@ pub enum Configure<'a> {
 /// fsconfig(2).
 pub fn fsconfig(context: BorrowedFd<'_>, what: Configure<'_>) -> io::Result<()> {
     let null = std::ptr::null();
-    let (command, key, value): (u32, *const nix::libc::c_char, *const nix::libc::c_char) = match what {
-        Configure::Flag(key) => (0, key.as_ptr(), null),
-        Configure::Value(key, value) => (1, key.as_ptr(), value.as_ptr()),
-        Configure::Create => (6, null, null),
-    };
+    let (command, key, value): (u32, *const nix::libc::c_char, *const nix::libc::c_char) =
+        match what {
+            Configure::Flag(key) => (0, key.as_ptr(), null),
+            Configure::Value(key, value) => (1, key.as_ptr(), value.as_ptr()),
+            Configure::Create => (6, null, null),
+        };
     // SAFETY: C strings that live for the call, or null where the command takes none.
-    let done = unsafe { nix::libc::syscall(nix::libc::SYS_fsconfig, context.as_raw_fd(), command, key, value, 0) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let done = unsafe {
+        nix::libc::syscall(
+            nix::libc::SYS_fsconfig,
+            context.as_raw_fd(),
+            command,
+            key,
+            value,
+            0,
+        )
+    };
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// fsmount(2): a mount that is nowhere yet, with these MOUNT_ATTR_ flags.
@@ -424,7 +523,14 @@ pub fn clone_mount(place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const CLONE: i32 = 1;
     let flags = CLONE | nix::libc::O_CLOEXEC | nix::libc::AT_EMPTY_PATH;
     // SAFETY: a descriptor, an empty C string and a number.
-    made(unsafe { nix::libc::syscall(nix::libc::SYS_open_tree, place.as_raw_fd(), c"".as_ptr(), flags) })
+    made(unsafe {
+        nix::libc::syscall(
+            nix::libc::SYS_open_tree,
+            place.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+        )
+    })
 }
 
 /// move_mount(2): a mount that is nowhere yet goes onto `target`.
@@ -434,13 +540,24 @@ pub fn move_mount(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<(
     // SAFETY: two descriptors, two empty C strings and a number.
     let done = unsafe {
         let (call, flags) = (nix::libc::SYS_move_mount, FROM_EMPTY_PATH | TO_EMPTY_PATH);
-        nix::libc::syscall(call, mount.as_raw_fd(), c"".as_ptr(), target.as_raw_fd(), c"".as_ptr(), flags)
+        nix::libc::syscall(
+            call,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            target.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+        )
     };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
-/// Landlock (landlock(7), since 5.13): this process and what it starts may change no file, and make none, anywhere; `writable` excepted. It must have
-/// no_new_privs.
+/// Landlock (landlock(7), since 5.13): this process and what it starts may change no file, and make
+/// none, anywhere; `writable` excepted. It must have no_new_privs.
 pub fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()> {
     const VERSION: u32 = 1;
     const PATH_BENEATH: u32 = 1;
@@ -455,28 +572,70 @@ pub fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()> {
         allowed: u64,
         parent: i32,
     }
-    let told = |result: i64| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
+    let told = |result: i64| {
+        if result < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(result)
+        }
+    };
     // SAFETY: asked for its version, the call reads no memory.
-    let version = told(unsafe { nix::libc::syscall(nix::libc::SYS_landlock_create_ruleset, std::ptr::null::<u64>(), 0_usize, VERSION) })?;
-    let newer = [(2, REFER), (3, TRUNCATE)].iter().filter(|(since, _)| version >= *since).fold(0, |all, (_, right)| all | right);
+    let version = told(unsafe {
+        nix::libc::syscall(
+            nix::libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<u64>(),
+            0_usize,
+            VERSION,
+        )
+    })?;
+    let newer = [(2, REFER), (3, TRUNCATE)]
+        .iter()
+        .filter(|(since, _)| version >= *since)
+        .fold(0, |all, (_, right)| all | right);
     let handled: u64 = WRITE_FILE | REMOVE_AND_MAKE | newer;
-    // SAFETY: the first member of struct landlock_ruleset_attr, and its size; a shorter struct is what older programs give.
-    let rules = told(unsafe { nix::libc::syscall(nix::libc::SYS_landlock_create_ruleset, &raw const handled, size_of::<u64>(), 0_u32) })?;
+    // SAFETY: the first member of struct landlock_ruleset_attr, and its size; a shorter struct is
+    // what older programs give.
+    let rules = told(unsafe {
+        nix::libc::syscall(
+            nix::libc::SYS_landlock_create_ruleset,
+            &raw const handled,
+            size_of::<u64>(),
+            0_u32,
+        )
+    })?;
     let rules = i32::try_from(rules).map_err(|_| io::ErrorKind::InvalidData)?;
     // SAFETY: a descriptor that the kernel has just made for us.
     let rules = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(rules) };
     if let Some(writable) = writable {
-        let beneath = Beneath { allowed: handled & (WRITE_FILE | TRUNCATE), parent: writable.as_raw_fd() };
+        let beneath = Beneath {
+            allowed: handled & (WRITE_FILE | TRUNCATE),
+            parent: writable.as_raw_fd(),
+        };
         // SAFETY: the struct has the kernel's layout (packed), and is only read, during the call.
         let call = nix::libc::SYS_landlock_add_rule;
-        told(unsafe { nix::libc::syscall(call, rules.as_raw_fd(), PATH_BENEATH, &raw const beneath, 0_u32) })?;
+        told(unsafe {
+            nix::libc::syscall(
+                call,
+                rules.as_raw_fd(),
+                PATH_BENEATH,
+                &raw const beneath,
+                0_u32,
+            )
+        })?;
     }
     // SAFETY: a descriptor and a number.
-    told(unsafe { nix::libc::syscall(nix::libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0_u32) })?;
+    told(unsafe {
+        nix::libc::syscall(
+            nix::libc::SYS_landlock_restrict_self,
+            rules.as_raw_fd(),
+            0_u32,
+        )
+    })?;
     Ok(())
 }
 
-/// struct nvme_admin_cmd (include/uapi/linux/nvme_ioctl.h): an admin command without data, and its result.
+/// struct nvme_admin_cmd (include/uapi/linux/nvme_ioctl.h): an admin command without data, and its
+/// result.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NvmeAdmin {
@@ -503,22 +662,31 @@ pub struct NvmeAdmin {
 
 impl NvmeAdmin {
     pub fn new(opcode: u8, cdw10: u32, cdw11: u32, timeout_ms: u32) -> NvmeAdmin {
-        NvmeAdmin { opcode, cdw10, cdw11, timeout_ms, ..NvmeAdmin::default() }
+        NvmeAdmin {
+            opcode,
+            cdw10,
+            cdw11,
+            timeout_ms,
+            ..NvmeAdmin::default()
+        }
     }
 }
 
 /// Sends a command that transfers no data. Out: the controller's status, 0 being success.
 pub fn nvme_admin(controller: BorrowedFd<'_>, command: &mut NvmeAdmin) -> io::Result<u16> {
-    // SAFETY: the struct has the kernel's layout (C, no padding: 72 bytes), is borrowed mutably for the call, and its address and lengths are
-    // private and zero, so that the kernel reaches nothing beyond it.
+    // SAFETY: the struct has the kernel's layout (C, no padding: 72 bytes), is borrowed mutably for
+    // the call, and its address and lengths are private and zero, so that the kernel reaches
+    // nothing beyond it.
     let status = unsafe { raw::nvme_admin(controller.as_raw_fd(), command) }?;
     Ok(u16::try_from(status).unwrap_or(u16::MAX))
 }
 
-/// FIFREEZE of the filesystem that `file` is on. Waits in the kernel until writers wait and all is written; no signal ends that.
+/// FIFREEZE of the filesystem that `file` is on. Waits in the kernel until writers wait and all is
+/// written; no signal ends that.
 pub fn fs_freeze(file: BorrowedFd<'_>) -> io::Result<()> {
     let mut unused = 0;
-    // SAFETY: the kernel does not touch the argument; it points to an int that lives for the call all the same.
+    // SAFETY: the kernel does not touch the argument; it points to an int that lives for the call
+    // all the same.
     unsafe { raw::fs_freeze(file.as_raw_fd(), &raw mut unused) }?;
     Ok(())
 }
@@ -533,7 +701,8 @@ pub fn fs_thaw(file: BorrowedFd<'_>) -> io::Result<()> {
 
 /// What statfs(2) says of a filesystem's identity, as fanotify repeats it.
 pub fn fsid_bytes(fsid: nix::libc::fsid_t) -> [u8; 8] {
-    // SAFETY: fsid_t is two C ints (linux/posix_types.h) in a field that libc keeps to itself: eight bytes without padding, any of them valid.
+    // SAFETY: fsid_t is two C ints (linux/posix_types.h) in a field that libc keeps to itself:
+    // eight bytes without padding, any of them valid.
     unsafe { std::mem::transmute(fsid) }
 }
 
@@ -545,6 +714,7 @@ pub fn limit_arenas(most: i32) {
 
 /// For tokio to say when `fd` can be read.
 pub fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an OwnedFd is open and stays the same descriptor as long as it exists, and the AsyncFd owns it.
+    // SAFETY: an OwnedFd is open and stays the same descriptor as long as it exists, and the
+    // AsyncFd owns it.
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
 }

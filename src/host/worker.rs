@@ -1,8 +1,10 @@
-//! Worker processes: small copies of our own binary that do what can block, so that blocking blocks nobody else.
+//! Worker processes: small copies of our own binary that do what can block, so that blocking blocks
+//! nobody else.
 //!
-//! In: a question for a target, with a time-out. Out: the answer, or that it is stuck, since when and in what. A worker answers many targets in
-//! turn over a pipe. One that does not answer in time is abandoned, counted and replaced; it is never joined and never waited for, and when it
-//! answers at last, the answer is used. Knows nothing of what is asked.
+//! In: a question for a target, with a time-out. Out: the answer, or that it is stuck, since when
+//! and in what. A worker answers many targets in turn over a pipe. One that does not answer in time
+//! is abandoned, counted and replaced; it is never joined and never waited for, and when it answers
+//! at last, the answer is used. Knows nothing of what is asked.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -41,7 +43,8 @@ pub enum Outcome<A> {
     /// Not answered in its time, or an earlier question to the same target is not.
     Stuck {
         since: Timestamp,
-        /// The process' state and what it waits in, where the kernel tells (`D (disk sleep) in wait_on_page_bit`).
+        /// The process' state and what it waits in, where the kernel tells
+        /// (`D (disk sleep) in wait_on_page_bit`).
         waiting_in: Option<String>,
         /// Gets the answer should it come; None where an earlier asker has it.
         late: Option<oneshot::Receiver<Result<A, String>>>,
@@ -57,7 +60,10 @@ pub struct Workers<J, A> {
 
 impl<J, A> Clone for Workers<J, A> {
     fn clone(&self) -> Self {
-        Workers { inner: self.inner.clone(), types: PhantomData }
+        Workers {
+            inner: self.inner.clone(),
+            types: PhantomData,
+        }
     }
 }
 
@@ -84,8 +90,8 @@ struct Pool {
 struct InFlight {
     /// When the question was sent; None while it waits for a worker.
     sent: Option<Timestamp>,
-    /// Closed when the target is free again. One a target: thousands may wait, each for its own. Made for the first that waits: most questions
-    /// are alone.
+    /// Closed when the target is free again. One a target: thousands may wait, each for its own.
+    /// Made for the first that waits: most questions are alone.
     freed: Option<watch::Sender<()>>,
 }
 
@@ -95,7 +101,8 @@ struct Worker {
     stdout: BufReader<ChildStdout>,
 }
 
-/// A healthy answer takes well under a millisecond. After this long, others no longer wait for their turn behind it.
+/// A healthy answer takes well under a millisecond. After this long, others no longer wait for
+/// their turn behind it.
 const GRACE: Duration = Duration::from_millis(500);
 /// A worker has nothing to do before its first line but enter a namespace.
 const HELLO: Duration = Duration::from_secs(10);
@@ -127,8 +134,9 @@ pub struct Hello {
     pub limitations: Vec<String>,
 }
 
-/// The worker's side: greets, then answers a line with a line until its standard input ends, which is how it learns that nobody waits for it any more.
-/// `misunderstood` makes an answer of what is no question.
+/// The worker's side: greets, then answers a line with a line until its standard input ends, which
+/// is how it learns that nobody waits for it any more. `misunderstood` makes an answer of what is
+/// no question.
 pub fn serve<J: DeserializeOwned, A: Serialize>(
     hello: &Hello,
     mut perform: impl FnMut(J) -> A,
@@ -139,7 +147,9 @@ pub fn serve<J: DeserializeOwned, A: Serialize>(
     for line in std::io::BufRead::lines(input) {
         let answer = match serde_json::from_str(&line?) {
             Ok(job) => perform(job),
-            Err(error) => misunderstood(format!("a worker was asked what it does not understand: {error}")),
+            Err(error) => misunderstood(format!(
+                "a worker was asked what it does not understand: {error}"
+            )),
         };
         say(&mut output, &answer)?;
     }
@@ -164,11 +174,15 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> Workers<J, A> {
             stuck: watch::Sender::new(0),
             limitations: watch::Sender::default(),
         };
-        Workers { inner: Arc::new(inner), types: PhantomData }
+        Workers {
+            inner: Arc::new(inner),
+            types: PhantomData,
+        }
     }
 
-    /// Asks a worker. `timeout` counts from when the question is sent, not the wait for a free worker. One question is in flight per target:
-    /// a further one waits for it, and is answered `Stuck` when the first has taken longer than `timeout`.
+    /// Asks a worker. `timeout` counts from when the question is sent, not the wait for a free
+    /// worker. One question is in flight per target: a further one waits for it, and is answered
+    /// `Stuck` when the first has taken longer than `timeout`.
     pub async fn ask(&self, target: &str, job: J, timeout: Duration) -> Outcome<A> {
         let claim = loop {
             let (sent, mut freed) = match Claim::take(&self.inner, target) {
@@ -176,18 +190,25 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> Workers<J, A> {
                 Err(in_flight) => in_flight,
             };
             let Some(since) = sent else {
-                // The first one waits for a worker itself: its own time has not begun. An error: the target is free.
+                // The first one waits for a worker itself: its own time has not begun. An error:
+                // the target is free.
                 let _ = freed.changed().await;
                 continue;
             };
             let left = timeout.saturating_sub(elapsed(since));
             if left.is_zero() {
-                return Outcome::Stuck { since, waiting_in: None, late: None };
+                return Outcome::Stuck {
+                    since,
+                    waiting_in: None,
+                    late: None,
+                };
             }
             // Freed or over: either way the next round tells.
             let _ = tokio::time::timeout(left, freed.changed()).await;
         };
-        let Ok(turn) = self.inner.turns.acquire().await else { return Outcome::Failed(WorkerError::Closed.to_string()) };
+        let Ok(turn) = self.inner.turns.acquire().await else {
+            return Outcome::Failed(WorkerError::Closed.to_string());
+        };
         // Boxed: thousands may wait for their turn, and what follows is large.
         match Box::pin(self.ask_claimed(claim, turn, job, timeout)).await {
             Ok(outcome) => outcome,
@@ -205,30 +226,45 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> Workers<J, A> {
         self.inner.limitations.subscribe()
     }
 
-    /// Lets all workers go: idle ones end by the end of their pipe, stuck ones are left to the kernel. Returns at once.
+    /// Lets all workers go: idle ones end by the end of their pipe, stuck ones are left to the
+    /// kernel. Returns at once.
     pub fn close(&self) {
         let mut pool = self.inner.pool();
         pool.closed = true;
         pool.idle.clear();
     }
 
-    async fn ask_claimed(&self, claim: Claim, turn: SemaphorePermit<'_>, job: J, timeout: Duration) -> Result<Outcome<A>, WorkerError> {
+    async fn ask_claimed(
+        &self,
+        claim: Claim,
+        turn: SemaphorePermit<'_>,
+        job: J,
+        timeout: Duration,
+    ) -> Result<Outcome<A>, WorkerError> {
         let overdue = *self.inner.overdue.borrow();
         if overdue as usize >= self.inner.spawn.max_stuck {
-            return Ok(Outcome::Failed(format!("not asked: {overdue} questions are overdue, and no more than that may be")));
+            return Ok(Outcome::Failed(format!(
+                "not asked: {overdue} questions are overdue, and no more than that may be"
+            )));
         }
         let mut line = serde_json::to_vec(&job).map_err(WorkerError::Encode)?;
         line.push(b'\n');
         let mut worker = self.inner.worker().await?;
         let since = claim.sent();
         let mut answer = Vec::new();
-        let mut asked = tokio::time::timeout(GRACE.min(timeout), worker.exchange(&line, &mut answer)).await;
+        let mut asked =
+            tokio::time::timeout(GRACE.min(timeout), worker.exchange(&line, &mut answer)).await;
         let mut late = None;
         if asked.is_err() {
-            // Slow is not stuck, but no reason to hold up others: a new worker takes this one's turn.
+            // Slow is not stuck, but no reason to hold up others: a new worker takes this one's
+            // turn.
             late = Some(Overdue::count(&self.inner));
             drop(turn);
-            asked = tokio::time::timeout(timeout.saturating_sub(GRACE), worker.rest_of_answer(&mut answer)).await;
+            asked = tokio::time::timeout(
+                timeout.saturating_sub(GRACE),
+                worker.rest_of_answer(&mut answer),
+            )
+            .await;
         }
         match asked {
             Ok(Ok(())) => {
@@ -245,15 +281,23 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> Workers<J, A> {
                 inner.stuck.send_modify(|stuck| *stuck += 1);
                 tokio::spawn(async move {
                     let ended = worker.rest_of_answer(&mut answer).await;
-                    inner.stuck.send_modify(|stuck| *stuck = stuck.saturating_sub(1));
+                    inner
+                        .stuck
+                        .send_modify(|stuck| *stuck = stuck.saturating_sub(1));
                     drop(overdue);
                     drop(claim); // The target may be asked again before the late answer is told.
-                    let result = ended.and_then(|()| decode(&answer)).map_err(|error| error.to_string());
+                    let result = ended
+                        .and_then(|()| decode(&answer))
+                        .map_err(|error| error.to_string());
                     // Nobody may wait for it any more.
                     let _ = tell.send(result);
                     worker.retire().await;
                 });
-                Ok(Outcome::Stuck { since, waiting_in, late: Some(late) })
+                Ok(Outcome::Stuck {
+                    since,
+                    waiting_in,
+                    late: Some(late),
+                })
             }
         }
     }
@@ -264,7 +308,8 @@ fn decode<A: DeserializeOwned>(answer: &[u8]) -> Result<A, WorkerError> {
 }
 
 impl Inner {
-    /// The lock is held for a push or a pop, never across an await; a panic under it leaves nothing half done.
+    /// The lock is held for a push or a pop, never across an await; a panic under it leaves nothing
+    /// half done.
     fn pool(&self) -> MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -293,13 +338,25 @@ impl Inner {
             .kill_on_drop(false)
             .spawn()
             .map_err(WorkerError::Spawn)?;
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else { return Err(WorkerError::NoPipes) };
-        let mut worker = Worker { child, stdin, stdout: BufReader::new(stdout) };
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(WorkerError::NoPipes);
+        };
+        let mut worker = Worker {
+            child,
+            stdin,
+            stdout: BufReader::new(stdout),
+        };
         let mut line = Vec::new();
-        tokio::time::timeout(HELLO, worker.rest_of_answer(&mut line)).await.map_err(|_| WorkerError::NoHello)??;
+        tokio::time::timeout(HELLO, worker.rest_of_answer(&mut line))
+            .await
+            .map_err(|_| WorkerError::NoHello)??;
         let hello: Hello = decode(&line)?;
         self.limitations.send_if_modified(|known| {
-            let new: Vec<String> = hello.limitations.into_iter().filter(|limitation| !known.contains(limitation)).collect();
+            let new: Vec<String> = hello
+                .limitations
+                .into_iter()
+                .filter(|limitation| !known.contains(limitation))
+                .collect();
             for limitation in &new {
                 tracing::warn!(%limitation, "a worker may see less than it should");
             }
@@ -329,19 +386,32 @@ impl Inner {
 
 impl Worker {
     async fn exchange(&mut self, line: &[u8], answer: &mut Vec<u8>) -> Result<(), WorkerError> {
-        self.stdin.write_all(line).await.map_err(WorkerError::Pipe)?;
+        self.stdin
+            .write_all(line)
+            .await
+            .map_err(WorkerError::Pipe)?;
         self.rest_of_answer(answer).await
     }
 
     /// Goes on where a time-out cut it off: what was read is kept in `answer`.
     async fn rest_of_answer(&mut self, answer: &mut Vec<u8>) -> Result<(), WorkerError> {
-        (&mut self.stdout).take(MAX_ANSWER).read_until(b'\n', answer).await.map_err(WorkerError::Pipe)?;
-        if answer.last() == Some(&b'\n') { Ok(()) } else { Err(WorkerError::Ended) }
+        (&mut self.stdout)
+            .take(MAX_ANSWER)
+            .read_until(b'\n', answer)
+            .await
+            .map_err(WorkerError::Pipe)?;
+        if answer.last() == Some(&b'\n') {
+            Ok(())
+        } else {
+            Err(WorkerError::Ended)
+        }
     }
 
     /// Closes its pipe and reaps it whenever it ends.
     async fn retire(self) {
-        let Worker { mut child, stdin, .. } = self;
+        let Worker {
+            mut child, stdin, ..
+        } = self;
         drop(stdin);
         // Its status tells nothing that its answer did not.
         let _ = child.wait().await;
@@ -355,15 +425,22 @@ struct Claim {
 }
 
 impl Claim {
-    /// The error: when the question that is in flight was sent, and what tells that the target is free.
-    fn take(inner: &Arc<Inner>, target: &str) -> Result<Claim, (Option<Timestamp>, watch::Receiver<()>)> {
+    /// The error: when the question that is in flight was sent, and what tells that the target is
+    /// free.
+    fn take(
+        inner: &Arc<Inner>,
+        target: &str,
+    ) -> Result<Claim, (Option<Timestamp>, watch::Receiver<()>)> {
         let mut pool = inner.pool();
         if let Some(in_flight) = pool.targets.get_mut(target) {
             let freed = in_flight.freed.get_or_insert_default();
             return Err((in_flight.sent, freed.subscribe()));
         }
         pool.targets.insert(target.to_owned(), InFlight::default());
-        Ok(Claim { inner: inner.clone(), target: target.to_owned() })
+        Ok(Claim {
+            inner: inner.clone(),
+            target: target.to_owned(),
+        })
     }
 
     fn sent(&self) -> Timestamp {
@@ -395,7 +472,9 @@ impl Overdue {
 
 impl Drop for Overdue {
     fn drop(&mut self) {
-        self.0.overdue.send_modify(|overdue| *overdue = overdue.saturating_sub(1));
+        self.0
+            .overdue
+            .send_modify(|overdue| *overdue = overdue.saturating_sub(1));
     }
 }
 

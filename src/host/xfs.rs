@@ -1,6 +1,8 @@
-//! XFS's answers about its health, asked of a directory on it: XFS_IOC_FSGEOMETRY, XFS_IOC_AG_GEOMETRY, XFS_IOC_BULKSTAT.
+//! XFS's answers about its health, asked of a directory on it: XFS_IOC_FSGEOMETRY,
+//! XFS_IOC_AG_GEOMETRY, XFS_IOC_BULKSTAT.
 //!
-//! In: a mount's path. Out: struct xfs_fsop_geom as it is; which allocation groups and inodes have sick bits. What bits mean is not known here.
+//! In: a mount's path. Out: struct xfs_fsop_geom as it is; which allocation groups and inodes have
+//! sick bits. What bits mean is not known here.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,7 +33,8 @@ pub enum XfsError {
     },
 }
 
-/// What the kernel has found sick since the filesystem was mounted (`checked` is set by online scrub only, so it says nothing).
+/// What the kernel has found sick since the filesystem was mounted (`checked` is set by online
+/// scrub only, so it says nothing).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sick {
     /// Allocation groups: number, ag_sick.
@@ -39,7 +42,8 @@ pub struct Sick {
     /// Inodes: number, bs_sick; the first of them, and how many more there are.
     pub inodes: Vec<(u64, u16)>,
     pub more: u64,
-    /// Questions that were answered with EUCLEAN, EBADMSG (the kernel has just seen the damage) or EIO.
+    /// Questions that were answered with EUCLEAN, EBADMSG (the kernel has just seen the damage) or
+    /// EIO.
     pub refused: Vec<(Errno, String)>,
 }
 
@@ -47,7 +51,8 @@ pub struct Sick {
 const MOST_NAMED: usize = 20;
 /// Answers to one question: 192 bytes each.
 const INODES_AT_ONCE: usize = 256;
-/// Offsets in struct xfs_fsop_geom, xfs_ag_geometry, xfs_bulk_ireq and xfs_bulkstat (fs/xfs/libxfs/xfs_fs.h).
+/// Offsets in struct xfs_fsop_geom, xfs_ag_geometry, xfs_bulk_ireq and xfs_bulkstat
+/// (fs/xfs/libxfs/xfs_fs.h).
 const AG_COUNT: usize = 12;
 const AG_SICK: usize = 20;
 const OUT_COUNT: usize = 16;
@@ -55,7 +60,9 @@ const BS_SICK: usize = 128;
 
 /// Of all allocation groups. None: there is nobody to answer (no XFS; a kernel before 5.3).
 pub fn sick_groups(path: &HostPath) -> Result<Option<Sick>, XfsError> {
-    let Some((directory, geometry)) = asked(path)? else { return Ok(None) };
+    let Some((directory, geometry)) = asked(path)? else {
+        return Ok(None);
+    };
     let mut sick = Sick::default();
     for number in 0..word(&geometry, AG_COUNT) {
         match sys::xfs_ag_geometry(directory.as_fd(), number) {
@@ -66,17 +73,26 @@ pub fn sick_groups(path: &HostPath) -> Result<Option<Sick>, XfsError> {
             Err(error) if is_nobody(&error) => return Ok(None),
             Err(error) => {
                 let what = format!("XFS_IOC_AG_GEOMETRY of allocation group {number}: {error}");
-                sick.refused.push(refused(what, error).map_err(|source| XfsError::Ask { path: path.clone(), source })?);
+                sick.refused
+                    .push(refused(what, error).map_err(|source| XfsError::Ask {
+                        path: path.clone(),
+                        source,
+                    })?);
             }
         }
     }
     Ok(Some(sick))
 }
 
-/// Of all inodes; reads their tables from the device where they are not in memory, and of each inode its core. `go_on` is asked now and then. None: there is
-/// nobody to answer.
-pub fn sick_inodes(path: &HostPath, go_on: &mut dyn FnMut() -> bool) -> Result<Option<Sick>, XfsError> {
-    let Some((directory, _)) = asked(path)? else { return Ok(None) };
+/// Of all inodes; reads their tables from the device where they are not in memory, and of each
+/// inode its core. `go_on` is asked now and then. None: there is nobody to answer.
+pub fn sick_inodes(
+    path: &HostPath,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<Sick>, XfsError> {
+    let Some((directory, _)) = asked(path)? else {
+        return Ok(None);
+    };
     let mut sick = Sick::default();
     let mut buffer = vec![0; sys::XFS_BULK_HEADER + INODES_AT_ONCE * sys::XFS_BULKSTAT];
     while go_on() {
@@ -85,12 +101,18 @@ pub fn sick_inodes(path: &HostPath, go_on: &mut dyn FnMut() -> bool) -> Result<O
             Ok(()) => {}
             Err(error) => {
                 let what = format!("XFS_IOC_BULKSTAT after inode {}: {error}", quad(&buffer, 0));
-                sick.refused.push(refused(what, error).map_err(|source| XfsError::Ask { path: path.clone(), source })?);
+                sick.refused
+                    .push(refused(what, error).map_err(|source| XfsError::Ask {
+                        path: path.clone(),
+                        source,
+                    })?);
                 break;
             }
         }
         let (header, inodes) = buffer.split_at(sys::XFS_BULK_HEADER);
-        let count = usize::try_from(word(header, OUT_COUNT)).unwrap_or(0).min(INODES_AT_ONCE);
+        let count = usize::try_from(word(header, OUT_COUNT))
+            .unwrap_or(0)
+            .min(INODES_AT_ONCE);
         if count == 0 {
             break;
         }
@@ -111,28 +133,43 @@ fn asked(path: &HostPath) -> Result<Option<(OwnedFd, [u8; GEOMETRY])>, XfsError>
     let directory = match open_directory(path) {
         Ok(directory) => directory,
         Err(Errno::ENOTDIR) => return Ok(None),
-        Err(source) => return Err(XfsError::Open { path: path.clone(), source }),
+        Err(source) => {
+            return Err(XfsError::Open {
+                path: path.clone(),
+                source,
+            });
+        }
     };
     match sys::xfs_geometry(directory.as_fd()) {
         Ok(geometry) => Ok(Some((directory, geometry))),
         Err(error) if is_nobody(&error) => Ok(None),
-        Err(source) => Err(XfsError::Ask { path: path.clone(), source }),
+        Err(source) => Err(XfsError::Ask {
+            path: path.clone(),
+            source,
+        }),
     }
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
+    bytes
+        .get(at..at + 4)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(0, u32::from_ne_bytes)
 }
 
 fn quad(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
+    bytes
+        .get(at..at + 8)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(0, u64::from_ne_bytes)
 }
 
 fn is_nobody(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::ENOTTY as i32)
 }
 
-/// The kernel has just seen damage or could not read. The error: any other, which says nothing of the filesystem.
+/// The kernel has just seen damage or could not read. The error: any other, which says nothing of
+/// the filesystem.
 fn refused(what: String, error: io::Error) -> Result<(Errno, String), io::Error> {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(errno @ (Errno::EUCLEAN | Errno::EBADMSG | Errno::EIO)) => Ok((errno, what)),
@@ -141,11 +178,16 @@ fn refused(what: String, error: io::Error) -> Result<(Errno, String), io::Error>
 }
 
 fn open_directory(path: &HostPath) -> Result<OwnedFd, Errno> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOATIME | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    let flags = OFlag::O_RDONLY
+        | OFlag::O_DIRECTORY
+        | OFlag::O_NOATIME
+        | OFlag::O_CLOEXEC
+        | OFlag::O_NONBLOCK;
     open(path.as_path(), flags, Mode::empty())
 }
 
-/// None where there is nobody to answer: a mount of one file, a filesystem that is no XFS, a kernel before 5.2. Leaves no trace (O_NOATIME).
+/// None where there is nobody to answer: a mount of one file, a filesystem that is no XFS, a kernel
+/// before 5.2. Leaves no trace (O_NOATIME).
 pub fn geometry(path: &HostPath) -> Result<Option<[u8; GEOMETRY]>, XfsError> {
     Ok(asked(path)?.map(|(_, geometry)| geometry))
 }

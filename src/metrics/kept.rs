@@ -1,8 +1,11 @@
-//! The newest picture's text: written when a scrape asks for it, kept for those that ask for the same.
+//! The newest picture's text: written when a scrape asks for it, kept for those that ask for the
+//! same.
 //!
-//! In: scrapes with the form that they want, the newest snapshot. Out: bytes. One text is written at a time, on a thread of its own; who asks
-//! meanwhile waits for it and shares it. A text never outlives its snapshot's being the newest, so that what is gone from the one is gone from the other;
-//! it holds moments (of an answer, of a start) and no ages, so that it does not grow old by itself. May not enter: anything of HTTP.
+//! In: scrapes with the form that they want, the newest snapshot. Out: bytes. One text is written
+//! at a time, on a thread of its own; who asks meanwhile waits for it and shares it. A text never
+//! outlives its snapshot's being the newest, so that what is gone from the one is gone from the
+//! other; it holds moments (of an answer, of a start) and no ages, so that it does not grow old by
+//! itself. May not enter: anything of HTTP.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Weak};
@@ -18,7 +21,8 @@ use crate::metrics::text;
 use crate::metrics::view::{self, Node};
 use crate::model::snapshot::Snapshot;
 
-/// All of the daemon's memory is locked: a megabyte is not kept for a scrape that comes in a minute, when most likely there is a newer picture.
+/// All of the daemon's memory is locked: a megabyte is not kept for a scrape that comes in a
+/// minute, when most likely there is a newer picture.
 const KEPT_FOR: Duration = Duration::from_secs(5);
 
 /// Writing goes some calls deep, and no deeper with more drives.
@@ -63,18 +67,34 @@ impl Texts {
     /// `Keeper::run` answers.
     pub fn new(node: Node, snapshots: watch::Receiver<Arc<Snapshot>>) -> (Texts, Keeper) {
         let node = Arc::new(node);
-        Texts::written_by(Arc::new(move |snapshot, form| write(&node, snapshot, form)), snapshots)
+        Texts::written_by(
+            Arc::new(move |snapshot, form| write(&node, snapshot, form)),
+            snapshots,
+        )
     }
 
     fn written_by(write: Writer, snapshots: watch::Receiver<Arc<Snapshot>>) -> (Texts, Keeper) {
         let (sender, asks) = mpsc::channel(1);
-        (Texts(sender), Keeper { asks, snapshots, write, of: Weak::new(), kept: Vec::new(), used: Instant::now() })
+        (
+            Texts(sender),
+            Keeper {
+                asks,
+                snapshots,
+                write,
+                of: Weak::new(),
+                kept: Vec::new(),
+                used: Instant::now(),
+            },
+        )
     }
 
     /// Of the newest snapshot when its turn comes.
     pub async fn of_now(&self, form: Form) -> Result<Bytes, Unwritten> {
         let (reply, answer) = oneshot::channel();
-        self.0.send(Ask { form, reply }).await.map_err(|_| Unwritten::Ending)?;
+        self.0
+            .send(Ask { form, reply })
+            .await
+            .map_err(|_| Unwritten::Ending)?;
         answer.await.map_err(|_| Unwritten::Ending)?
     }
 }
@@ -83,7 +103,8 @@ pub struct Keeper {
     asks: mpsc::Receiver<Ask>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     write: Writer,
-    /// Whose texts these are. What it points to is not kept, only that nothing newer can have its place.
+    /// Whose texts these are. What it points to is not kept, only that nothing newer can have its
+    /// place.
     of: Weak<Snapshot>,
     kept: Vec<(Form, Bytes)>,
     used: Instant,
@@ -115,12 +136,17 @@ impl Keeper {
             self.of = Arc::downgrade(&snapshot);
             self.kept = Vec::new();
         }
-        let kept = self.kept.iter().find(|(of, _)| *of == form).map(|(_, text)| text.clone());
+        let kept = self
+            .kept
+            .iter()
+            .find(|(of, _)| *of == form)
+            .map(|(_, text)| text.clone());
         let text = match kept {
             Some(text) => Ok(text),
             None => {
                 let text = on_a_thread(self.write.clone(), snapshot, form).await;
-                self.kept.extend(text.iter().map(|text| (form, text.clone())));
+                self.kept
+                    .extend(text.iter().map(|text| (form, text.clone())));
                 text
             }
         };
@@ -130,15 +156,26 @@ impl Keeper {
     }
 }
 
-/// One of its own: those that the runtime has for what may block are few, and all of them may wait for a disk that hangs.
-async fn on_a_thread(write: Writer, snapshot: Arc<Snapshot>, form: Form) -> Result<Bytes, Unwritten> {
+/// One of its own: those that the runtime has for what may block are few, and all of them may wait
+/// for a disk that hangs.
+async fn on_a_thread(
+    write: Writer,
+    snapshot: Arc<Snapshot>,
+    form: Form,
+) -> Result<Bytes, Unwritten> {
     let (done, written) = oneshot::channel();
     let work = move || {
         // Who waits for it may have gone.
         let _ = done.send(write(&snapshot, form));
     };
-    std::thread::Builder::new().name("metrics".into()).stack_size(STACK).spawn(work).map_err(Unwritten::Thread)?;
-    let text = written.await.unwrap_or_else(|_| Err(io::Error::other("the thread has ended before its time")));
+    std::thread::Builder::new()
+        .name("metrics".into())
+        .stack_size(STACK)
+        .spawn(work)
+        .map_err(Unwritten::Thread)?;
+    let text = written
+        .await
+        .unwrap_or_else(|_| Err(io::Error::other("the thread has ended before its time")));
     text.map_err(Unwritten::Writing)
 }
 
@@ -151,7 +188,8 @@ fn write(node: &Arc<Node>, snapshot: &Arc<Snapshot>, form: Form) -> io::Result<B
     if !form.gzip {
         return Ok(text.into());
     }
-    // The fastest: of such text it leaves less than a tenth, and better ones take longer than what they spare takes on the way.
+    // The fastest: of such text it leaves less than a tenth, and better ones take longer than what
+    // they spare takes on the way.
     let mut gzip = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
     gzip.write_all(text.as_bytes())?;
     gzip.finish().map(Bytes::from)

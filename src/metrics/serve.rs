@@ -1,7 +1,8 @@
 //! Answers scrapes: HTTP/1.1, `GET /metrics`, one request a connection.
 //!
-//! In: a socket that is bound, the newest snapshot, its texts. Out: the one in the form that the scraper asked for. A connection has a few seconds for all
-//! of it, and there are only so many at a time: others wait in the kernel's queue.
+//! In: a socket that is bound, the newest snapshot, its texts. Out: the one in the form that the
+//! scraper asked for. A connection has a few seconds for all of it, and there are only so many at a
+//! time: others wait in the kernel's queue.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -12,7 +13,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, VARY};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, VARY,
+};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::server::conn::http1;
@@ -33,7 +36,8 @@ pub const PATH: &str = "/metrics";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 const GZIP: &str = "gzip";
-/// Pause after accept(2) failed, for want of descriptors or memory: trying at once would only burn time.
+/// Pause after accept(2) failed, for want of descriptors or memory: trying at once would only burn
+/// time.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A request line and headers; a scraper's have a few hundred bytes.
 const HEADERS: usize = 16 * 1024;
@@ -53,7 +57,12 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         let seconds = Duration::from_secs;
-        Limits { connections: 16, connection: seconds(10), picture: seconds(5), drain: seconds(1) }
+        Limits {
+            connections: 16,
+            connection: seconds(10),
+            picture: seconds(5),
+            drain: seconds(1),
+        }
     }
 }
 
@@ -71,8 +80,14 @@ enum Accepted {
 impl Socket {
     async fn accept(&self) -> io::Result<Accepted> {
         match self {
-            Socket::Tcp(socket) => socket.accept().await.map(|(stream, _)| Accepted::Tcp(stream)),
-            Socket::Unix(socket) => socket.accept().await.map(|(stream, _)| Accepted::Unix(stream)),
+            Socket::Tcp(socket) => socket
+                .accept()
+                .await
+                .map(|(stream, _)| Accepted::Tcp(stream)),
+            Socket::Unix(socket) => socket
+                .accept()
+                .await
+                .map(|(stream, _)| Accepted::Unix(stream)),
         }
     }
 }
@@ -86,11 +101,21 @@ struct Source {
 }
 
 /// Serves until `stop` completes; then connections have `Limits::drain` to finish.
-pub async fn serve(socket: Socket, node: Node, snapshots: watch::Receiver<Arc<Snapshot>>, limits: Limits, stop: impl Future<Output = ()>) {
+pub async fn serve(
+    socket: Socket,
+    node: Node,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) {
     let (texts, keeper) = Texts::new(node, snapshots.clone());
     // It ends with the last who could ask.
     tokio::spawn(keeper.run());
-    let source = Source { texts, snapshots, limits };
+    let source = Source {
+        texts,
+        snapshots,
+        limits,
+    };
     let mut connections = JoinSet::new();
     let mut pause: Option<Instant> = None;
     let mut failing = false;
@@ -120,7 +145,9 @@ pub async fn serve(socket: Socket, node: Node, snapshots: watch::Receiver<Arc<Sn
         }
     }
     drop(socket);
-    let drained = timeout(limits.drain, async { while connections.join_next().await.is_some() {} });
+    let drained = timeout(limits.drain, async {
+        while connections.join_next().await.is_some() {}
+    });
     if drained.await.is_err() {
         tracing::debug!("scrapes were cut off at the end");
     }
@@ -151,24 +178,43 @@ async fn answer<B>(request: &Request<B>, mut source: Source) -> Response<Whole> 
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refused = plainly(StatusCode::METHOD_NOT_ALLOWED, "GET /metrics\n");
-        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        refused
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refused;
     }
     // Before the first full picture everything would seem good.
-    let settled = timeout(source.limits.picture, source.snapshots.wait_for(|snapshot| snapshot.settled)).await;
+    let settled = timeout(
+        source.limits.picture,
+        source.snapshots.wait_for(|snapshot| snapshot.settled),
+    )
+    .await;
     // What it shows is let go here, or nothing newer could be published meanwhile.
     match settled.map(|shown| shown.map(drop)) {
         Ok(Ok(())) => {}
         Ok(Err(_)) => return plainly(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending\n"),
-        Err(_) => return plainly(StatusCode::SERVICE_UNAVAILABLE, "the first picture of this node is not there yet\n"),
+        Err(_) => {
+            return plainly(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the first picture of this node is not there yet\n",
+            );
+        }
     }
     let form = wanted(request.headers());
     let text = match source.texts.of_now(form).await {
         Ok(text) => text,
-        Err(Unwritten::Ending) => return plainly(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending\n"),
+        Err(Unwritten::Ending) => {
+            return plainly(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending\n");
+        }
         Err(error) => {
-            tracing::warn!(error = with_causes(&error), "a scrape could not be answered");
-            return plainly(StatusCode::INTERNAL_SERVER_ERROR, "writing the metrics went wrong\n");
+            tracing::warn!(
+                error = with_causes(&error),
+                "a scrape could not be answered"
+            );
+            return plainly(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "writing the metrics went wrong\n",
+            );
         }
     };
     let kind = match form.format {
@@ -176,27 +222,36 @@ async fn answer<B>(request: &Request<B>, mut source: Source) -> Response<Whole> 
         Format::Plain => PLAIN,
     };
     let mut response = with_type(Whole(text), kind);
-    response.headers_mut().insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
+    response
+        .headers_mut()
+        .insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
     if form.gzip {
-        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
+        response
+            .headers_mut()
+            .insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
     }
     response
 }
 
 fn plainly(status: StatusCode, words: &'static str) -> Response<Whole> {
-    let mut response = with_type(Whole(Bytes::from_static(words.as_bytes())), "text/plain; charset=utf-8");
+    let mut response = with_type(
+        Whole(Bytes::from_static(words.as_bytes())),
+        "text/plain; charset=utf-8",
+    );
     *response.status_mut() = status;
     response
 }
 
 fn with_type(body: Whole, kind: &'static str) -> Response<Whole> {
     let mut response = Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
-/// RFC 9110, 12.5.1 and 12.5.3, as far as scrapers use it: the newer format where it is asked for and liked as well as the older one, and gzip where it is
-/// named and not refused.
+/// RFC 9110, 12.5.1 and 12.5.3, as far as scrapers use it: the newer format where it is asked for
+/// and liked as well as the older one, and gzip where it is named and not refused.
 fn wanted(headers: &HeaderMap) -> Form {
     let (mut newer, mut older, mut gzip) = (0.0_f32, 0.0_f32, false);
     for (kind, weight) in ranges(headers, ACCEPT) {
@@ -209,16 +264,29 @@ fn wanted(headers: &HeaderMap) -> Form {
     for (coding, weight) in ranges(headers, ACCEPT_ENCODING) {
         gzip |= coding == GZIP && weight > 0.0;
     }
-    Form { format: if newer > 0.0 && newer >= older { Format::OpenMetrics } else { Format::Plain }, gzip }
+    Form {
+        format: if newer > 0.0 && newer >= older {
+            Format::OpenMetrics
+        } else {
+            Format::Plain
+        },
+        gzip,
+    }
 }
 
 /// What is named, in small letters, with its weight.
 fn ranges(headers: &HeaderMap, of: HeaderName) -> impl Iterator<Item = (String, f32)> {
-    let named = headers.get_all(of).into_iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    let named = headers
+        .get_all(of)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
     named.map(|range| {
         let mut parts = range.split(';').map(str::trim);
         let name = parts.next().unwrap_or_default().to_ascii_lowercase();
-        let weight = parts.find_map(|part| part.strip_prefix("q=")).map_or(1.0, |q| q.parse().unwrap_or(0.0));
+        let weight = parts
+            .find_map(|part| part.strip_prefix("q="))
+            .map_or(1.0, |q| q.parse().unwrap_or(0.0));
         (name, weight)
     })
 }
@@ -230,7 +298,10 @@ impl Body for Whole {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let all = std::mem::take(&mut self.0);
         Poll::Ready((!all.is_empty()).then(|| Ok(Frame::data(all))))
     }

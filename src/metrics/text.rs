@@ -1,8 +1,11 @@
-//! The older text format (version 0.0.4) out of OpenMetrics, for who does not ask for the newer one. Pure.
+//! The older text format (version 0.0.4) out of OpenMetrics, for who does not ask for the newer
+//! one. Pure.
 //!
-//! They differ in little: a counter's family has its `_total` in its name, and there are no units and no closing mark.
+//! They differ in little: a counter's family has its `_total` in its name, and there are no units
+//! and no closing mark.
 
-/// `openmetrics`: whole, as `view::render` writes it. A label's value never holds a line break, so that lines are what they seem.
+/// `openmetrics`: whole, as `view::render` writes it. A label's value never holds a line break, so
+/// that lines are what they seem.
 pub fn plain(openmetrics: &str) -> String {
     let mut plain = String::with_capacity(openmetrics.len());
     let mut help: Option<(&str, &str)> = None;
@@ -18,7 +21,10 @@ pub fn plain(openmetrics: &str) -> String {
         // Its help comes before its type, which decides the name of both.
         if let Some(said) = comment.strip_prefix("HELP ") {
             help = said.split_once(' ');
-        } else if let Some((name, kind)) = comment.strip_prefix("TYPE ").and_then(|said| said.split_once(' ')) {
+        } else if let Some((name, kind)) = comment
+            .strip_prefix("TYPE ")
+            .and_then(|said| said.split_once(' '))
+        {
             let suffix = if kind == "counter" { "_total" } else { "" };
             if let Some((_, text)) = help.take().filter(|(of, _)| *of == name) {
                 line(&mut plain, &["# HELP ", name, suffix, " ", text]);

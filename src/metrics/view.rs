@@ -1,8 +1,9 @@
 //! What a scrape shows: metric families out of a snapshot. Pure; times are the snapshot's.
 //!
-//! In: a snapshot, and what does not change while the daemon runs. Out: OpenMetrics text. What is unknown has a series that says so, and no value:
-//! figures that are not fresh are left out, never repeated as if they were. Labels have values of bounded length and number: ids, names of tables here,
-//! and what a drive or the kubelet's records say of themselves, cut.
+//! In: a snapshot, and what does not change while the daemon runs. Out: OpenMetrics text. What is
+//! unknown has a series that says so, and no value: figures that are not fresh are left out, never
+//! repeated as if they were. Labels have values of bounded length and number: ids, names of tables
+//! here, and what a drive or the kubelet's records say of themselves, cut.
 
 mod drives;
 mod families;
@@ -60,7 +61,10 @@ impl Collector for View {
 pub fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<String, fmt::Error> {
     // A registry a scrape: a series lives no longer than what it tells of.
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(View { node: node.clone(), snapshot: snapshot.clone() }));
+    registry.register_collector(Box::new(View {
+        node: node.clone(),
+        snapshot: snapshot.clone(),
+    }));
     let mut text = String::with_capacity(64 * 1024);
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(text)
@@ -69,13 +73,23 @@ pub fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<String, fmt:
 /// Kubernetes' names fit (253 bytes), and whatever else somebody else has named is cut to this.
 const LONGEST_LABEL: usize = 256;
 
-/// What is told by others, as a label's value: bounded, and without control characters, which no serial number or name has any need of.
+/// What is told by others, as a label's value: bounded, and without control characters, which no
+/// serial number or name has any need of.
 fn label(text: &str) -> Cow<'_, str> {
     let harmless = text.len() <= LONGEST_LABEL && !text.chars().any(char::is_control);
     if harmless {
         return Cow::Borrowed(text);
     }
-    let visible: String = text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
+    let visible: String = text
+        .chars()
+        .map(|c| {
+            if c.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        })
+        .collect();
     Cow::Owned(cut(&visible, LONGEST_LABEL))
 }
 

@@ -1,7 +1,8 @@
-//! One sentence a drive: what its findings mean for the data, and what to do. Pure, over what is published.
+//! One sentence a drive: what its findings mean for the data, and what to do. Pure, over what is
+//! published.
 //!
-//! In: a drive's findings, the volumes above it. Out: what to do, in one word and in one sentence with the numbers. May not enter: new judgement; how bad
-//! it is has been decided by `assess`.
+//! In: a drive's findings, the volumes above it. Out: what to do, in one word and in one sentence
+//! with the numbers. May not enter: new judgement; how bad it is has been decided by `assess`.
 
 use crate::model::assess::{MAX_MESSAGE, cut};
 use crate::model::finding::{Finding, Health, Severity};
@@ -41,12 +42,23 @@ pub struct Advice {
 
 /// None for a drive without an adverse finding, of which there is nothing to say.
 pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
-    let mut findings: Vec<&Finding> = drive.findings.iter().filter_map(|id| snapshot.findings.get(id)).map(AsRef::as_ref).collect();
+    let mut findings: Vec<&Finding> = drive
+        .findings
+        .iter()
+        .filter_map(|id| snapshot.findings.get(id))
+        .map(AsRef::as_ref)
+        .collect();
     findings.retain(|finding| finding.severity > Severity::Info);
     // The worst word first; among equals the one that asks for most.
-    findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, action_of(finding), finding.status)));
+    findings.sort_by_key(|finding| {
+        std::cmp::Reverse((finding.severity, action_of(finding), finding.status))
+    });
     let (strongest, others) = findings.split_first()?;
-    let action = findings.iter().map(|finding| action_of(finding)).max().unwrap_or(Action::Nothing);
+    let action = findings
+        .iter()
+        .map(|finding| action_of(finding))
+        .max()
+        .unwrap_or(Action::Nothing);
     let mut sentence = format!("{}: {}", words(action), strongest.message);
     if !others.is_empty() {
         let names: Vec<&str> = others.iter().map(|finding| finding.reason.name()).collect();
@@ -54,7 +66,12 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
     }
     sentence.push_str(". ");
     sentence.push_str(&for_the_data(snapshot, drive, action));
-    Some(Advice { drive: drive.facts.id.clone(), health: drive.health, action, sentence: cut(&sentence, MAX_MESSAGE) })
+    Some(Advice {
+        drive: drive.facts.id.clone(),
+        health: drive.health,
+        action,
+        sentence: cut(&sentence, MAX_MESSAGE),
+    })
 }
 
 fn action_of(finding: &Finding) -> Action {
@@ -71,12 +88,17 @@ fn action_of(finding: &Finding) -> Action {
         {
             Action::ReplaceNow
         }
-        Reason::SmartAttributeFailing | Reason::SelfTestFailed | Reason::SpareLow | Reason::WornOut => Action::PlanReplacement,
+        Reason::SmartAttributeFailing
+        | Reason::SelfTestFailed
+        | Reason::SpareLow
+        | Reason::WornOut => Action::PlanReplacement,
         Reason::DriveMissing | Reason::DriveOffline => Action::BringBack,
         Reason::LinkErrors => Action::ReseatCable,
         Reason::Overheating => Action::Cool,
         Reason::IoTimeouts | Reason::IoErrors if bad => Action::PlanReplacement,
-        Reason::IoTimeouts | Reason::IoErrors | Reason::ControllerResets | Reason::ProbeTimeout => Action::LookAtPath,
+        Reason::IoTimeouts | Reason::IoErrors | Reason::ControllerResets | Reason::ProbeTimeout => {
+            Action::LookAtPath
+        }
         _ => Action::Watch,
     }
 }
@@ -100,9 +122,19 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> String {
         return "It is behind a RAID controller: ask that for the array's redundancy before you pull it.".to_owned();
     }
     // What already does not hold cannot cover this one.
-    let fails = |id: &DriveId| *id == drive.facts.id || snapshot.drives.get(id).is_some_and(|other| other.health == Health::Bad);
+    let fails = |id: &DriveId| {
+        *id == drive.facts.id
+            || snapshot
+                .drives
+                .get(id)
+                .is_some_and(|other| other.health == Health::Bad)
+    };
     let (mut exposed, mut covered) = (Vec::new(), Vec::new());
-    for volume in drive.volumes.iter().filter_map(|id| snapshot.volumes.get(id)) {
+    for volume in drive
+        .volumes
+        .iter()
+        .filter_map(|id| snapshot.volumes.get(id))
+    {
         match volume.facts.stack.impact(&fails) {
             Impact::Exposed => exposed.push(volume.facts.id.to_string()),
             Impact::Covered => covered.push(volume.facts.id.to_string()),
@@ -118,13 +150,19 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> String {
         ([], []) => "No volume is known to stand on it.".to_owned(),
         ([], covered) => format!("Redundancy covers what stands on it ({}).", named(covered)),
         (exposed, []) => format!("Nothing else holds {}: {first}.", named(exposed)),
-        (exposed, covered) => format!("Nothing else holds {}: {first}; redundancy covers {}.", named(exposed), named(covered)),
+        (exposed, covered) => format!(
+            "Nothing else holds {}: {first}; redundancy covers {}.",
+            named(exposed),
+            named(covered)
+        ),
     }
 }
 
 fn named(volumes: &[String]) -> String {
     match volumes {
-        [one, two, three, more @ ..] if !more.is_empty() => format!("{one}, {two}, {three} and {} more volumes", more.len()),
+        [one, two, three, more @ ..] if !more.is_empty() => {
+            format!("{one}, {two}, {three} and {} more volumes", more.len())
+        }
         few => few.join(", "),
     }
 }

@@ -1,10 +1,12 @@
 //! Judgement: which findings the facts raise, clear, or leave undecided, now.
 //!
-//! In: facts, which findings are active (for hysteresis), the policy, the time. Out: judgements, at most one a subject and reason.
-//! One function a rule; its doc comment is the specification. May not enter: clocks, I/O, logging.
+//! In: facts, which findings are active (for hysteresis), the policy, the time. Out: judgements, at
+//! most one a subject and reason. One function a rule; its doc comment is the specification. May
+//! not enter: clocks, I/O, logging.
 //!
-//! A rule answers with a verdict, or with nothing where its source does not apply or has not answered yet: then an active finding stays.
-//! `Clear` and `Unknown` are passed on for active findings only.
+//! A rule answers with a verdict, or with nothing where its source does not apply or has not
+//! answered yet: then an active finding stays. `Clear` and `Unknown` are passed on for active
+//! findings only.
 
 mod checks;
 mod drive;
@@ -64,9 +66,26 @@ impl Active for BTreeMap<(Subject, Reason), Severity> {
 }
 
 /// Judges everything. Order: drives, volumes, devices, what is no more; each by id.
-pub fn assess(facts: &Facts, active: &dyn Active, policy: &Policy, now: Timestamp) -> Vec<Judgement> {
-    let troubled = active.all().into_iter().map(|(subject, _)| subject).collect();
-    let mut bench = Bench { facts, active, troubled, policy, now, judgements: Vec::new(), seen: BTreeSet::new() };
+pub fn assess(
+    facts: &Facts,
+    active: &dyn Active,
+    policy: &Policy,
+    now: Timestamp,
+) -> Vec<Judgement> {
+    let troubled = active
+        .all()
+        .into_iter()
+        .map(|(subject, _)| subject)
+        .collect();
+    let mut bench = Bench {
+        facts,
+        active,
+        troubled,
+        policy,
+        now,
+        judgements: Vec::new(),
+        seen: BTreeSet::new(),
+    };
     bench.drives();
     let failing = bench.failing_drives();
     for (id, known) in &facts.volumes {
@@ -78,17 +97,26 @@ pub fn assess(facts: &Facts, active: &dyn Active, policy: &Policy, now: Timestam
     bench.judgements
 }
 
-/// Two words on one thing: the worse one stands, with the other's evidence behind its own. What cannot be told keeps what was raised from being cleared.
+/// Two words on one thing: the worse one stands, with the other's evidence behind its own. What
+/// cannot be told keeps what was raised from being cleared.
 fn worse(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
     match (one, other) {
         (Some(Verdict::Raised(one)), Some(Verdict::Raised(other))) => {
-            let (mut worst, more) = if (one.severity, one.status) >= (other.severity, other.status) { (one, other) } else { (other, one) };
+            let (mut worst, more) = if (one.severity, one.status) >= (other.severity, other.status)
+            {
+                (one, other)
+            } else {
+                (other, one)
+            };
             worst.evidence.extend(more.evidence);
             worst.since = worst.since.into_iter().chain(more.since).min();
             Some(Verdict::Raised(worst))
         }
-        (Some(raised @ Verdict::Raised(_)), _) | (_, Some(raised @ Verdict::Raised(_))) => Some(raised),
-        (Some(unknown @ Verdict::Unknown { .. }), _) | (_, Some(unknown @ Verdict::Unknown { .. })) => Some(unknown),
+        (Some(raised @ Verdict::Raised(_)), _) | (_, Some(raised @ Verdict::Raised(_))) => {
+            Some(raised)
+        }
+        (Some(unknown @ Verdict::Unknown { .. }), _)
+        | (_, Some(unknown @ Verdict::Unknown { .. })) => Some(unknown),
         (one, other) => one.or(other),
     }
 }
@@ -105,7 +133,8 @@ struct Failing {
 struct Bench<'a> {
     facts: &'a Facts,
     active: &'a dyn Active,
-    /// Subjects of active findings. Few, while each of hundreds of volumes is asked for by a dozen rules.
+    /// Subjects of active findings. Few, while each of hundreds of volumes is asked for by a dozen
+    /// rules.
     troubled: BTreeSet<Subject>,
     policy: &'a Policy,
     now: Timestamp,
@@ -116,18 +145,32 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn severity(&self, subject: &Subject, reason: Reason) -> Option<Severity> {
-        if self.troubled.contains(subject) { self.active.severity(subject, reason) } else { None }
+        if self.troubled.contains(subject) {
+            self.active.severity(subject, reason)
+        } else {
+            None
+        }
     }
 
     fn say(&mut self, subject: &Subject, reason: Reason, verdict: Option<Verdict>) {
         let Some(verdict) = verdict else { return };
-        // The table tells people how bad it can be: every test that judges anything holds it to that.
+        // The table tells people how bad it can be: every test that judges anything holds it to
+        // that.
         if let Verdict::Raised(raised) = &verdict {
-            debug_assert!(reason.levels().contains(&raised.severity), "{reason} is {:?}, which its row does not say", raised.severity);
+            debug_assert!(
+                reason.levels().contains(&raised.severity),
+                "{reason} is {:?}, which its row does not say",
+                raised.severity
+            );
         }
-        let tells = matches!(verdict, Verdict::Raised(_)) || self.severity(subject, reason).is_some();
+        let tells =
+            matches!(verdict, Verdict::Raised(_)) || self.severity(subject, reason).is_some();
         if tells {
-            self.judgements.push(Judgement { subject: subject.clone(), reason, verdict });
+            self.judgements.push(Judgement {
+                subject: subject.clone(),
+                reason,
+                verdict,
+            });
         }
     }
 
@@ -135,9 +178,18 @@ impl Bench<'_> {
         for (id, known) in &self.facts.drives {
             let subject = Subject::Drive(id.clone());
             self.seen.insert(subject.clone());
-            self.say(&subject, Reason::DriveMissing, drive::missing(self.facts, known, self.policy, self.now));
-            self.say(&subject, Reason::DriveOffline, drive::offline(self.facts, known, self.policy, self.now));
-            let mut verdicts = BTreeMap::from(errors::drive(self.facts, known, self.policy, self.now));
+            self.say(
+                &subject,
+                Reason::DriveMissing,
+                drive::missing(self.facts, known, self.policy, self.now),
+            );
+            self.say(
+                &subject,
+                Reason::DriveOffline,
+                drive::offline(self.facts, known, self.policy, self.now),
+            );
+            let mut verdicts =
+                BTreeMap::from(errors::drive(self.facts, known, self.policy, self.now));
             for (reason, verdict) in smart::drive(self.facts, known) {
                 let joined = smart::join(verdicts.remove(&reason).flatten(), verdict);
                 verdicts.insert(reason, joined);
@@ -154,84 +206,186 @@ impl Bench<'_> {
     /// Raised now, or active and not seen to be over.
     fn failing_drives(&self) -> BTreeMap<DriveId, Failing> {
         let mut failing: BTreeMap<DriveId, Failing> = BTreeMap::new();
-        // What has been decided now stands, whatever was active before: a drive that was missed and is replaced is only information.
+        // What has been decided now stands, whatever was active before: a drive that was missed and
+        // is replaced is only information.
         let mut decided = BTreeSet::new();
-        let mut add = |id: &DriveId, reason: Reason, severity: Severity, status: Status, message: &str| {
-            if severity == Severity::Info {
-                return;
-            }
-            let entry = failing.entry(id.clone()).or_insert(Failing { reasons: Vec::new(), severity, status, message: message.to_owned() });
-            if !entry.reasons.contains(&reason) {
-                entry.reasons.push(reason);
-            }
-            if (severity, status) > (entry.severity, entry.status) {
-                (entry.severity, entry.status, entry.message) = (severity, status, message.to_owned());
-            }
-        };
+        let mut add =
+            |id: &DriveId, reason: Reason, severity: Severity, status: Status, message: &str| {
+                if severity == Severity::Info {
+                    return;
+                }
+                let entry = failing.entry(id.clone()).or_insert(Failing {
+                    reasons: Vec::new(),
+                    severity,
+                    status,
+                    message: message.to_owned(),
+                });
+                if !entry.reasons.contains(&reason) {
+                    entry.reasons.push(reason);
+                }
+                if (severity, status) > (entry.severity, entry.status) {
+                    (entry.severity, entry.status, entry.message) =
+                        (severity, status, message.to_owned());
+                }
+            };
         for judgement in &self.judgements {
-            let Subject::Drive(id) = &judgement.subject else { continue };
+            let Subject::Drive(id) = &judgement.subject else {
+                continue;
+            };
             match &judgement.verdict {
-                Verdict::Raised(raised) => add(id, judgement.reason, raised.severity, raised.status, &raised.message),
+                Verdict::Raised(raised) => add(
+                    id,
+                    judgement.reason,
+                    raised.severity,
+                    raised.status,
+                    &raised.message,
+                ),
                 Verdict::Clear => {}
                 Verdict::Unknown { .. } => continue,
             }
             decided.insert((id.clone(), judgement.reason));
         }
         for (subject, reason) in self.active.all() {
-            let Subject::Drive(id) = &subject else { continue };
-            let Some(severity) = self.active.severity(&subject, reason) else { continue };
+            let Subject::Drive(id) = &subject else {
+                continue;
+            };
+            let Some(severity) = self.active.severity(&subject, reason) else {
+                continue;
+            };
             if !decided.contains(&(id.clone(), reason)) {
                 let gone = matches!(reason, Reason::DriveMissing | Reason::DriveOffline);
-                let status = if gone { Status::Inaccessible } else { Status::Degraded };
+                let status = if gone {
+                    Status::Inaccessible
+                } else {
+                    Status::Degraded
+                };
                 add(id, reason, severity, status, reason.meaning());
             }
         }
         failing
     }
 
-    fn volume(&mut self, subject: &Subject, known: &KnownVolume, failing: &BTreeMap<DriveId, Failing>) {
+    fn volume(
+        &mut self,
+        subject: &Subject,
+        known: &KnownVolume,
+        failing: &BTreeMap<DriveId, Failing>,
+    ) {
         self.seen.insert(subject.clone());
         let (facts, policy, now) = (self.facts, self.policy, self.now);
         let active = |reason: Reason| self.severity(subject, reason);
         let verdicts = [
-            (Reason::DeviceMissing, mounted::device_missing(facts, known, now)),
-            (Reason::StagingNotMounted, mounted::staging_not_mounted(facts, known, policy, now)),
-            (Reason::NotMounted, mounted::not_mounted(facts, known, policy, now)),
+            (
+                Reason::DeviceMissing,
+                mounted::device_missing(facts, known, now),
+            ),
+            (
+                Reason::StagingNotMounted,
+                mounted::staging_not_mounted(facts, known, policy, now),
+            ),
+            (
+                Reason::NotMounted,
+                mounted::not_mounted(facts, known, policy, now),
+            ),
             (Reason::NotAccessible, mounted::not_accessible(facts, known)),
-            (Reason::ReadOnly, read_only::read_only(facts, known, active(Reason::ReadOnly).is_some())),
-            (Reason::FilesystemErrors, filesystem::errors(facts, known, policy, now)),
-            (Reason::FilesystemCorrupted, filesystem::corrupted(facts, known, policy, now)),
+            (
+                Reason::ReadOnly,
+                read_only::read_only(facts, known, active(Reason::ReadOnly).is_some()),
+            ),
+            (
+                Reason::FilesystemErrors,
+                filesystem::errors(facts, known, policy, now),
+            ),
+            (
+                Reason::FilesystemCorrupted,
+                filesystem::corrupted(facts, known, policy, now),
+            ),
             (Reason::FilesystemSuspect, checks::suspect(facts, known)),
-            (Reason::FilesystemShutdown, filesystem::shutdown(facts, known)),
-            (Reason::IoErrors, filesystem::io_errors(facts, known, policy, now)),
-            (Reason::OutOfSpace, space::out_of_space(facts, known, policy, active(Reason::OutOfSpace))),
-            (Reason::OutOfInodes, space::out_of_inodes(facts, known, policy, active(Reason::OutOfInodes))),
+            (
+                Reason::FilesystemShutdown,
+                filesystem::shutdown(facts, known),
+            ),
+            (
+                Reason::IoErrors,
+                filesystem::io_errors(facts, known, policy, now),
+            ),
+            (
+                Reason::OutOfSpace,
+                space::out_of_space(facts, known, policy, active(Reason::OutOfSpace)),
+            ),
+            (
+                Reason::OutOfInodes,
+                space::out_of_inodes(facts, known, policy, active(Reason::OutOfInodes)),
+            ),
             (Reason::ProbeTimeout, stalls::volume_probe(facts, known)),
             (Reason::IoStalled, stalls::io_stalled(facts, known, policy)),
-            (Reason::RaidDegraded, layers::raid_degraded(facts, &known.facts)),
-            (Reason::ThinPoolFull, layers::thin_pool_full(facts, &known.facts, policy, active(Reason::ThinPoolFull))),
-            (Reason::PathsDegraded, layers::paths_degraded(facts, &known.facts)),
-            (Reason::DriveFailing, drive::failing(facts, known, failing, now)),
+            (
+                Reason::RaidDegraded,
+                layers::raid_degraded(facts, &known.facts),
+            ),
+            (
+                Reason::ThinPoolFull,
+                layers::thin_pool_full(facts, &known.facts, policy, active(Reason::ThinPoolFull)),
+            ),
+            (
+                Reason::PathsDegraded,
+                layers::paths_degraded(facts, &known.facts),
+            ),
+            (
+                Reason::DriveFailing,
+                drive::failing(facts, known, failing, now),
+            ),
         ];
         for (reason, verdict) in verdicts {
             self.say(subject, reason, verdict);
         }
     }
 
-    /// Layers that carry no volume are told of by their own name, and questions about a device that do not come back in any case.
+    /// Layers that carry no volume are told of by their own name, and questions about a device that
+    /// do not come back in any case.
     fn devices(&mut self) {
-        let carrying: BTreeSet<&str> = self.facts.volumes.values().flat_map(|known| &known.facts.devices).map(String::as_str).collect();
+        let carrying: BTreeSet<&str> = self
+            .facts
+            .volumes
+            .values()
+            .flat_map(|known| &known.facts.devices)
+            .map(String::as_str)
+            .collect();
         for (name, layer) in &self.facts.layers {
             let subject = Subject::Device(name.clone());
             self.seen.insert(subject.clone());
-            self.say(&subject, Reason::ProbeTimeout, stalls::layer_probe(name, layer));
+            self.say(
+                &subject,
+                Reason::ProbeTimeout,
+                stalls::layer_probe(name, layer),
+            );
             let carries = carrying.contains(name.as_str());
-            let alone = |verdict: Option<Verdict>| if carries { Some(Verdict::Clear) } else { verdict };
+            let alone = |verdict: Option<Verdict>| {
+                if carries {
+                    Some(Verdict::Clear)
+                } else {
+                    verdict
+                }
+            };
             let thin = self.severity(&subject, Reason::ThinPoolFull);
             let judged = [
-                (Reason::RaidDegraded, alone(layers::raid(self.facts, std::slice::from_ref(name)))),
-                (Reason::ThinPoolFull, alone(layers::thin(self.facts, std::slice::from_ref(name), self.policy, thin))),
-                (Reason::PathsDegraded, alone(layers::paths(self.facts, std::slice::from_ref(name)))),
+                (
+                    Reason::RaidDegraded,
+                    alone(layers::raid(self.facts, std::slice::from_ref(name))),
+                ),
+                (
+                    Reason::ThinPoolFull,
+                    alone(layers::thin(
+                        self.facts,
+                        std::slice::from_ref(name),
+                        self.policy,
+                        thin,
+                    )),
+                ),
+                (
+                    Reason::PathsDegraded,
+                    alone(layers::paths(self.facts, std::slice::from_ref(name))),
+                ),
             ];
             for (reason, verdict) in judged {
                 self.say(&subject, reason, verdict);
@@ -242,13 +396,23 @@ impl Bench<'_> {
     /// Devices of which the kernel's log has spoken and that carry no volume.
     fn spoken_of(&mut self) {
         for subject in self.facts.kernel.errors.keys() {
-            let Subject::Device(name) = subject else { continue };
-            if !self.facts.inventory().is_some_and(|inventory| inventory.devices.contains_key(name)) {
+            let Subject::Device(name) = subject else {
+                continue;
+            };
+            if !self
+                .facts
+                .inventory()
+                .is_some_and(|inventory| inventory.devices.contains_key(name))
+            {
                 continue;
             }
             self.seen.insert(subject.clone());
             for (reason, verdict) in filesystem::device(self.facts, name, self.policy, self.now) {
-                let verdict = if reason == Reason::FilesystemCorrupted { worse(verdict, self.said_by_checks(name)) } else { verdict };
+                let verdict = if reason == Reason::FilesystemCorrupted {
+                    worse(verdict, self.said_by_checks(name))
+                } else {
+                    verdict
+                };
                 self.say(subject, reason, verdict);
             }
         }
@@ -257,31 +421,54 @@ impl Bench<'_> {
 
     /// Devices that were checked, and of which the log has not spoken.
     fn checked(&mut self) {
-        let names: BTreeSet<String> = self.facts.checks.values().map(|check| check.target.device.clone()).collect();
+        let names: BTreeSet<String> = self
+            .facts
+            .checks
+            .values()
+            .map(|check| check.target.device.clone())
+            .collect();
         for name in names {
             let subject = Subject::Device(name.clone());
-            let there = self.facts.inventory().is_some_and(|inventory| inventory.devices.contains_key(&name));
+            let there = self
+                .facts
+                .inventory()
+                .is_some_and(|inventory| inventory.devices.contains_key(&name));
             if self.facts.kernel.errors.contains_key(&subject) || !there {
                 continue;
             }
             self.seen.insert(subject.clone());
-            self.say(&subject, Reason::FilesystemCorrupted, self.said_by_checks(&name));
+            self.say(
+                &subject,
+                Reason::FilesystemCorrupted,
+                self.said_by_checks(&name),
+            );
         }
     }
 
-    /// What was shown of the filesystem on a device, mounted or not, is its volume's matter as long as it carries one.
+    /// What was shown of the filesystem on a device, mounted or not, is its volume's matter as long
+    /// as it carries one.
     fn said_by_checks(&self, name: &str) -> Option<Verdict> {
-        let uuid = self.facts.inventory().and_then(|inventory| inventory.devices.get(name)?.fs_uuid.as_ref());
+        let uuid = self
+            .facts
+            .inventory()
+            .and_then(|inventory| inventory.devices.get(name)?.fs_uuid.as_ref());
         let of = |known: &KnownVolume| {
             let facts = &known.facts;
             // A btrfs is mounted by one of its devices, and may have been checked by another.
             facts.device.as_deref() == Some(name)
-                || (uuid.is_some() && facts.fs_uuid.as_ref() == uuid && facts.devices.iter().any(|one| one == name))
+                || (uuid.is_some()
+                    && facts.fs_uuid.as_ref() == uuid
+                    && facts.devices.iter().any(|one| one == name))
         };
-        if self.facts.volumes.values().any(of) { Some(Verdict::Clear) } else { checks::device(self.facts, name) }
+        if self.facts.volumes.values().any(of) {
+            Some(Verdict::Clear)
+        } else {
+            checks::device(self.facts, name)
+        }
     }
 
-    /// What is gone from the facts was taken out by a good answer; but an answer that is still awaited, or a failed one, takes nothing out.
+    /// What is gone from the facts was taken out by a good answer; but an answer that is still
+    /// awaited, or a failed one, takes nothing out.
     fn what_is_no_more(&mut self) {
         let sure = self.facts.settled()
             && self.facts.inventory.value().is_some()
@@ -291,13 +478,22 @@ impl Bench<'_> {
             return;
         }
         for (subject, reason) in self.active.all() {
-            // A layer's state is asked for after the scan that names it: until then the device itself is enough to keep its findings.
+            // A layer's state is asked for after the scan that names it: until then the device
+            // itself is enough to keep its findings.
             let exists = match &subject {
-                Subject::Device(name) => self.facts.inventory.value().is_some_and(|inventory| inventory.devices.contains_key(name)),
+                Subject::Device(name) => self
+                    .facts
+                    .inventory
+                    .value()
+                    .is_some_and(|inventory| inventory.devices.contains_key(name)),
                 _ => false,
             };
             if !exists && !self.seen.contains(&subject) {
-                self.judgements.push(Judgement { subject, reason, verdict: Verdict::Clear });
+                self.judgements.push(Judgement {
+                    subject,
+                    reason,
+                    verdict: Verdict::Clear,
+                });
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Volumes that this node provides itself: what there is of them, how it is used, and by whom. Plain data: the daemon's `attach` keeps it, the picture
-//! of the node is made with it.
+//! Volumes that this node provides itself: what there is of them, how it is used, and by whom.
+//! Plain data: the daemon's `attach` keeps it, the picture of the node is made with it.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -34,18 +34,29 @@ pub enum AccessMode {
 }
 
 impl AccessMode {
-    /// Whether a volume that one node has can keep to it: the one rule of the daemon and of the shim.
+    /// Whether a volume that one node has can keep to it: the one rule of the daemon and of the
+    /// shim.
     ///
-    /// MULTI_NODE_SINGLE_WRITER and MULTI_NODE_MULTI_WRITER promise a writer elsewhere, which nobody can keep. MULTI_NODE_READER_ONLY promises that whoever can
-    /// reach it may read: topology lets only this node reach it, and Kubernetes has no other mode for ReadOnlyMany, so it is taken and held read-only.
+    /// MULTI_NODE_SINGLE_WRITER and MULTI_NODE_MULTI_WRITER promise a writer elsewhere, which
+    /// nobody can keep. MULTI_NODE_READER_ONLY promises that whoever can reach it may read:
+    /// topology lets only this node reach it, and Kubernetes has no other mode for ReadOnlyMany, so
+    /// it is taken and held read-only.
     pub fn is_for_one_node(self) -> bool {
-        !matches!(self, AccessMode::MultiNodeSingleWriter | AccessMode::MultiNodeMultiWriter)
+        !matches!(
+            self,
+            AccessMode::MultiNodeSingleWriter | AccessMode::MultiNodeMultiWriter
+        )
     }
 }
 
-/// The kind of a volume for which none was asked: where an administrator has named a volume group and no folder, he wants logical volumes.
+/// The kind of a volume for which none was asked: where an administrator has named a volume group
+/// and no folder, he wants logical volumes.
 pub fn default_kind(folder_named: bool, group_named: bool) -> Kind {
-    if group_named && !folder_named { Kind::Lvm } else { Kind::Loop }
+    if group_named && !folder_named {
+        Kind::Lvm
+    } else {
+        Kind::Loop
+    }
 }
 
 /// How a volume is wanted.
@@ -85,7 +96,8 @@ pub struct Provided {
     pub size: u64,
     /// Kernel name of its device (`loop3`, `dm-2`, `sdb1`), while it has one.
     pub device: Option<String>,
-    /// What it lies in: the image file, `/dev/GROUP/NAME`, the device or the folder that the configuration names.
+    /// What it lies in: the image file, `/dev/GROUP/NAME`, the device or the folder that the
+    /// configuration names.
     pub backing: HostPath,
     pub staged: Option<Attachment>,
     pub published: Vec<Attachment>,

@@ -1,4 +1,5 @@
-//! The graph between drives and filesystems: every block device of the node, what it stands on, and what is known of the layers that can degrade.
+//! The graph between drives and filesystems: every block device of the node, what it stands on, and
+//! what is known of the layers that can degrade.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,8 @@ pub struct Inventory {
     pub devices: BTreeMap<String, BlockDevice>,
     /// Mounted btrfs filesystems, from /sys/fs/btrfs.
     pub btrfs: Vec<BtrfsFs>,
-    /// Kernel names of devices that a filesystem check of ours has made for its own use. They are not among `devices`.
+    /// Kernel names of devices that a filesystem check of ours has made for its own use. They are
+    /// not among `devices`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub of_checks: BTreeSet<String>,
     /// Things that could not be read or made no sense, each naming its file. They raise no finding.
@@ -30,7 +32,8 @@ pub struct BlockDevice {
     pub size_bytes: u64,
     pub read_only: bool,
     pub layer: Layer,
-    /// Kernel names of what it stands on: the whole disk of a partition, `slaves/` of md, dm and bcache. Sorted.
+    /// Kernel names of what it stands on: the whole disk of a partition, `slaves/` of md, dm and
+    /// bcache. Sorted.
     pub below: Vec<String>,
     /// The drive this device is (not the drive it stands on).
     pub drive: Option<DriveId>,
@@ -61,7 +64,8 @@ pub enum Layer {
         name: String,
         /// `LVM-…`, `CRYPT-…`, `mpath-…`, `part1-mpath-…`; None for tables made without one.
         uuid: Option<String>,
-        /// LVM's names, from udev (DM_VG_NAME, DM_LV_NAME) or taken apart from `name` with LVM's doubling of hyphens.
+        /// LVM's names, from udev (DM_VG_NAME, DM_LV_NAME) or taken apart from `name` with LVM's
+        /// doubling of hyphens.
         volume_group: Option<String>,
         logical_volume: Option<String>,
     },
@@ -79,8 +83,8 @@ impl BlockDevice {
     }
 }
 
-/// A mounted btrfs: its member devices and the profiles of its chunks (directory names below allocation/{data,metadata}:
-/// `single`, `dup`, `raid0`, `raid1`, `raid1c3`, `raid10`, `raid5`…).
+/// A mounted btrfs: its member devices and the profiles of its chunks (directory names below
+/// allocation/{data,metadata}: `single`, `dup`, `raid0`, `raid1`, `raid1c3`, `raid10`, `raid5`…).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BtrfsFs {
     pub uuid: String,
@@ -93,21 +97,24 @@ pub struct BtrfsFs {
     pub metadata_profiles: Vec<String>,
 }
 
-/// State of a layer whose reading may block (md attributes, dm status), asked of a worker one device at a time.
+/// State of a layer whose reading may block (md attributes, dm status), asked of a worker one
+/// device at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LayerState {
     Md(MdState),
     Thin(ThinPool),
     Multipath(Multipath),
-    /// dm-raid (LVM's RAID): `health` is one character a leg: A alive and in sync, a alive, D dead, - missing (dm-raid.rst).
+    /// dm-raid (LVM's RAID): `health` is one character a leg: A alive and in sync, a alive, D dead,
+    /// - missing (dm-raid.rst).
     DmRaid {
         level: String,
         health: String,
         sync_action: Option<String>,
         status_line: String,
     },
-    /// A dm table of linear targets alone (most logical volumes, partitions of multipath devices): where each piece lies.
+    /// A dm table of linear targets alone (most logical volumes, partitions of multipath devices):
+    /// where each piece lies.
     Linear {
         extents: Vec<Extent>,
     },
@@ -115,7 +122,8 @@ pub enum LayerState {
     Plain,
 }
 
-/// A piece of a linear mapping, in sectors of 512 bytes (Documentation/admin-guide/device-mapper/linear.rst).
+/// A piece of a linear mapping, in sectors of 512 bytes
+/// (Documentation/admin-guide/device-mapper/linear.rst).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
     pub start: u64,
@@ -149,7 +157,8 @@ pub struct MdMember {
     pub errors: u64,
 }
 
-/// dm-thin's pool status (Documentation/admin-guide/device-mapper/thin-provisioning.rst), in blocks.
+/// dm-thin's pool status (Documentation/admin-guide/device-mapper/thin-provisioning.rst), in
+/// blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThinPool {
     pub metadata_used: u64,

@@ -1,7 +1,8 @@
 //! An error with its causes, as one line: for logs, reports and pipes, where only text goes.
 
 pub fn with_causes(error: &dyn std::error::Error) -> String {
-    // The trait is not imported: it would be a reference's own `source` that is called, which does not live long enough.
+    // The trait is not imported: it would be a reference's own `source` that is called, which does
+    // not live long enough.
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
@@ -15,7 +16,10 @@ mod tests {
         #[derive(Debug, thiserror::Error)]
         #[error("{0}")]
         struct Link(&'static str, #[source] Option<Box<Link>>);
-        let error = Link("a", Some(Box::new(Link("b", Some(Box::new(Link("c", None)))))));
+        let error = Link(
+            "a",
+            Some(Box::new(Link("b", Some(Box::new(Link("c", None)))))),
+        );
         assert_eq!(with_causes(&error), "a: b: c");
         assert_eq!(with_causes(&Link("alone", None)), "alone");
     }

@@ -1,7 +1,9 @@
-//! Filesystem checks: what is checked, each run of the checker with its ballot, and what the runs say together.
+//! Filesystem checks: what is checked, each run of the checker with its ballot, and what the runs
+//! say together.
 //!
-//! The vocabulary of checks is here; `parse` reads what checkers print, `ballot` weighs one run, `steps` decides what comes next and what it all means,
-//! `schedule` when a check is due. Pure: no clock, no process, no device. Measured facts behind the rules: docs/checks.md.
+//! The vocabulary of checks is here; `parse` reads what checkers print, `ballot` weighs one run,
+//! `steps` decides what comes next and what it all means, `schedule` when a check is due. Pure: no
+//! clock, no process, no device. Measured facts behind the rules: docs/checks.md.
 
 pub mod ballot;
 pub mod parse;
@@ -58,7 +60,8 @@ impl Filesystem {
     }
 }
 
-/// In what state the filesystem was while the checker read it. Ordered: the later the more its word counts.
+/// In what state the filesystem was while the checker read it. Ordered: the later the more its word
+/// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -89,7 +92,8 @@ impl Mode {
         matches!(self, Mode::Snapshot | Mode::ReadOnly | Mode::Unmounted)
     }
 
-    /// A CLEAN of `self` can take back what a check of `other` found. All that hold still are of one strength.
+    /// A CLEAN of `self` can take back what a check of `other` found. All that hold still are of
+    /// one strength.
     pub fn at_least(self, other: Mode) -> bool {
         let strength = |mode: Mode| match mode {
             Mode::Live => 0,
@@ -107,7 +111,8 @@ pub enum Ballot {
     Clean,
     /// It found something; whether that is real depends on the mode.
     Findings,
-    /// It could not do its work: a signal, a time-out, a device that does not answer, no memory. Says nothing of the filesystem.
+    /// It could not do its work: a signal, a time-out, a device that does not answer, no memory.
+    /// Says nothing of the filesystem.
     Failed,
 }
 
@@ -163,7 +168,8 @@ impl End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Weight {
-    /// A healthy filesystem shows it too while it is frozen (open but deleted files, lazily counted totals): filter F drops it.
+    /// A healthy filesystem shows it too while it is frozen (open but deleted files, lazily counted
+    /// totals): filter F drops it.
     Transient,
     /// Wrong bookkeeping (bitmaps, counts) that endangers what is written next.
     Bookkeeping,
@@ -176,7 +182,8 @@ pub enum Weight {
 pub struct Flaw {
     /// `inode-checksum`: a slug, the same for the same kind of thing.
     pub kind: String,
-    /// What it is about: inode, block and AG numbers, names; no addresses of memory. Two runs found the same when kind and ids are the same.
+    /// What it is about: inode, block and AG numbers, names; no addresses of memory. Two runs found
+    /// the same when kind and ids are the same.
     pub ids: Vec<String>,
     pub weight: Weight,
     /// The checker's line, verbatim, at most `parse::LONGEST_TEXT` bytes.
@@ -210,7 +217,8 @@ pub struct Run {
     pub mode: Mode,
     pub started: Timestamp,
     pub duration: Duration,
-    /// `duration` without the time in which it was held back to spare the drive: what decides whether a frozen run fits the budget.
+    /// `duration` without the time in which it was held back to spare the drive: what decides
+    /// whether a frozen run fits the budget.
     pub active: Duration,
     /// How long writers waited, the freeze itself included; None where nothing was frozen.
     pub held: Option<Duration>,
@@ -218,7 +226,8 @@ pub struct Run {
     pub ballot: Ballot,
     /// Why the ballot is FAILED; empty otherwise.
     pub why: String,
-    /// The words by which the checker itself said that it could not do its work (a device error, no memory), however it ended.
+    /// The words by which the checker itself said that it could not do its work (a device error, no
+    /// memory), however it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// Distinct ones, worst first, at most `parse::MOST_FLAWS`.
@@ -304,7 +313,8 @@ pub struct Signal {
 pub enum SignalKind {
     /// EUCLEAN, EBADMSG, sick bits, the log's word of corruption: the filesystem is damaged.
     Corrupted,
-    /// EIO, a shutdown, an emergency read-only state, counted errors: something is wrong, and checking beneath it would make it worse.
+    /// EIO, a shutdown, an emergency read-only state, counted errors: something is wrong, and
+    /// checking beneath it would make it worse.
     Fault,
 }
 
@@ -348,7 +358,8 @@ pub enum State {
     Queued {
         why: String,
     },
-    /// `phase`: what is being done, in words (`live run 2 of 3: Pass 1: Checking inodes, blocks, and sizes`).
+    /// `phase`: what is being done, in words (`live run 2 of 3: Pass 1: Checking inodes, blocks,
+    /// and sizes`).
     Running {
         phase: String,
     },
@@ -389,14 +400,16 @@ impl Check {
     }
 }
 
-/// What the owner of the state wants of whoever runs checks: all checks that are not over, oldest first.
+/// What the owner of the state wants of whoever runs checks: all checks that are not over, oldest
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub id: CheckId,
     pub target: Target,
     pub terms: Terms,
     pub scheduled: bool,
-    /// What the kernel said since the last check that found it clean: with any of these nothing is run.
+    /// What the kernel said since the last check that found it clean: with any of these nothing is
+    /// run.
     pub signals: Vec<Signal>,
     /// Not to be begun now: what it waits for (a RAID rebuild, a drive that is failing).
     pub hold: Option<String>,
@@ -438,6 +451,9 @@ mod base64 {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[u8]>, D::Error> {
         let text = String::deserialize(deserializer)?;
-        STANDARD.decode(text).map(Arc::from).map_err(serde::de::Error::custom)
+        STANDARD
+            .decode(text)
+            .map(Arc::from)
+            .map_err(serde::de::Error::custom)
     }
 }

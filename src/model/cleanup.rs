@@ -1,6 +1,8 @@
-//! What is to be done, in which order, to take away what is left of a CSI volume whose pods are gone; and when that is refused. Pure over a snapshot.
+//! What is to be done, in which order, to take away what is left of a CSI volume whose pods are
+//! gone; and when that is refused. Pure over a snapshot.
 //!
-//! Only what lies below the kubelet's folder is touched. Folders are only ever removed where they are empty: a record of the kubelet keeps its folder.
+//! Only what lies below the kubelet's folder is touched. Folders are only ever removed where they
+//! are empty: a record of the kubelet keeps its folder.
 
 use jiff::Timestamp;
 
@@ -50,10 +52,13 @@ impl Action {
 
     pub fn path(&self) -> HostPath {
         match self {
-            Action::Unmount { path } | Action::Remove { path } | Action::RemoveIfEmpty { path } | Action::Detach { image: path } => {
-                path.clone()
+            Action::Unmount { path }
+            | Action::Remove { path }
+            | Action::RemoveIfEmpty { path }
+            | Action::Detach { image: path } => path.clone(),
+            Action::Deactivate { group, name } => {
+                HostPath::from(format!("/dev/{group}/{name}").as_str())
             }
-            Action::Deactivate { group, name } => HostPath::from(format!("/dev/{group}/{name}").as_str()),
         }
     }
 
@@ -84,7 +89,9 @@ pub enum Refusal {
     Nothing(HostPath),
     #[error("{path} is in use: {by}")]
     InUse { path: HostPath, by: String },
-    #[error("it cannot be told whether a pod uses {0}: the kubelet keeps no records of that place, or there is no kubelet")]
+    #[error(
+        "it cannot be told whether a pod uses {0}: the kubelet keeps no records of that place, or there is no kubelet"
+    )]
     Untold(HostPath),
     #[error("no pod uses {path}, but only since {since}, and a kubelet may be about to write one down: ask again when that is {} s ago", GRACE.as_secs())]
     Fresh { path: HostPath, since: Timestamp },
@@ -106,10 +113,22 @@ pub fn plan(snapshot: &Snapshot, wanted: Wanted<'_>) -> Result<Plan, Refusal> {
     }
     let (id, volume) = match wanted {
         Wanted::Volume(volume) => (&volume.facts.id, Some(volume)),
-        Wanted::Place(attachment) => (&attachment.volume, snapshot.volumes.get(&attachment.volume).map(AsRef::as_ref)),
+        Wanted::Place(attachment) => (
+            &attachment.volume,
+            snapshot.volumes.get(&attachment.volume).map(AsRef::as_ref),
+        ),
     };
-    let of_volume: Vec<&Attachment> = snapshot.attachments.values().map(AsRef::as_ref).filter(|it| it.volume == *id).collect();
-    let is_below = |it: &&Attachment| it.path.strip_prefix(&surroundings.kubelet_root).is_some_and(|below| !below.is_empty());
+    let of_volume: Vec<&Attachment> = snapshot
+        .attachments
+        .values()
+        .map(AsRef::as_ref)
+        .filter(|it| it.volume == *id)
+        .collect();
+    let is_below = |it: &&Attachment| {
+        it.path
+            .strip_prefix(&surroundings.kubelet_root)
+            .is_some_and(|below| !below.is_empty())
+    };
     let mut chosen: Vec<&Attachment> = match wanted {
         Wanted::Place(attachment) => vec![attachment],
         Wanted::Volume(_) => of_volume.clone(),
@@ -121,18 +140,28 @@ pub fn plan(snapshot: &Snapshot, wanted: Wanted<'_>) -> Result<Plan, Refusal> {
     // What is staged is in use by any pod that has the volume.
     let staging = chosen.iter().any(|it| it.role == MountRole::Staging);
     let whole = matches!(wanted, Wanted::Volume(_));
-    let concerned = if staging || whole { of_volume.iter().chain(&chosen).copied().collect() } else { chosen.clone() };
+    let concerned = if staging || whole {
+        of_volume.iter().chain(&chosen).copied().collect()
+    } else {
+        chosen.clone()
+    };
     refuse_if_used(&concerned, volume.filter(|_| staging || whole))?;
     chosen.sort_by_key(|it| (rank(it, surroundings), std::cmp::Reverse(it.path.clone())));
     let mut actions = Vec::new();
     for it in &chosen {
-        actions.push(Action::Unmount { path: it.path.clone() });
-        actions.push(Action::Remove { path: it.path.clone() });
+        actions.push(Action::Unmount {
+            path: it.path.clone(),
+        });
+        actions.push(Action::Remove {
+            path: it.path.clone(),
+        });
         actions.extend(own_folder(it, surroundings).map(|path| Action::RemoveIfEmpty { path }));
     }
     let provided = volume.and_then(|volume| volume.facts.provided.as_deref());
     actions.extend(provided.filter(|_| whole).and_then(release));
-    let handle = volume.and_then(|volume| volume.facts.handle.clone()).filter(|_| provided.is_some());
+    let handle = volume
+        .and_then(|volume| volume.facts.handle.clone())
+        .filter(|_| provided.is_some());
     Ok(Plan {
         volume: id.clone(),
         target: handle.unwrap_or_else(|| format!("cleanup {}", chosen[0].path)),
@@ -142,22 +171,41 @@ pub fn plan(snapshot: &Snapshot, wanted: Wanted<'_>) -> Result<Plan, Refusal> {
     })
 }
 
-/// Only what is known to have been used by nobody for longer than the grace is given up. A record that promises a mount which is not there is a pod's as well.
+/// Only what is known to have been used by nobody for longer than the grace is given up. A record
+/// that promises a mount which is not there is a pod's as well.
 fn refuse_if_used(attachments: &[&Attachment], volume: Option<&Volume>) -> Result<(), Refusal> {
     // A pod's place names the pod.
-    if let Some(it) = attachments.iter().filter(|it| !it.is_abandoned()).min_by_key(|it| it.role != MountRole::Pod) {
+    if let Some(it) = attachments
+        .iter()
+        .filter(|it| !it.is_abandoned())
+        .min_by_key(|it| it.role != MountRole::Pod)
+    {
         let path = it.path.clone();
         return Err(match (&it.orphaned, &it.used_by) {
-            (None, Some(by)) => Refusal::InUse { path, by: by.clone() },
+            (None, Some(by)) => Refusal::InUse {
+                path,
+                by: by.clone(),
+            },
             (None, None) => Refusal::Untold(path),
-            (Some(orphaned), _) => Refusal::Fresh { path, since: orphaned.since },
+            (Some(orphaned), _) => Refusal::Fresh {
+                path,
+                since: orphaned.since,
+            },
         });
     }
-    let promised = volume.into_iter().flat_map(|volume| &volume.facts.missing_mounts);
-    match promised.filter(|missing| missing.role == MountRole::Pod).find_map(|missing| Some((missing, missing.record.as_ref()?))) {
+    let promised = volume
+        .into_iter()
+        .flat_map(|volume| &volume.facts.missing_mounts);
+    match promised
+        .filter(|missing| missing.role == MountRole::Pod)
+        .find_map(|missing| Some((missing, missing.record.as_ref()?)))
+    {
         Some((missing, record)) => {
             let uid = missing.pod_uid.as_deref().unwrap_or("unknown");
-            Err(Refusal::InUse { path: missing.path.clone(), by: format!("the record {record} says that pod {uid} has it") })
+            Err(Refusal::InUse {
+                path: missing.path.clone(),
+                by: format!("the record {record} says that pod {uid} has it"),
+            })
         }
         None => Ok(()),
     }
@@ -176,18 +224,26 @@ fn rank(attachment: &Attachment, surroundings: &Surroundings) -> u8 {
 fn own_folder(attachment: &Attachment, surroundings: &Surroundings) -> Option<HostPath> {
     let place = csi_place(&surroundings.kubelet_root, &attachment.path)?;
     let folder = attachment.path.as_path().parent().map(HostPath::from)?;
-    let records = place.record.as_ref().and_then(|record| record.as_path().parent().map(HostPath::from));
+    let records = place
+        .record
+        .as_ref()
+        .and_then(|record| record.as_path().parent().map(HostPath::from));
     // What is staged of raw block volumes lies side by side in one folder.
     (place.pod.is_some() || records.as_ref() == Some(&folder)).then_some(folder)
 }
 
 fn release(volume: &Provided) -> Option<Action> {
     match volume.kind {
-        Kind::Loop => Some(Action::Detach { image: volume.backing.clone() }),
+        Kind::Loop => Some(Action::Detach {
+            image: volume.backing.clone(),
+        }),
         Kind::Lvm => {
             let text = volume.backing.to_string();
             let (group, name) = text.strip_prefix("/dev/")?.split_once('/')?;
-            Some(Action::Deactivate { group: group.to_owned(), name: name.to_owned() })
+            Some(Action::Deactivate {
+                group: group.to_owned(),
+                name: name.to_owned(),
+            })
         }
         Kind::StaticDevice | Kind::StaticDirectory => None,
     }

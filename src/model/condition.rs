@@ -1,6 +1,8 @@
-//! What CSI and people call the state of a volume: its csi, operational and usage status, and the old VolumeCondition.
+//! What CSI and people call the state of a volume: its csi, operational and usage status, and the
+//! old VolumeCondition.
 //!
-//! In: a volume's facts, its active findings, its health. Out: values. The rules are DESIGN.md's ("Words"), written out at each function.
+//! In: a volume's facts, its active findings, its health. Out: values. The rules are DESIGN.md's
+//! ("Words"), written out at each function.
 
 use jiff::Timestamp;
 
@@ -8,28 +10,42 @@ use crate::model::assess::{MAX_MESSAGE, cut};
 use crate::model::facts::KnownVolume;
 use crate::model::finding::{Finding, Health, Severity, Status};
 use crate::model::reason::Reason;
-use crate::model::volume::{Condition, CsiStatus, MountRole, OperationalStatus, UsageStatus, VolumeFacts};
+use crate::model::volume::{
+    Condition, CsiStatus, MountRole, OperationalStatus, UsageStatus, VolumeFacts,
+};
 
 fn has(findings: &[&Finding], reasons: &[Reason]) -> bool {
-    findings.iter().any(|finding| finding.is_active() && finding.severity > Severity::Info && reasons.contains(&finding.reason))
+    findings.iter().any(|finding| {
+        finding.is_active()
+            && finding.severity > Severity::Info
+            && reasons.contains(&finding.reason)
+    })
 }
 
-/// NONE: not a CSI volume. REMOVED: its drive took it along. FAILED: what the records promise is not mounted, by a finding (before that it may be on
-/// its way), or this node provides it and cannot. PUBLISHED: a pod has it. STAGED: staged only. CREATED: known, neither staged nor published.
+/// NONE: not a CSI volume. REMOVED: its drive took it along. FAILED: what the records promise is
+/// not mounted, by a finding (before that it may be on its way), or this node provides it and
+/// cannot. PUBLISHED: a pod has it. STAGED: staged only. CREATED: known, neither staged nor
+/// published.
 pub fn csi_status(known: &KnownVolume, findings: &[&Finding]) -> CsiStatus {
     let facts = &known.facts;
     let mounted = |role: MountRole| facts.mounts.iter().any(|mount| mount.role == role);
     // A folder and a raw device are staged without a mount.
-    let staged_by_us = facts.provided.as_ref().is_some_and(|volume| volume.staged.is_some());
+    let staged_by_us = facts
+        .provided
+        .as_ref()
+        .is_some_and(|volume| volume.staged.is_some());
     if facts.driver.is_none() {
         CsiStatus::None
     } else if known.retained {
         CsiStatus::Removed
-    } else if has(findings, &[Reason::NotMounted, Reason::StagingNotMounted]) || trouble(facts).is_some() {
+    } else if has(findings, &[Reason::NotMounted, Reason::StagingNotMounted])
+        || trouble(facts).is_some()
+    {
         CsiStatus::Failed
     } else if mounted(MountRole::Pod) {
         CsiStatus::Published
-    } else if mounted(MountRole::Staging) || staged_by_us || (facts.block && facts.device.is_some()) {
+    } else if mounted(MountRole::Staging) || staged_by_us || (facts.block && facts.device.is_some())
+    {
         CsiStatus::Staged
     } else {
         CsiStatus::Created
@@ -41,10 +57,13 @@ fn trouble(facts: &VolumeFacts) -> Option<&str> {
     facts.provided.as_ref()?.trouble.as_deref()
 }
 
-/// MISSING: the device or the drive it stands on is gone, or nothing of it is mounted that should be. INOPERATIVE: there, and does not serve.
+/// MISSING: the device or the drive it stands on is gone, or nothing of it is mounted that should
+/// be. INOPERATIVE: there, and does not serve.
 pub fn operational_status(known: &KnownVolume, findings: &[&Finding]) -> OperationalStatus {
-    let inaccessible = |finding: &&&Finding| finding.is_active() && finding.status >= Status::Inaccessible;
-    let unmounted = known.facts.mounts.is_empty() && has(findings, &[Reason::NotMounted, Reason::StagingNotMounted]);
+    let inaccessible =
+        |finding: &&&Finding| finding.is_active() && finding.status >= Status::Inaccessible;
+    let unmounted = known.facts.mounts.is_empty()
+        && has(findings, &[Reason::NotMounted, Reason::StagingNotMounted]);
     if known.retained || has(findings, &[Reason::DeviceMissing]) || unmounted {
         OperationalStatus::Missing
     } else if findings.iter().any(|finding| inaccessible(&finding)) {
@@ -54,15 +73,21 @@ pub fn operational_status(known: &KnownVolume, findings: &[&Finding]) -> Operati
     }
 }
 
-/// FAILED: somebody uses it and it does not serve. IN_USE: a pod has it, or the host has mounted it. IDLE: staged, or known and unused.
-/// RELEASED: was in use and is not any more, kept only because its drive is missing.
+/// FAILED: somebody uses it and it does not serve. IN_USE: a pod has it, or the host has mounted
+/// it. IDLE: staged, or known and unused. RELEASED: was in use and is not any more, kept only
+/// because its drive is missing.
 pub fn usage_status(known: &KnownVolume, findings: &[&Finding]) -> UsageStatus {
     let facts = &known.facts;
     if known.retained {
         return UsageStatus::Released;
     }
-    let used = !facts.pods.is_empty() || facts.mounts.iter().any(|mount| mount.role != MountRole::Staging);
-    let serves = operational_status(known, findings) == OperationalStatus::Operative && !has(findings, &[Reason::NotMounted]);
+    let used = !facts.pods.is_empty()
+        || facts
+            .mounts
+            .iter()
+            .any(|mount| mount.role != MountRole::Staging);
+    let serves = operational_status(known, findings) == OperationalStatus::Operative
+        && !has(findings, &[Reason::NotMounted]);
     match (used, serves) {
         (true, true) => UsageStatus::InUse,
         (true, false) => UsageStatus::Failed,
@@ -79,16 +104,22 @@ pub struct Statuses {
 }
 
 pub fn statuses(known: &KnownVolume, findings: &[&Finding]) -> Statuses {
-    Statuses { csi: csi_status(known, findings), operational: operational_status(known, findings), usage: usage_status(known, findings) }
+    Statuses {
+        csi: csi_status(known, findings),
+        operational: operational_status(known, findings),
+        usage: usage_status(known, findings),
+    }
 }
 
 const UNKNOWN_SINCE: &str = " (unknown since ";
 
-/// Abnormal when health is SUSPECT or BAD, csi status FAILED, operational status MISSING, usage FAILED, staging or target path not mounted, or
-/// not readable. Every cause has its sentence, worst first; at most 1,024 bytes.
+/// Abnormal when health is SUSPECT or BAD, csi status FAILED, operational status MISSING, usage
+/// FAILED, staging or target path not mounted, or not readable. Every cause has its sentence, worst
+/// first; at most 1,024 bytes.
 ///
-/// While health is UNKNOWN the last known condition stands with "(unknown since …: why)" added; without one it is not abnormal and says
-/// that it is not known yet. `unknown` is why, and since when; `previous` is what this function gave last.
+/// While health is UNKNOWN the last known condition stands with "(unknown since …: why)" added;
+/// without one it is not abnormal and says that it is not known yet. `unknown` is why, and since
+/// when; `previous` is what this function gave last.
 pub fn condition(
     facts: &VolumeFacts,
     findings: &[&Finding],
@@ -100,9 +131,19 @@ pub fn condition(
     if health == Health::Unknown {
         return unknown_condition(unknown, previous);
     }
-    let mut adverse: Vec<&&Finding> = findings.iter().filter(|finding| finding.is_active() && finding.severity > Severity::Info).collect();
-    adverse.sort_by(|a, b| (b.severity, b.status).cmp(&(a.severity, a.status)).then(a.reason.cmp(&b.reason)));
-    let mut causes: Vec<String> = adverse.iter().map(|finding| format!("{}: {}", finding.reason, finding.message)).collect();
+    let mut adverse: Vec<&&Finding> = findings
+        .iter()
+        .filter(|finding| finding.is_active() && finding.severity > Severity::Info)
+        .collect();
+    adverse.sort_by(|a, b| {
+        (b.severity, b.status)
+            .cmp(&(a.severity, a.status))
+            .then(a.reason.cmp(&b.reason))
+    });
+    let mut causes: Vec<String> = adverse
+        .iter()
+        .map(|finding| format!("{}: {}", finding.reason, finding.message))
+        .collect();
     // What no finding has said already.
     if causes.is_empty() {
         causes.extend(match statuses.operational {
@@ -110,19 +151,39 @@ pub fn condition(
             _ => None,
         });
         let unmounted = statuses.csi == CsiStatus::Failed && trouble(facts).is_none();
-        causes.extend(unmounted.then(|| "the volume is not staged or published as the kubelet's records say".to_owned()));
-        causes.extend((statuses.usage == UsageStatus::Failed).then(|| "the volume is in use and does not serve".to_owned()));
-        causes.extend(matches!(health, Health::Suspect | Health::Bad).then(|| "the volume is not healthy".to_owned()));
+        causes.extend(unmounted.then(|| {
+            "the volume is not staged or published as the kubelet's records say".to_owned()
+        }));
+        causes.extend(
+            (statuses.usage == UsageStatus::Failed)
+                .then(|| "the volume is in use and does not serve".to_owned()),
+        );
+        causes.extend(
+            matches!(health, Health::Suspect | Health::Bad)
+                .then(|| "the volume is not healthy".to_owned()),
+        );
     }
     if let Some(trouble) = trouble(facts) {
         // No finding says it. Lost data alone is worse.
-        let worse = adverse.iter().take_while(|finding| finding.status == Status::DataLoss).count();
-        causes.insert(worse.min(causes.len()), format!("the volume cannot be used: {trouble}"));
+        let worse = adverse
+            .iter()
+            .take_while(|finding| finding.status == Status::DataLoss)
+            .count();
+        causes.insert(
+            worse.min(causes.len()),
+            format!("the volume cannot be used: {trouble}"),
+        );
     }
     if causes.is_empty() {
-        return Condition { abnormal: false, message: normal(facts, statuses) };
+        return Condition {
+            abnormal: false,
+            message: normal(facts, statuses),
+        };
     }
-    Condition { abnormal: true, message: joined(&causes) }
+    Condition {
+        abnormal: true,
+        message: joined(&causes),
+    }
 }
 
 /// As many whole sentences as fit; the first is cut when it alone is too long.
@@ -154,23 +215,36 @@ fn normal(facts: &VolumeFacts, statuses: Statuses) -> String {
     format!("the volume is {what} and nothing is known against it")
 }
 
-fn unknown_condition(unknown: Option<(&str, Timestamp)>, previous: Option<&Condition>) -> Condition {
+fn unknown_condition(
+    unknown: Option<(&str, Timestamp)>,
+    previous: Option<&Condition>,
+) -> Condition {
     let (why, since) = match unknown {
         Some((why, since)) => (why, since.to_string()),
         None => ("a source has not answered", "now".to_owned()),
     };
     let Some(previous) = previous else {
         let text = format!("not known yet{UNKNOWN_SINCE}{since}: {why})");
-        return Condition { abnormal: false, message: cut(&text, MAX_MESSAGE) };
+        return Condition {
+            abnormal: false,
+            message: cut(&text, MAX_MESSAGE),
+        };
     };
     // Since when it is unknown is said once and then stays.
     let (last, since) = match previous.message.split_once(UNKNOWN_SINCE) {
-        Some((last, rest)) => (last, rest.split_once(": ").map_or(since, |(first, _)| first.to_owned())),
+        Some((last, rest)) => (
+            last,
+            rest.split_once(": ")
+                .map_or(since, |(first, _)| first.to_owned()),
+        ),
         None => (previous.message.as_str(), since),
     };
     let suffix = cut(&format!("{UNKNOWN_SINCE}{since}: {}", cut(why, 200)), 300);
     let message = format!("{}{suffix})", cut(last, MAX_MESSAGE - suffix.len() - 1));
-    Condition { abnormal: previous.abnormal, message }
+    Condition {
+        abnormal: previous.abnormal,
+        message,
+    }
 }
 
 #[cfg(test)]

@@ -1,19 +1,27 @@
-//! Counters that the kernel keeps of errors, beside its log: what they are, and which have grown. Pure.
+//! Counters that the kernel keeps of errors, beside its log: what they are, and which have grown.
+//! Pure.
 //!
-//! In: readings. Out: what grew, since when. A counter that went back is another device, a reload or a reset: it begins anew, nothing grew.
+//! In: readings. Out: what grew, since when. A counter that went back is another device, a reload
+//! or a reset: it begins anew, nothing grew.
 //!
 //! How rules are made from this:
 //!
-//! - Keep one `Memory` for each pair (`Reading::of`, `Reading::source`), and store it with the drive or volume (it is serde): the first reading
-//!   after a start is then compared with the last one before it, and what grew meanwhile is seen.
-//! - `memory.take(&reading, at)` tells the growths of this reading, and remembers. What a first reading shows is a baseline and no growth: an
-//!   `errors_count` of last year is information, not news.
-//! - `memory.counter("errors_count")` is what is remembered of one: `last_growth` and `grown_ever` outlive a reset (a reboot sets SCSI's
-//!   counters to 0), so that a rule by quiet time goes on; `grown` counts from the baseline only.
-//! - A `Memory` changes only when a value does: compare it before and after to know whether it must be stored.
-//! - A reading that failed is no `Reading`: there is nothing to take, and nothing changes. So it is with a counter that a reading lacks.
-//! - A value may be a state and not a count: XFS's `sick_…` bits and btrfs's `missing` are 0 or 1. That one is set is growth, that it is cleared
-//!   is a reset; whether it is set now is `Counter::last`.
+//! - Keep one `Memory` for each pair (`Reading::of`, `Reading::source`), and store it with the
+//!   drive or volume (it is serde): the first reading after a start is then compared with the last
+//!   one before it, and what grew meanwhile is seen.
+//! - `memory.take(&reading, at)` tells the growths of this reading, and remembers. What a first
+//!   reading shows is a baseline and no growth: an `errors_count` of last year is information, not
+//!   news.
+//! - `memory.counter("errors_count")` is what is remembered of one: `last_growth` and `grown_ever`
+//!   outlive a reset (a reboot sets SCSI's counters to 0), so that a rule by quiet time goes on;
+//!   `grown` counts from the baseline only.
+//! - A `Memory` changes only when a value does: compare it before and after to know whether it must
+//!   be stored.
+//! - A reading that failed is no `Reading`: there is nothing to take, and nothing changes. So it is
+//!   with a counter that a reading lacks.
+//! - A value may be a state and not a count: XFS's `sick_…` bits and btrfs's `missing` are 0 or 1.
+//!   That one is set is growth, that it is cleared is a reset; whether it is set now is
+//!   `Counter::last`.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +48,8 @@ pub struct Reading {
     pub source: String,
     /// Where they were read, for evidence.
     pub file: String,
-    /// By the kernel's own name of each (`ioerr_cnt`, `errors_count`, `write_errs`). XFS's sick bits are values too, one a bit.
+    /// By the kernel's own name of each (`ioerr_cnt`, `errors_count`, `write_errs`). XFS's sick
+    /// bits are values too, one a bit.
     pub values: BTreeMap<String, u64>,
     /// What goes with them, verbatim, name and value (`first_error_time`, `last_error_func`).
     pub details: BTreeMap<String, String>,
@@ -66,7 +75,8 @@ impl Growth {
 /// What is remembered of one counter. As large as this, however long it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
-    /// The value from which growth is counted: of the first reading, or of the first one after a reset.
+    /// The value from which growth is counted: of the first reading, or of the first one after a
+    /// reset.
     pub baseline: u64,
     /// When the baseline was read.
     pub since: Timestamp,
@@ -89,21 +99,29 @@ pub struct Counter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     counters: BTreeMap<String, Counter>,
-    /// `Reading::file` and `Reading::details` as they were when a counter last grew, for evidence; of the first reading until then.
+    /// `Reading::file` and `Reading::details` as they were when a counter last grew, for evidence;
+    /// of the first reading until then.
     pub file: String,
     pub details: BTreeMap<String, String>,
 }
 
 impl Memory {
-    /// Compares `reading`, made at `at`, with what is remembered, and remembers it. Out: what grew, by name.
+    /// Compares `reading`, made at `at`, with what is remembered, and remembers it. Out: what grew,
+    /// by name.
     ///
-    /// `reading` is of the thing and source that this memory is for; the caller keeps one memory for each.
+    /// `reading` is of the thing and source that this memory is for; the caller keeps one memory
+    /// for each.
     pub fn take(&mut self, reading: &Reading, at: Timestamp) -> Vec<Growth> {
         let first = self.counters.is_empty();
         let mut growths = Vec::new();
         for (name, value) in &reading.values {
             match self.counters.get_mut(name) {
-                Some(counter) => growths.extend(counter.take(*value, at).map(|from| Growth { name: name.clone(), from, to: *value, at })),
+                Some(counter) => growths.extend(counter.take(*value, at).map(|from| Growth {
+                    name: name.clone(),
+                    from,
+                    to: *value,
+                    at,
+                })),
                 None => {
                     self.counters.insert(name.clone(), Counter::new(*value, at));
                 }
@@ -122,12 +140,17 @@ impl Memory {
 
     /// Sorted by name.
     pub fn counters(&self) -> impl Iterator<Item = (&str, &Counter)> {
-        self.counters.iter().map(|(name, counter)| (name.as_str(), counter))
+        self.counters
+            .iter()
+            .map(|(name, counter)| (name.as_str(), counter))
     }
 
     /// When any of them was last seen to grow.
     pub fn last_growth(&self) -> Option<Timestamp> {
-        self.counters.values().filter_map(|counter| counter.last_growth).max()
+        self.counters
+            .values()
+            .filter_map(|counter| counter.last_growth)
+            .max()
     }
 }
 
@@ -176,7 +199,10 @@ mod tests {
             of: Counted::Block("sda".into()),
             source: "scsi".into(),
             file: "/sys/block/sda/device".into(),
-            values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            values: values
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), *value))
+                .collect(),
             details: BTreeMap::new(),
         }
     }
@@ -191,10 +217,24 @@ mod tests {
         assert_eq!(memory.take(&reading(&[("errors_count", 41)]), at(0)), []);
         assert_eq!(memory.take(&reading(&[("errors_count", 41)]), at(60)), []);
         let growths = memory.take(&reading(&[("errors_count", 43)]), at(120));
-        assert_eq!(growths, [Growth { name: "errors_count".into(), from: 41, to: 43, at: at(120) }]);
+        assert_eq!(
+            growths,
+            [Growth {
+                name: "errors_count".into(),
+                from: 41,
+                to: 43,
+                at: at(120)
+            }]
+        );
         let counter = memory.counter("errors_count").expect("known");
-        assert_eq!((counter.baseline, counter.since, counter.last, counter.grown), (41, at(0), 43, 2));
-        assert_eq!((counter.first_growth, memory.last_growth(), counter.growths), (Some(at(120)), Some(at(120)), 1));
+        assert_eq!(
+            (counter.baseline, counter.since, counter.last, counter.grown),
+            (41, at(0), 43, 2)
+        );
+        assert_eq!(
+            (counter.first_growth, memory.last_growth(), counter.growths),
+            (Some(at(120)), Some(at(120)), 1)
+        );
     }
 
     #[test]
@@ -205,7 +245,15 @@ mod tests {
         }
         assert_eq!(memory.take(&reading(&[("ioerr_cnt", 2)]), at(120)), []);
         let counter = memory.counter("ioerr_cnt").expect("known");
-        assert_eq!((counter.baseline, counter.since, counter.grown, counter.resets), (2, at(120), 0, 1));
+        assert_eq!(
+            (
+                counter.baseline,
+                counter.since,
+                counter.grown,
+                counter.resets
+            ),
+            (2, at(120), 0, 1)
+        );
         assert_eq!((counter.grown_ever, counter.last_growth), (3, Some(at(60))));
     }
 
@@ -215,7 +263,10 @@ mod tests {
         memory.take(&reading(&[("write_errs", 1)]), at(0));
         let stored = serde_json::to_string(&memory).expect("stored");
         let mut memory: Memory = serde_json::from_str(&stored).expect("read back");
-        assert_eq!(memory.take(&reading(&[("write_errs", 4)]), at(600))[0].by(), 3);
+        assert_eq!(
+            memory.take(&reading(&[("write_errs", 4)]), at(600))[0].by(),
+            3
+        );
     }
 
     #[test]
@@ -223,7 +274,9 @@ mod tests {
         let mut memory = Memory::default();
         memory.take(&reading(&[("errors_count", 0)]), at(0));
         let mut grown = reading(&[("errors_count", 1)]);
-        grown.details.insert("last_error_func".into(), "ext4_lookup".into());
+        grown
+            .details
+            .insert("last_error_func".into(), "ext4_lookup".into());
         memory.take(&grown, at(60));
         memory.take(&reading(&[("errors_count", 1)]), at(120));
         assert_eq!(memory.details["last_error_func"], "ext4_lookup");

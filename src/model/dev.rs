@@ -16,7 +16,8 @@ impl DevNo {
         DevNo { major, minor }
     }
 
-    /// Filesystems without a block device of their own (tmpfs, overlay, network, and btrfs subvolumes) sit on major 0.
+    /// Filesystems without a block device of their own (tmpfs, overlay, network, and btrfs
+    /// subvolumes) sit on major 0.
     pub fn is_anonymous(self) -> bool {
         self.major == 0
     }
@@ -38,7 +39,10 @@ impl FromStr for DevNo {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || NotADevNo(text.chars().take(40).collect());
         let (major, minor) = text.trim().split_once(':').ok_or_else(wrong)?;
-        Ok(DevNo { major: major.parse().map_err(|_| wrong())?, minor: minor.parse().map_err(|_| wrong())? })
+        Ok(DevNo {
+            major: major.parse().map_err(|_| wrong())?,
+            minor: minor.parse().map_err(|_| wrong())?,
+        })
     }
 }
 
@@ -50,6 +54,8 @@ impl Serialize for DevNo {
 
 impl<'de> Deserialize<'de> for DevNo {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }

@@ -1,18 +1,21 @@
-//! A drive: a physical or virtual disk, known by an identity that survives reboots, re-plugging and renaming, never by `sdX`.
+//! A drive: a physical or virtual disk, known by an identity that survives reboots, re-plugging and
+//! renaming, never by `sdX`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::dev::DevNo;
 use crate::model::ids::DriveId;
 
-/// What a scan of the hardware says of one drive. An NVMe controller is a drive (its namespaces are `devices`), a SCSI logical unit is a drive
-/// (its multipath paths are `devices`).
+/// What a scan of the hardware says of one drive. An NVMe controller is a drive (its namespaces are
+/// `devices`), a SCSI logical unit is a drive (its multipath paths are `devices`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveFacts {
     pub id: DriveId,
-    /// False when the id is made of the place the drive sits in, because it has no identity of its own (virtio without serial, some USB bridges).
+    /// False when the id is made of the place the drive sits in, because it has no identity of its
+    /// own (virtio without serial, some USB bridges).
     pub id_stable: bool,
-    /// Kernel name of the first device (`sda`, `nvme0n1`): an attribute that may change. For an NVMe controller without namespaces, `nvme0`.
+    /// Kernel name of the first device (`sda`, `nvme0n1`): an attribute that may change. For an
+    /// NVMe controller without namespaces, `nvme0`.
     pub name: String,
     /// Block devices that are this drive: one, or several namespaces or paths. Sorted by name.
     pub devices: Vec<DriveDevice>,
@@ -34,11 +37,13 @@ pub struct DriveFacts {
     pub removable: bool,
     pub write_cache: Option<WriteCache>,
     pub location: Location,
-    /// What the kernel says of the device: SCSI `device/state` (`running`, `offline`, `blocked`, `transport-offline`…; scsi_sysfs.c),
-    /// NVMe controller `state` (`live`, `resetting`, `connecting`, `deleting`, `dead`; nvme core.c). The worst of several paths is not taken here:
-    /// each device has its own below.
+    /// What the kernel says of the device: SCSI `device/state` (`running`, `offline`, `blocked`,
+    /// `transport-offline`…; scsi_sysfs.c), NVMe controller `state` (`live`, `resetting`,
+    /// `connecting`, `deleting`, `dead`; nvme core.c). The worst of several paths is not taken
+    /// here: each device has its own below.
     pub state: Option<String>,
-    /// True while the device is runtime-suspended (`power/runtime_status`), so that nobody wakes it to ask.
+    /// True while the device is runtime-suspended (`power/runtime_status`), so that nobody wakes it
+    /// to ask.
     pub asleep: bool,
 }
 
@@ -96,7 +101,10 @@ pub enum Transport {
 impl Transport {
     /// A path over a network: losing it says nothing of the medium.
     pub fn is_remote(self) -> bool {
-        matches!(self, Transport::Iscsi | Transport::FibreChannel | Transport::NvmeFabrics | Transport::Nbd)
+        matches!(
+            self,
+            Transport::Iscsi | Transport::FibreChannel | Transport::NvmeFabrics | Transport::Nbd
+        )
     }
 }
 
@@ -114,19 +122,22 @@ pub struct Location {
     pub pci: Option<String>,
     pub sas_address: Option<String>,
     pub hctl: Option<String>,
-    /// Number of the libata port (`ata3` in the kernel's log; drivers/ata/libata-core.c numbers them from 1 as they appear).
+    /// Number of the libata port (`ata3` in the kernel's log; drivers/ata/libata-core.c numbers
+    /// them from 1 as they appear).
     #[serde(default)]
     pub ata_port: Option<u32>,
     /// NVMe controllers that lead to it (`nvme0`): the kernel's log names them.
     #[serde(default)]
     pub controllers: Vec<String>,
-    /// The RAID controller that hides it from the kernel (`megaraid host0`); its drive has no devices, and `slot` is the controller's name of its place
-    /// (`megaraid,3`). None for a drive that the kernel shows.
+    /// The RAID controller that hides it from the kernel (`megaraid host0`); its drive has no
+    /// devices, and `slot` is the controller's name of its place (`megaraid,3`). None for a drive
+    /// that the kernel shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind: Option<String>,
     /// udev's ID_PATH.
     pub path: Option<String>,
-    /// Enclosure's id (its logical id or name) and the slot's name or number, from the SES driver's links.
+    /// Enclosure's id (its logical id or name) and the slot's name or number, from the SES driver's
+    /// links.
     pub enclosure: Option<String>,
     pub slot: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! All that is known, as the reports said it, with the little memory that judgement needs (since when, what was seen before). Pure.
+//! All that is known, as the reports said it, with the little memory that judgement needs (since
+//! when, what was seen before). Pure.
 
 mod apply;
 pub mod attachments;
@@ -36,10 +37,12 @@ use crate::model::stale::Attachment;
 use crate::model::timing::Timings;
 use crate::model::volume::VolumeFacts;
 
-/// Everything the owner knows. Reports replace parts of it; `drives`, `volumes` and the memories are kept up by `apply`.
+/// Everything the owner knows. Reports replace parts of it; `drives`, `volumes` and the memories
+/// are kept up by `apply`.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Shared with the picture, and the same as long as scans show the same: it is the largest thing there is.
+    /// Shared with the picture, and the same as long as scans show the same: it is the largest
+    /// thing there is.
     pub inventory: Observation<Arc<Inventory>>,
     /// State of md and dm devices by kernel name.
     pub layers: BTreeMap<String, LayerFacts>,
@@ -56,7 +59,8 @@ pub struct Facts {
     pub counters: BTreeMap<counters::Key, Arc<crate::model::counters::Memory>>,
     /// When they were last read.
     pub(crate) counters_read: Option<Timestamp>,
-    /// What drives have said of themselves; kept in the store. Drives that are never asked are not in it.
+    /// What drives have said of themselves; kept in the store. Drives that are never asked are not
+    /// in it.
     pub smart: BTreeMap<DriveId, Arc<smart::SmartFacts>>,
     /// By what drives' statements are judged.
     pub(crate) smart_policy: Arc<SmartPolicy>,
@@ -77,7 +81,8 @@ pub struct Facts {
     pub volumes: BTreeMap<VolumeId, KnownVolume>,
     /// Grows whenever they may have changed: who has written them need not compare them.
     pub(crate) volumes_revision: u64,
-    /// The last good answers, while newer ones failed; use `inventory()`, `mount_table()`, `kubelet_records()`.
+    /// The last good answers, while newer ones failed; use `inventory()`, `mount_table()`,
+    /// `kubelet_records()`.
     pub(crate) last_inventory: Option<Arc<Inventory>>,
     pub(crate) last_mounts: Option<MountTable>,
     pub(crate) last_kubelet: Option<KubeletRecords>,
@@ -172,11 +177,13 @@ pub struct KnownDrive {
     pub state_since: Option<Timestamp>,
     /// Volumes that stand on it; frozen when it goes.
     pub volumes: Vec<VolumeId>,
-    /// It carried something when it went: a mount, an array, a volume group. A drive that carried nothing is no loss.
+    /// It carried something when it went: a mount, an array, a volume group. A drive that carried
+    /// nothing is no loss.
     pub in_use: bool,
 }
 
-/// Kept in the store for as long as the boot lasts: after a restart of the daemon, a volume whose device went meanwhile has its name still.
+/// Kept in the store for as long as the boot lasts: after a restart of the daemon, a volume whose
+/// device went meanwhile has its name still.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredVolume {
     pub known: KnownVolume,
@@ -188,8 +195,8 @@ pub struct StoredVolume {
 pub struct KnownVolume {
     pub facts: Arc<VolumeFacts>,
     pub first_seen: Timestamp,
-    /// Whether its filesystem was writable when first seen (or by fstab): then `ro` later is the kernel's doing, unless the mount's own
-    /// option changed with it.
+    /// Whether its filesystem was writable when first seen (or by fstab): then `ro` later is the
+    /// kernel's doing, unless the mount's own option changed with it.
     pub first_super_read_only: bool,
     pub first_mount_read_only: bool,
     /// Not in the mount table any more, kept because a drive of it is missing.
@@ -209,8 +216,16 @@ impl KnownVolume {
     /// When it came into use, as far as is known: its device may not have been scanned before.
     pub fn in_use_since(&self) -> Timestamp {
         let provided = self.facts.provided.as_ref();
-        let attached = provided.into_iter().flat_map(|volume| volume.staged.iter().chain(&volume.published)).map(|at| at.since);
-        self.mounted.values().copied().chain(attached).min().unwrap_or(self.first_seen)
+        let attached = provided
+            .into_iter()
+            .flat_map(|volume| volume.staged.iter().chain(&volume.published))
+            .map(|at| at.since);
+        self.mounted
+            .values()
+            .copied()
+            .chain(attached)
+            .min()
+            .unwrap_or(self.first_seen)
     }
 }
 
@@ -223,7 +238,13 @@ pub struct Absent {
 impl Facts {
     /// With the drives that the store remembers; until a scan says more, they are as they were.
     pub fn restore(drives: impl IntoIterator<Item = KnownDrive>) -> Facts {
-        Facts { drives: drives.into_iter().map(|drive| (drive.facts.id.clone(), drive)).collect(), ..Facts::default() }
+        Facts {
+            drives: drives
+                .into_iter()
+                .map(|drive| (drive.facts.id.clone(), drive))
+                .collect(),
+            ..Facts::default()
+        }
     }
 
     /// The last good scan.
@@ -250,17 +271,26 @@ impl Facts {
         self.provision.value().or(self.last_provision.as_ref())
     }
 
-    /// The first full picture is there: drives, mounts and the kubelet's records have each been answered for, if only by an error.
-    /// Probes are not waited for: one dead mount would keep the node unanswered.
+    /// The first full picture is there: drives, mounts and the kubelet's records have each been
+    /// answered for, if only by an error. Probes are not waited for: one dead mount would keep the
+    /// node unanswered.
     pub fn settled(&self) -> bool {
-        self.inventory.at().is_some() && self.mounts.at().is_some() && (self.kubelet_answered || self.kubelet.at().is_some())
+        self.inventory.at().is_some()
+            && self.mounts.at().is_some()
+            && (self.kubelet_answered || self.kubelet.at().is_some())
     }
 
     /// One for each distinct mount of each volume that is mounted, sorted by path.
     pub fn probe_targets(&self) -> Vec<ProbeTarget> {
         let asleep = |volume: &VolumeId| {
-            let drives = self.volumes.get(volume).map_or(&[][..], |known| &known.facts.drive_ids);
-            !drives.is_empty() && drives.iter().all(|id| self.drives.get(id).is_some_and(|drive| drive.facts.asleep))
+            let drives = self
+                .volumes
+                .get(volume)
+                .map_or(&[][..], |known| &known.facts.drive_ids);
+            !drives.is_empty()
+                && drives
+                    .iter()
+                    .all(|id| self.drives.get(id).is_some_and(|drive| drive.facts.asleep))
         };
         let target = |(path, target): (&HostPath, &Target)| ProbeTarget {
             path: path.clone(),
@@ -273,8 +303,19 @@ impl Facts {
 
     /// The volumes as the store is to remember them.
     pub fn stored_volumes(&self) -> BTreeMap<VolumeId, StoredVolume> {
-        let mut stored: BTreeMap<VolumeId, StoredVolume> =
-            self.volumes.iter().map(|(id, known)| (id.clone(), StoredVolume { known: known.clone(), mounts: Vec::new() })).collect();
+        let mut stored: BTreeMap<VolumeId, StoredVolume> = self
+            .volumes
+            .iter()
+            .map(|(id, known)| {
+                (
+                    id.clone(),
+                    StoredVolume {
+                        known: known.clone(),
+                        mounts: Vec::new(),
+                    },
+                )
+            })
+            .collect();
         for (path, target) in &self.targets {
             if let Some(volume) = stored.get_mut(&target.volume) {
                 volume.mounts.push((path.clone(), target.dev));
@@ -283,7 +324,8 @@ impl Facts {
         stored
     }
 
-    /// Volumes of before a restart, in the same boot. Only at the start: what has been seen since is newer.
+    /// Volumes of before a restart, in the same boot. Only at the start: what has been seen since
+    /// is newer.
     pub fn restore_volumes(&mut self, stored: Vec<StoredVolume>) {
         if !self.volumes.is_empty() || !self.targets.is_empty() {
             return;
@@ -292,7 +334,11 @@ impl Facts {
         for StoredVolume { known, mounts } in stored {
             let filesystem = known.facts.fs_type.clone().unwrap_or_default();
             for (path, dev) in mounts {
-                let target = Target { dev, volume: known.facts.id.clone(), filesystem: filesystem.clone() };
+                let target = Target {
+                    dev,
+                    volume: known.facts.id.clone(),
+                    filesystem: filesystem.clone(),
+                };
                 self.former_targets.insert(path, target);
             }
             self.volumes.insert(known.facts.id.clone(), known);
@@ -303,16 +349,50 @@ impl Facts {
     pub fn stuck(&self) -> BTreeMap<Source, u32> {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         BTreeMap::from([
-            (Source::Probe, number(self.probes.values().filter(|probe| probe.stuck.is_some()).count())),
-            (Source::Layers, number(self.layers.values().filter(|layer| layer.stuck.is_some()).count())),
-            (Source::Smart, number(self.smart.values().filter(|smart| smart.stuck.is_some()).count())),
+            (
+                Source::Probe,
+                number(
+                    self.probes
+                        .values()
+                        .filter(|probe| probe.stuck.is_some())
+                        .count(),
+                ),
+            ),
+            (
+                Source::Layers,
+                number(
+                    self.layers
+                        .values()
+                        .filter(|layer| layer.stuck.is_some())
+                        .count(),
+                ),
+            ),
+            (
+                Source::Smart,
+                number(
+                    self.smart
+                        .values()
+                        .filter(|smart| smart.stuck.is_some())
+                        .count(),
+                ),
+            ),
         ])
     }
 
     /// Drops drives that have been missing for `after` and carried nothing; says which.
     pub fn forget(&mut self, after: std::time::Duration, now: Timestamp) -> Vec<DriveId> {
-        let old = |known: &KnownDrive| !known.in_use && known.missing_since.is_some_and(|since| elapsed(since, now) >= after);
-        let gone: Vec<DriveId> = self.drives.iter().filter(|(_, known)| old(known)).map(|(id, _)| id.clone()).collect();
+        let old = |known: &KnownDrive| {
+            !known.in_use
+                && known
+                    .missing_since
+                    .is_some_and(|since| elapsed(since, now) >= after)
+        };
+        let gone: Vec<DriveId> = self
+            .drives
+            .iter()
+            .filter(|(_, known)| old(known))
+            .map(|(id, _)| id.clone())
+            .collect();
         for id in &gone {
             self.drives.remove(id);
         }

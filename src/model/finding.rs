@@ -1,4 +1,5 @@
-//! A finding: one thing that is wrong (or worth knowing), with the evidence for it, since when, and what would clear it.
+//! A finding: one thing that is wrong (or worth knowing), with the evidence for it, since when, and
+//! what would clear it.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,8 @@ use crate::model::reason::Reason;
 pub enum Subject {
     Drive(DriveId),
     Volume(VolumeId),
-    /// A block device above the drives that carries no volume of its own (an md array under LVM, a thin pool). Kernel name.
+    /// A block device above the drives that carries no volume of its own (an md array under LVM, a
+    /// thin pool). Kernel name.
     Device(String),
 }
 

@@ -28,7 +28,15 @@ pub fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
-pub fn mount(id: u32, parent: u32, dev: &str, root: &str, mount_point: &str, fs_type: &str, source: &str) -> Mount {
+pub fn mount(
+    id: u32,
+    parent: u32,
+    dev: &str,
+    root: &str,
+    mount_point: &str,
+    fs_type: &str,
+    source: &str,
+) -> Mount {
     Mount {
         id,
         parent,
@@ -92,7 +100,12 @@ pub fn device(name: &str, dev: &str, layer: Layer, below: &[&str]) -> BlockDevic
 }
 
 pub fn dm(name: &str, dev: &str, mapped: &str, uuid: &str, below: &[&str]) -> BlockDevice {
-    let layer = Layer::Dm { name: mapped.into(), uuid: Some(uuid.into()), volume_group: None, logical_volume: None };
+    let layer = Layer::Dm {
+        name: mapped.into(),
+        uuid: Some(uuid.into()),
+        volume_group: None,
+        logical_volume: None,
+    };
     device(name, dev, layer, below)
 }
 
@@ -127,9 +140,13 @@ impl World {
     /// Takes a drive's devices out, partitions too.
     pub fn pull(&mut self, name: &str) {
         let id = self.inventory.devices[name].drive.clone();
-        self.inventory.drives.retain(|drive| Some(&drive.id) != id.as_ref());
-        let gone =
-            |device: &BlockDevice| device.name == name || (matches!(device.layer, Layer::Partition { .. }) && device.below == [name]);
+        self.inventory
+            .drives
+            .retain(|drive| Some(&drive.id) != id.as_ref());
+        let gone = |device: &BlockDevice| {
+            device.name == name
+                || (matches!(device.layer, Layer::Partition { .. }) && device.below == [name])
+        };
         self.inventory.devices.retain(|_, device| !gone(device));
     }
 
@@ -143,21 +160,42 @@ impl World {
         self
     }
 
-    pub fn mounted(mut self, dev: &str, root: &str, mount_point: &str, fs_type: &str, source: &str) -> World {
+    pub fn mounted(
+        mut self,
+        dev: &str,
+        root: &str,
+        mount_point: &str,
+        fs_type: &str,
+        source: &str,
+    ) -> World {
         let id = self.mounts.mounts.len() as u32 + 10;
-        self.mounts.mounts.push(mount(id, 1, dev, root, mount_point, fs_type, source));
+        self.mounts
+            .mounts
+            .push(mount(id, 1, dev, root, mount_point, fs_type, source));
         self
     }
 
     pub fn umount(&mut self, mount_point: &str) {
-        self.mounts.mounts.retain(|mount| mount.mount_point != HostPath::from(mount_point));
+        self.mounts
+            .mounts
+            .retain(|mount| mount.mount_point != HostPath::from(mount_point));
     }
 
     pub fn mount_mut(&mut self, mount_point: &str) -> &mut Mount {
-        self.mounts.mounts.iter_mut().find(|mount| mount.mount_point == HostPath::from(mount_point)).unwrap()
+        self.mounts
+            .mounts
+            .iter_mut()
+            .find(|mount| mount.mount_point == HostPath::from(mount_point))
+            .unwrap()
     }
 
-    pub fn csi(mut self, driver: &str, handle: &str, staging: Option<&str>, targets: &[(&str, &str)]) -> World {
+    pub fn csi(
+        mut self,
+        driver: &str,
+        handle: &str,
+        staging: Option<&str>,
+        targets: &[(&str, &str)],
+    ) -> World {
         self.kubelet.volumes.push(KubeletVolume {
             driver: driver.into(),
             handle: handle.into(),
@@ -167,12 +205,22 @@ impl World {
             staging: staging.map(HostPath::from),
             publications: targets
                 .iter()
-                .map(|(uid, path)| Publication { pod_uid: (*uid).into(), path: (*path).into(), name: format!("pv-{handle}") })
+                .map(|(uid, path)| Publication {
+                    pod_uid: (*uid).into(),
+                    path: (*path).into(),
+                    name: format!("pv-{handle}"),
+                })
                 .collect(),
             records: vec![HostPath::from("/var/lib/kubelet/vol_data.json")],
         });
         for (uid, _) in targets {
-            self.kubelet.pods.insert((*uid).into(), PodName { namespace: "default".into(), name: format!("pod-{uid}") });
+            self.kubelet.pods.insert(
+                (*uid).into(),
+                PodName {
+                    namespace: "default".into(),
+                    name: format!("pod-{uid}"),
+                },
+            );
         }
         self
     }
@@ -189,20 +237,32 @@ impl World {
     }
 
     pub fn scan(&mut self, seconds: i64) -> Change {
-        self.tell(Report::Inventory(Observation::ok(at(seconds), self.inventory.clone())), seconds)
+        self.tell(
+            Report::Inventory(Observation::ok(at(seconds), self.inventory.clone())),
+            seconds,
+        )
     }
 
     pub fn read_mounts(&mut self, seconds: i64) -> Change {
-        self.tell(Report::Mounts(Observation::ok(at(seconds), self.mounts.clone())), seconds)
+        self.tell(
+            Report::Mounts(Observation::ok(at(seconds), self.mounts.clone())),
+            seconds,
+        )
     }
 
     pub fn read_kubelet(&mut self, seconds: i64) -> Change {
-        self.tell(Report::Kubelet(Observation::ok(at(seconds), self.kubelet.clone())), seconds)
+        self.tell(
+            Report::Kubelet(Observation::ok(at(seconds), self.kubelet.clone())),
+            seconds,
+        )
     }
 
     pub fn tell_provision(&mut self, seconds: i64) -> Change {
         let provision = self.provision.clone().unwrap_or_default();
-        self.tell(Report::Provision(Observation::ok(at(seconds), provision)), seconds)
+        self.tell(
+            Report::Provision(Observation::ok(at(seconds), provision)),
+            seconds,
+        )
     }
 
     pub fn read_all(&mut self, seconds: i64) {
@@ -216,23 +276,62 @@ impl World {
     }
 
     pub fn layer(&mut self, name: &str, state: LayerState, seconds: i64) -> Change {
-        self.tell(Report::Layer { device: name.into(), state: Observation::ok(at(seconds), state) }, seconds)
+        self.tell(
+            Report::Layer {
+                device: name.into(),
+                state: Observation::ok(at(seconds), state),
+            },
+            seconds,
+        )
     }
 
     pub fn probe(&mut self, path: &str, probe: MountProbe, seconds: i64) -> Change {
         let result = Observation::ok(at(seconds), probe);
-        self.tell(Report::Probe { path: path.into(), result, took: std::time::Duration::ZERO }, seconds)
+        self.tell(
+            Report::Probe {
+                path: path.into(),
+                result,
+                took: std::time::Duration::ZERO,
+            },
+            seconds,
+        )
     }
 
     pub fn stuck(&mut self, path: &str, seconds: i64) -> Change {
-        let stuck = Stuck { since: at(seconds), waiting_in: Some("wait_on_page".into()), path: path.into() };
-        self.tell(Report::ProbeStuck { path: path.into(), stuck }, seconds)
+        let stuck = Stuck {
+            since: at(seconds),
+            waiting_in: Some("wait_on_page".into()),
+            path: path.into(),
+        };
+        self.tell(
+            Report::ProbeStuck {
+                path: path.into(),
+                stuck,
+            },
+            seconds,
+        )
     }
 
-    pub fn io(&mut self, dev: &str, name: &str, completed: u64, in_flight: u64, seconds: i64) -> Change {
+    pub fn io(
+        &mut self,
+        dev: &str,
+        name: &str,
+        completed: u64,
+        in_flight: u64,
+        seconds: i64,
+    ) -> Change {
         let line = format!("8 0 {name} {completed} {in_flight}");
-        let stat = DiskStat { dev: dev.parse().unwrap(), name: name.into(), completed, in_flight, line };
-        self.tell(Report::DiskStats(Observation::ok(at(seconds), vec![stat])), seconds)
+        let stat = DiskStat {
+            dev: dev.parse().unwrap(),
+            name: name.into(),
+            completed,
+            in_flight,
+            line,
+        };
+        self.tell(
+            Report::DiskStats(Observation::ok(at(seconds), vec![stat])),
+            seconds,
+        )
     }
 
     /// Judges, and keeps what is active as the owner of the state would.
@@ -259,16 +358,21 @@ impl World {
     }
 
     pub fn one(&mut self, reason: Reason, seconds: i64) -> Option<Raised> {
-        self.judge(seconds).into_iter().find_map(|judgement| match judgement.verdict {
-            Verdict::Raised(raised) if judgement.reason == reason => Some(raised),
-            _ => None,
-        })
+        self.judge(seconds)
+            .into_iter()
+            .find_map(|judgement| match judgement.verdict {
+                Verdict::Raised(raised) if judgement.reason == reason => Some(raised),
+                _ => None,
+            })
     }
 }
 
 pub fn line(judgement: &Judgement) -> Option<String> {
     match &judgement.verdict {
-        Verdict::Raised(raised) => Some(format!("{} {} {:?} {:?}", judgement.subject, judgement.reason, raised.severity, raised.status)),
+        Verdict::Raised(raised) => Some(format!(
+            "{} {} {:?} {:?}",
+            judgement.subject, judgement.reason, raised.severity, raised.status
+        )),
         _ => None,
     }
 }
@@ -285,12 +389,22 @@ pub fn usage(total: u64, available: u64) -> Usage {
 }
 
 pub fn healthy(usage: Usage) -> MountProbe {
-    MountProbe { statfs: Ok(usage), readdir: Ok(()) }
+    MountProbe {
+        statfs: Ok(usage),
+        readdir: Ok(()),
+    }
 }
 
 pub fn answers(errno: i32) -> MountProbe {
-    let error = |operation: &str| ProbeError { operation: operation.into(), errno, text: format!("error {errno}") };
-    MountProbe { statfs: Err(error("statfs")), readdir: Err(error("readdir")) }
+    let error = |operation: &str| ProbeError {
+        operation: operation.into(),
+        errno,
+        text: format!("error {errno}"),
+    };
+    MountProbe {
+        statfs: Err(error("statfs")),
+        readdir: Err(error("readdir")),
+    }
 }
 
 pub fn volume(id: &str) -> VolumeId {
@@ -308,7 +422,11 @@ pub fn is_active(active: &dyn Active, subject: &Subject, reason: Reason) -> bool
 
 /// One incident on `device`, told by one record.
 pub fn event(class: Class, device: &str, time: Timestamp, sectors: &[u64]) -> Event {
-    let said = Line { time, text: format!("{} error, dev {device}, sectors {sectors:?}", class.name()), origin: Origin::KernelLog };
+    let said = Line {
+        time,
+        text: format!("{} error, dev {device}, sectors {sectors:?}", class.name()),
+        origin: Origin::KernelLog,
+    };
     Event {
         seq: 1,
         class,

@@ -1,6 +1,7 @@
 //! Volumes: what the mount table, the kubelet's records and the block graph say together.
 //!
-//! In: one scan of each. Out: one `VolumeFacts` a volume, without any judgement. May not enter: what was before (that is `facts`), time.
+//! In: one scan of each. Out: one `VolumeFacts` a volume, without any judgement. May not enter:
+//! what was before (that is `facts`), time.
 
 mod csi;
 pub mod extents;
@@ -30,7 +31,8 @@ use crate::model::volume::{MountRole, PodUse, Stack, VolumeFacts, VolumeMount};
 pub struct Seen<'a> {
     pub inventory: &'a Inventory,
     pub mounts: &'a MountTable,
-    /// `None` while nobody has read the records: then a mount that looks like a CSI volume's is no volume of the host either.
+    /// `None` while nobody has read the records: then a mount that looks like a CSI volume's is no
+    /// volume of the host either.
     pub kubelet: Option<&'a KubeletRecords>,
     pub layers: &'a BTreeMap<String, LayerFacts>,
     /// The volumes that this node provides itself; `None` while nobody has told.
@@ -38,8 +40,13 @@ pub struct Seen<'a> {
 }
 
 /// The kubelet's folder as the mount table names it.
-pub fn kubelet_root<'a>(kubelet: Option<&'a KubeletRecords>, settings: &'a VolumeSettings) -> &'a HostPath {
-    let read = kubelet.map(|records| &records.root).filter(|root| !root.as_bytes().is_empty());
+pub fn kubelet_root<'a>(
+    kubelet: Option<&'a KubeletRecords>,
+    settings: &'a VolumeSettings,
+) -> &'a HostPath {
+    let read = kubelet
+        .map(|records| &records.root)
+        .filter(|root| !root.as_bytes().is_empty());
     read.unwrap_or(&settings.kubelet_root)
 }
 
@@ -67,18 +74,33 @@ pub fn volumes(seen: Seen<'_>, settings: &VolumeSettings) -> Vec<VolumeFacts> {
 /// What the pool's volumes will lie on, whether it has any yet or not.
 pub fn pool(seen: Seen<'_>) -> Stack {
     let table = Table::new(&seen.mounts.mounts);
-    let Some(provision) = seen.provision else { return Stack::Nothing };
+    let Some(provision) = seen.provision else {
+        return Stack::Nothing;
+    };
     graph(&seen, &table).below_pool(provision)
 }
 
-/// Loop devices over images of ours are looked through, also where the configuration has loop devices count as drives.
+/// Loop devices over images of ours are looked through, also where the configuration has loop
+/// devices count as drives.
 fn graph<'a>(seen: &Seen<'a>, table: &'a Table<'a>) -> Graph<'a> {
-    let images = seen.provision.into_iter().flat_map(|provision| &provision.volumes).filter(|volume| volume.kind == Kind::Loop);
-    Graph::new(seen.inventory, seen.layers, table, images.filter_map(|volume| volume.device.as_deref()).collect())
+    let images = seen
+        .provision
+        .into_iter()
+        .flat_map(|provision| &provision.volumes)
+        .filter(|volume| volume.kind == Kind::Loop);
+    Graph::new(
+        seen.inventory,
+        seen.layers,
+        table,
+        images
+            .filter_map(|volume| volume.device.as_deref())
+            .collect(),
+    )
 }
 
-/// Which filesystem a mount shows: mounts of one block device share its number. Network filesystems may share one number between exports
-/// (NFS shares superblocks by fsid), so there the source counts too.
+/// Which filesystem a mount shows: mounts of one block device share its number. Network filesystems
+/// may share one number between exports (NFS shares superblocks by fsid), so there the source
+/// counts too.
 type FsKey = (DevNo, Option<HostPath>);
 
 fn key(mount: &Mount) -> FsKey {
@@ -113,7 +135,9 @@ impl Builder<'_> {
         let uuids = self.mounted_uuids(&groups);
         for (key, group) in groups {
             let (ours, elsewhere): (Vec<&Mount>, Vec<&Mount>) =
-                group.into_iter().partition(|mount| self.table.is_visible(mount) && !self.taken.contains(&mount.mount_point));
+                group.into_iter().partition(|mount| {
+                    self.table.is_visible(mount) && !self.taken.contains(&mount.mount_point)
+                });
             if let Some(owner) = self.owners.get(&key).cloned() {
                 if let Some(mut facts) = self.found.remove(&owner) {
                     self.add_mounts(&mut facts, &ours);
@@ -121,8 +145,12 @@ impl Builder<'_> {
                 }
                 continue;
             }
-            // A filesystem all of whose mounts are hidden below others is still in use; CSI volumes that show only folders of it do not own it.
-            let hidden: Vec<&Mount> = elsewhere.into_iter().filter(|mount| !self.table.is_visible(mount)).collect();
+            // A filesystem all of whose mounts are hidden below others is still in use; CSI volumes
+            // that show only folders of it do not own it.
+            let hidden: Vec<&Mount> = elsewhere
+                .into_iter()
+                .filter(|mount| !self.table.is_visible(mount))
+                .collect();
             let group = if ours.is_empty() { hidden } else { ours };
             if group.is_empty() || self.only_unread_csi(&group) {
                 continue;
@@ -141,21 +169,34 @@ impl Builder<'_> {
         if mounts::kind(mount) == FsKind::Transient {
             return false;
         }
-        let ignored = |patterns: &[String], text: &[u8]| patterns.iter().any(|pattern| mounts::matches(pattern.as_bytes(), text));
+        let ignored = |patterns: &[String], text: &[u8]| {
+            patterns
+                .iter()
+                .any(|pattern| mounts::matches(pattern.as_bytes(), text))
+        };
         !ignored(&self.settings.ignore_mounts, mount.mount_point.as_bytes())
             && !ignored(&self.settings.ignore_types, mount.fs_type.as_bytes())
     }
 
-    /// Before the kubelet's records are read, what lies where CSI volumes lie is not called a volume of the host.
+    /// Before the kubelet's records are read, what lies where CSI volumes lie is not called a
+    /// volume of the host.
     fn only_unread_csi(&self, group: &[&Mount]) -> bool {
-        self.kubelet.is_none() && group.iter().all(|mount| kube::is_csi_path(&self.kubelet_root, &mount.mount_point))
+        self.kubelet.is_none()
+            && group
+                .iter()
+                .all(|mount| kube::is_csi_path(&self.kubelet_root, &mount.mount_point))
     }
 
     fn host_volume(&self, group: &[&Mount], uuids: &BTreeMap<String, usize>) -> VolumeFacts {
         // `group` is never empty: the caller has looked.
         let primary = group.iter().copied().min_by_key(|mount| {
             let path = mount.mount_point.as_bytes();
-            (kube::pod_path(&self.kubelet_root, &mount.mount_point).is_some(), mount.root.as_bytes() != b"/", path.len(), path)
+            (
+                kube::pod_path(&self.kubelet_root, &mount.mount_point).is_some(),
+                mount.root.as_bytes() != b"/",
+                path.len(),
+                path,
+            )
         });
         let mut facts = empty(VolumeId::default());
         if let Some(primary) = primary {
@@ -166,13 +207,17 @@ impl Builder<'_> {
             };
             self.add_mounts(&mut facts, &[primary]);
         }
-        let others: Vec<&Mount> =
-            group.iter().copied().filter(|mount| primary.is_none_or(|primary| !std::ptr::eq(*mount, primary))).collect();
+        let others: Vec<&Mount> = group
+            .iter()
+            .copied()
+            .filter(|mount| primary.is_none_or(|primary| !std::ptr::eq(*mount, primary)))
+            .collect();
         self.add_mounts(&mut facts, &others);
         facts
     }
 
-    /// How many mounted filesystems have each UUID: clones and snapshots share one, and then it names none of them.
+    /// How many mounted filesystems have each UUID: clones and snapshots share one, and then it
+    /// names none of them.
     fn mounted_uuids(&self, groups: &BTreeMap<FsKey, Vec<&Mount>>) -> BTreeMap<String, usize> {
         let mut uuids = BTreeMap::new();
         for mount in groups.values().filter_map(|group| group.first()) {
@@ -185,22 +230,44 @@ impl Builder<'_> {
 
     fn add_mounts(&self, facts: &mut VolumeFacts, mounts: &[&Mount]) {
         for mount in mounts {
-            if facts.mounts.iter().any(|known| known.path == mount.mount_point) {
+            if facts
+                .mounts
+                .iter()
+                .any(|known| known.path == mount.mount_point)
+            {
                 continue;
             }
             let pod = kube::pod_path(&self.kubelet_root, &mount.mount_point);
             let role = match &pod {
                 Some(_) => MountRole::Pod,
-                None if kube::is_plugin_path(&self.kubelet_root, &mount.mount_point) => MountRole::Staging,
+                None if kube::is_plugin_path(&self.kubelet_root, &mount.mount_point) => {
+                    MountRole::Staging
+                }
                 None => MountRole::Host,
             };
-            facts.mounts.push(volume_mount(mount, role, pod.as_ref().map(|pod| pod.uid.clone())));
+            facts.mounts.push(volume_mount(
+                mount,
+                role,
+                pod.as_ref().map(|pod| pod.uid.clone()),
+            ));
             if let Some(PodPath { uid, volume_name }) = pod {
-                if facts.pods.iter().any(|known| known.uid == uid && known.volume_name == volume_name) {
+                if facts
+                    .pods
+                    .iter()
+                    .any(|known| known.uid == uid && known.volume_name == volume_name)
+                {
                     continue;
                 }
-                let name = self.kubelet.and_then(|kubelet| kubelet.pods.get(&uid)).cloned();
-                facts.pods.push(PodUse { uid, name, volume_name, path: mount.mount_point.clone() });
+                let name = self
+                    .kubelet
+                    .and_then(|kubelet| kubelet.pods.get(&uid))
+                    .cloned();
+                facts.pods.push(PodUse {
+                    uid,
+                    name,
+                    volume_name,
+                    path: mount.mount_point.clone(),
+                });
             }
         }
     }
@@ -212,7 +279,8 @@ impl Builder<'_> {
         facts.source = Some(mount.source.clone());
         facts.remote = mounts::kind(mount) == FsKind::Remote;
         let Some(found) = self.graph.device_of(mount) else {
-            // An anonymous number without a device is a filesystem that has none; a real one that nobody lists is a device that is gone.
+            // An anonymous number without a device is a filesystem that has none; a real one that
+            // nobody lists is a device that is gone.
             facts.device_gone = !mount.dev.is_anonymous() && !facts.block;
             if facts.device_gone {
                 facts.device = mounts::device_name(&mount.source);

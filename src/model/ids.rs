@@ -1,4 +1,5 @@
-//! Names that stay: of drives, volumes and findings. They are metric labels and file-safe, hence the small alphabet [A-Za-z0-9._:/-].
+//! Names that stay: of drives, volumes and findings. They are metric labels and file-safe, hence
+//! the small alphabet [A-Za-z0-9._:/-].
 
 use std::fmt;
 
@@ -71,7 +72,11 @@ impl DriveId {
 
 impl VolumeId {
     pub fn csi(driver: &str, handle: &str) -> Self {
-        VolumeId(bounded(&format!("csi:{}/{}", escape(driver.as_bytes()), escape(handle.as_bytes()))))
+        VolumeId(bounded(&format!(
+            "csi:{}/{}",
+            escape(driver.as_bytes()),
+            escape(handle.as_bytes())
+        )))
     }
 
     pub fn filesystem(uuid: &str) -> Self {
@@ -91,13 +96,15 @@ impl FindingId {
     }
 }
 
-/// Keeps [A-Za-z0-9._:/-]; any other byte becomes `_xHH`. `_` itself is kept unless it starts what would read as such an escape,
-/// so two inputs never share an output.
+/// Keeps [A-Za-z0-9._:/-]; any other byte becomes `_xHH`. `_` itself is kept unless it starts what
+/// would read as such an escape, so two inputs never share an output.
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for (at, byte) in bytes.iter().enumerate() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'.' | b':' | b'/' | b'-' => text.push(char::from(*byte)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'.' | b':' | b'/' | b'-' => {
+                text.push(char::from(*byte))
+            }
             b'_' if bytes.get(at + 1) != Some(&b'x') => text.push('_'),
             _ => text.push_str(&format!("_x{byte:02x}")),
         }

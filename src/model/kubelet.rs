@@ -1,4 +1,5 @@
-//! What the kubelet wrote down of the volumes it staged and published: its on-disk records, the only trace of a CSI volume's handle on a node.
+//! What the kubelet wrote down of the volumes it staged and published: its on-disk records, the
+//! only trace of a CSI volume's handle on a node.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ pub struct KubeletRecords {
     pub pods: BTreeMap<String, PodName>,
     /// UIDs of the folders below `pods/`: the pods that this node still has a record of.
     pub pod_uids: Vec<String>,
-    /// Records that were skipped: damaged, of unknown shape, unreadable. Each names its file. They raise no finding.
+    /// Records that were skipped: damaged, of unknown shape, unreadable. Each names its file. They
+    /// raise no finding.
     pub warnings: Vec<String>,
 }
 
@@ -31,13 +33,15 @@ pub struct PodName {
 pub struct KubeletVolume {
     pub driver: String,
     pub handle: String,
-    /// Name of the PersistentVolume (the record's specVolID); None for a staged record alone in the newer layout, and for inline volumes.
+    /// Name of the PersistentVolume (the record's specVolID); None for a staged record alone in the
+    /// newer layout, and for inline volumes.
     pub pv: Option<String>,
     /// Raw block instead of a filesystem.
     pub block: bool,
     /// Inline (`volumeLifecycleMode: Ephemeral`): made for one pod, not of a PV.
     pub ephemeral: bool,
-    /// Where it is staged, by the record: `…/globalmount`, or for block `…/volumeDevices/staging/PV`.
+    /// Where it is staged, by the record: `…/globalmount`, or for block
+    /// `…/volumeDevices/staging/PV`.
     pub staging: Option<HostPath>,
     pub publications: Vec<Publication>,
     /// The vol_data.json files that say so.
@@ -47,8 +51,10 @@ pub struct KubeletVolume {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Publication {
     pub pod_uid: String,
-    /// Where the pod's mount is: `pods/UID/volumes/kubernetes.io~csi/NAME/mount`; for block `…/volumeDevices/publish/PV/UID`.
+    /// Where the pod's mount is: `pods/UID/volumes/kubernetes.io~csi/NAME/mount`; for block
+    /// `…/volumeDevices/publish/PV/UID`.
     pub path: HostPath,
-    /// The volume's name in the kubelet's folder (PV name, or the pod spec's volume name when inline).
+    /// The volume's name in the kubelet's folder (PV name, or the pod spec's volume name when
+    /// inline).
     pub name: String,
 }

@@ -1,7 +1,8 @@
 //! The ledger of findings: what is wrong now and what was, kept up with each round of judgements.
 //!
-//! Comes in: `Judgement`s, acknowledgements, subjects that are no more, findings that the store remembers. Goes out: findings and `Transition`s.
-//! Pure. There is at most one active finding for a subject and a reason; only `Clear`, or the subject's end, ends it.
+//! Comes in: `Judgement`s, acknowledgements, subjects that are no more, findings that the store
+//! remembers. Goes out: findings and `Transition`s. Pure. There is at most one active finding for a
+//! subject and a reason; only `Clear`, or the subject's end, ends it.
 
 mod evidence;
 #[cfg(test)]
@@ -14,7 +15,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::finding::{Acknowledgement, Cleared, Finding, Judgement, Raised, Severity, Subject, Verdict};
+use crate::model::finding::{
+    Acknowledgement, Cleared, Finding, Judgement, Raised, Severity, Subject, Verdict,
+};
 use crate::model::ids::FindingId;
 use crate::model::reason::Reason;
 
@@ -31,7 +34,10 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Bounds { age: Duration::from_secs(90 * 24 * 3600), number: 1000 }
+        Bounds {
+            age: Duration::from_secs(90 * 24 * 3600),
+            number: 1000,
+        }
     }
 }
 
@@ -104,7 +110,9 @@ impl Ledger {
 
     /// The active finding of this subject for this reason.
     pub fn get(&self, subject: &Subject, reason: Reason) -> Option<&Arc<Finding>> {
-        self.active.get(&(subject.clone(), reason)).map(|entry| &entry.finding)
+        self.active
+            .get(&(subject.clone(), reason))
+            .map(|entry| &entry.finding)
     }
 
     /// Takes in one round of judgements. What is not mentioned, or unknown, stays as it is.
@@ -113,23 +121,51 @@ impl Ledger {
         for ((subject, reason), verdict) in verdicts::settle(judgements) {
             match verdict {
                 Verdict::Unknown { .. } => {}
-                Verdict::Clear => transitions.extend(self.clear(&subject, reason, "seen to be over", now)),
-                Verdict::Raised(raised) => transitions.extend(self.raise(subject, reason, raised, now)),
+                Verdict::Clear => {
+                    transitions.extend(self.clear(&subject, reason, "seen to be over", now))
+                }
+                Verdict::Raised(raised) => {
+                    transitions.extend(self.raise(subject, reason, raised, now))
+                }
             }
         }
         transitions
     }
 
     /// Ends the findings about things that are no more.
-    pub fn subjects_gone(&mut self, gone: impl Fn(&Subject) -> bool, now: Timestamp) -> Vec<Transition> {
-        let keys: Vec<_> = self.active.keys().filter(|(subject, _)| gone(subject)).cloned().collect();
-        keys.iter().filter_map(|(subject, reason)| self.clear(subject, *reason, "no longer here", now)).collect()
+    pub fn subjects_gone(
+        &mut self,
+        gone: impl Fn(&Subject) -> bool,
+        now: Timestamp,
+    ) -> Vec<Transition> {
+        let keys: Vec<_> = self
+            .active
+            .keys()
+            .filter(|(subject, _)| gone(subject))
+            .cloned()
+            .collect();
+        keys.iter()
+            .filter_map(|(subject, reason)| self.clear(subject, *reason, "no longer here", now))
+            .collect()
     }
 
     /// Acknowledging again replaces who, when and why.
-    pub fn acknowledge(&mut self, id: &FindingId, by: String, note: String, now: Timestamp) -> Result<Transition, LedgerError> {
+    pub fn acknowledge(
+        &mut self,
+        id: &FindingId,
+        by: String,
+        note: String,
+        now: Timestamp,
+    ) -> Result<Transition, LedgerError> {
         let entry = self.entry(id)?;
-        let finding = Finding { acknowledged: Some(Acknowledgement { by, time: now, note }), ..(*entry.finding).clone() };
+        let finding = Finding {
+            acknowledged: Some(Acknowledgement {
+                by,
+                time: now,
+                note,
+            }),
+            ..(*entry.finding).clone()
+        };
         Ok(entry.replace(finding, TransitionKind::Acknowledged))
     }
 
@@ -138,13 +174,17 @@ impl Ledger {
         if entry.finding.acknowledged.is_none() {
             return Err(LedgerError::NotAcknowledged(id.clone()));
         }
-        let finding = Finding { acknowledged: None, ..(*entry.finding).clone() };
+        let finding = Finding {
+            acknowledged: None,
+            ..(*entry.finding).clone()
+        };
         Ok(entry.replace(finding, TransitionKind::Unacknowledged))
     }
 
-    /// Takes in what the store remembers, at the start or late. A finding raised meanwhile for the same subject and reason is the remembered
-    /// one, seen again: it goes on under the remembered id, with its beginning and, unless it is worse now, its acknowledgement.
-    /// Returns the ids that were given up for remembered ones.
+    /// Takes in what the store remembers, at the start or late. A finding raised meanwhile for the
+    /// same subject and reason is the remembered one, seen again: it goes on under the remembered
+    /// id, with its beginning and, unless it is worse now, its acknowledgement. Returns the ids
+    /// that were given up for remembered ones.
     pub fn join(&mut self, remembered: Vec<Finding>, now: Timestamp) -> Vec<FindingId> {
         let mut given_up = Vec::new();
         let mut history = (*self.history).clone();
@@ -159,7 +199,13 @@ impl Ledger {
             match self.active.get_mut(&key) {
                 None => {
                     let seen = old.last_seen;
-                    self.active.insert(key, Entry { finding: Arc::new(old), seen });
+                    self.active.insert(
+                        key,
+                        Entry {
+                            finding: Arc::new(old),
+                            seen,
+                        },
+                    );
                 }
                 Some(entry) if entry.finding.id == old.id => {}
                 Some(entry) => {
@@ -170,7 +216,8 @@ impl Ledger {
                         id: old.id,
                         since: old.since.min(young.since),
                         count: old.count + u64::from(worse),
-                        evidence: evidence::add(&old.evidence, &young.evidence).unwrap_or(old.evidence),
+                        evidence: evidence::add(&old.evidence, &young.evidence)
+                            .unwrap_or(old.evidence),
                         acknowledged: young.acknowledged.clone().or(kept),
                         ..(*young).clone()
                     };
@@ -179,7 +226,11 @@ impl Ledger {
                 }
             }
         }
-        history.sort_by(|a, b| cleared_at(b).cmp(&cleared_at(a)).then_with(|| a.id.cmp(&b.id)));
+        history.sort_by(|a, b| {
+            cleared_at(b)
+                .cmp(&cleared_at(a))
+                .then_with(|| a.id.cmp(&b.id))
+        });
         if history != *self.history {
             self.history = Arc::new(history);
         }
@@ -190,24 +241,43 @@ impl Ledger {
         given_up
     }
 
-    /// Forgets what has been over for too long, and the oldest of too many. Returns whose rows the store can drop.
+    /// Forgets what has been over for too long, and the oldest of too many. Returns whose rows the
+    /// store can drop.
     pub fn prune(&mut self, bounds: Bounds, now: Timestamp) -> Vec<FindingId> {
         let keeps = |(at, finding): (usize, &Arc<Finding>)| {
             at < bounds.number
-                && cleared_at(finding)
-                    .is_none_or(|cleared| Duration::try_from(now.duration_since(cleared)).unwrap_or_default() <= bounds.age)
+                && cleared_at(finding).is_none_or(|cleared| {
+                    Duration::try_from(now.duration_since(cleared)).unwrap_or_default()
+                        <= bounds.age
+                })
         };
         if self.history.iter().enumerate().all(keeps) {
             return Vec::new();
         }
-        let (kept, dropped): (Vec<_>, Vec<_>) = self.history.iter().enumerate().partition(|item| keeps(*item));
-        let dropped = dropped.into_iter().map(|(_, finding)| finding.id.clone()).collect();
-        let kept = kept.into_iter().map(|(_, finding)| finding.clone()).collect();
+        let (kept, dropped): (Vec<_>, Vec<_>) = self
+            .history
+            .iter()
+            .enumerate()
+            .partition(|item| keeps(*item));
+        let dropped = dropped
+            .into_iter()
+            .map(|(_, finding)| finding.id.clone())
+            .collect();
+        let kept = kept
+            .into_iter()
+            .map(|(_, finding)| finding.clone())
+            .collect();
         self.history = Arc::new(kept);
         dropped
     }
 
-    fn raise(&mut self, subject: Subject, reason: Reason, raised: Raised, now: Timestamp) -> Option<Transition> {
+    fn raise(
+        &mut self,
+        subject: Subject,
+        reason: Reason,
+        raised: Raised,
+        now: Timestamp,
+    ) -> Option<Transition> {
         let key = (subject, reason);
         if let Some(entry) = self.active.get_mut(&key) {
             return entry.update(raised, now);
@@ -229,16 +299,36 @@ impl Ledger {
             cleared: None,
         };
         let finding = Arc::new(finding);
-        self.active.insert(key, Entry { finding: finding.clone(), seen: now });
-        Some(Transition { from: None, to: Some(finding.severity), kind: TransitionKind::Raised, finding })
+        self.active.insert(
+            key,
+            Entry {
+                finding: finding.clone(),
+                seen: now,
+            },
+        );
+        Some(Transition {
+            from: None,
+            to: Some(finding.severity),
+            kind: TransitionKind::Raised,
+            finding,
+        })
     }
 
-    fn clear(&mut self, subject: &Subject, reason: Reason, why: &str, now: Timestamp) -> Option<Transition> {
+    fn clear(
+        &mut self,
+        subject: &Subject,
+        reason: Reason,
+        why: &str,
+        now: Timestamp,
+    ) -> Option<Transition> {
         let entry = self.active.remove(&(subject.clone(), reason))?;
         let from = Some(entry.finding.severity);
         let finding = Arc::new(Finding {
             last_seen: entry.seen.max(entry.finding.last_seen),
-            cleared: Some(Cleared { time: now, why: why.to_owned() }),
+            cleared: Some(Cleared {
+                time: now,
+                why: why.to_owned(),
+            }),
             acknowledged: None,
             ..(*entry.finding).clone()
         });
@@ -246,21 +336,47 @@ impl Ledger {
         history.push(finding.clone());
         history.extend(self.history.iter().cloned());
         self.history = Arc::new(history);
-        Some(Transition { from, to: None, kind: TransitionKind::Cleared, finding })
+        Some(Transition {
+            from,
+            to: None,
+            kind: TransitionKind::Cleared,
+            finding,
+        })
     }
 
-    /// The same trouble may come again with the same beginning (a drive's `missing since`): then the moment of raising makes the difference.
-    fn free_id(&self, subject: &Subject, reason: Reason, since: Timestamp, now: Timestamp) -> FindingId {
-        let taken: BTreeSet<&FindingId> = self.active().chain(self.history.iter()).map(|finding| &finding.id).collect();
+    /// The same trouble may come again with the same beginning (a drive's `missing since`): then
+    /// the moment of raising makes the difference.
+    fn free_id(
+        &self,
+        subject: &Subject,
+        reason: Reason,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> FindingId {
+        let taken: BTreeSet<&FindingId> = self
+            .active()
+            .chain(self.history.iter())
+            .map(|finding| &finding.id)
+            .collect();
         let subject = subject.to_string();
-        let from = |start: Timestamp| (0..).map(move |step| start.saturating_add(jiff::SignedDuration::from_micros(step)).unwrap_or(start));
+        let from = |start: Timestamp| {
+            (0..).map(move |step| {
+                start
+                    .saturating_add(jiff::SignedDuration::from_micros(step))
+                    .unwrap_or(start)
+            })
+        };
         let moments = std::iter::once(since).chain(from(now).take(taken.len() + 1));
         let mut ids = moments.map(|moment| FindingId::new(&subject, reason.name(), moment));
-        ids.find(|id| !taken.contains(id)).unwrap_or_else(|| FindingId::new(&subject, reason.name(), now))
+        ids.find(|id| !taken.contains(id))
+            .unwrap_or_else(|| FindingId::new(&subject, reason.name(), now))
     }
 
     fn entry(&mut self, id: &FindingId) -> Result<&mut Entry, LedgerError> {
-        self.active.values_mut().find(|entry| entry.finding.id == *id).ok_or_else(|| LedgerError::NoSuchFinding(id.clone()))
+        self.active
+            .values_mut()
+            .find(|entry| entry.finding.id == *id)
+            .ok_or_else(|| LedgerError::NoSuchFinding(id.clone()))
     }
 }
 
@@ -271,7 +387,10 @@ impl Entry {
         let worse = raised.severity > old.severity || raised.status > old.status;
         let changed = raised.severity != old.severity || raised.status != old.status;
         let evidence = evidence::add(&old.evidence, &raised.evidence);
-        let told_anew = changed || evidence.is_some() || raised.message != old.message || raised.clears_when != old.clears_when;
+        let told_anew = changed
+            || evidence.is_some()
+            || raised.message != old.message
+            || raised.clears_when != old.clears_when;
         let lag = Duration::try_from(self.seen.duration_since(old.last_seen)).unwrap_or_default();
         if !told_anew && lag < LAST_SEEN_STEP {
             return None;
@@ -287,15 +406,27 @@ impl Entry {
             acknowledged: old.acknowledged.clone().filter(|_| !worse),
             ..(**old).clone()
         };
-        let kind = if worse { TransitionKind::Worsened } else { TransitionKind::Eased };
+        let kind = if worse {
+            TransitionKind::Worsened
+        } else {
+            TransitionKind::Eased
+        };
         let transition = self.replace(finding, kind);
         changed.then_some(transition)
     }
 
     fn replace(&mut self, finding: Finding, kind: TransitionKind) -> Transition {
         let from = Some(self.finding.severity);
-        self.finding = Arc::new(Finding { last_seen: self.seen.max(finding.last_seen), ..finding });
-        Transition { from, to: Some(self.finding.severity), kind, finding: self.finding.clone() }
+        self.finding = Arc::new(Finding {
+            last_seen: self.seen.max(finding.last_seen),
+            ..finding
+        });
+        Transition {
+            from,
+            to: Some(self.finding.severity),
+            kind,
+            finding: self.finding.clone(),
+        }
     }
 }
 

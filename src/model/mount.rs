@@ -11,7 +11,8 @@ pub struct Mount {
     pub id: u32,
     pub parent: u32,
     pub dev: DevNo,
-    /// The path within the filesystem that this mount shows: `/` for a whole one, else a bind mount or a subvolume.
+    /// The path within the filesystem that this mount shows: `/` for a whole one, else a bind mount
+    /// or a subvolume.
     pub root: HostPath,
     pub mount_point: HostPath,
     /// Options of this mount (`rw`, `noatime`…).
@@ -28,9 +29,12 @@ impl Mount {
         self.options.iter().any(|o| o == "ro")
     }
 
-    /// The filesystem itself refuses writes: `ro`, or one of ext4's `emergency_ro` and `shutdown` (fs/ext4/super.c, 6.15 and later).
+    /// The filesystem itself refuses writes: `ro`, or one of ext4's `emergency_ro` and `shutdown`
+    /// (fs/ext4/super.c, 6.15 and later).
     pub fn is_super_read_only(&self) -> bool {
-        self.super_options.iter().any(|o| matches!(o.as_str(), "ro" | "emergency_ro" | "shutdown"))
+        self.super_options
+            .iter()
+            .any(|o| matches!(o.as_str(), "ro" | "emergency_ro" | "shutdown"))
     }
 }
 
@@ -50,30 +54,43 @@ pub struct MountTable {
     pub fstab: Vec<FstabEntry>,
 }
 
-/// Lines that make no sense are left out and named; everything else is there. A field that is not UTF-8 is kept, options are shown lossily.
+/// Lines that make no sense are left out and named; everything else is there. A field that is not
+/// UTF-8 is kept, options are shown lossily.
 pub fn parse(text: &[u8]) -> (Vec<Mount>, Vec<String>) {
     let (mut mounts, mut warnings) = (Vec::new(), Vec::new());
-    for (number, line) in text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
+    for (number, line) in text
+        .split(|byte| *byte == b'\n')
+        .enumerate()
+        .filter(|(_, line)| !line.is_empty())
+    {
         match parse_line(line) {
             Some(mount) => mounts.push(mount),
-            None => warnings.push(format!("/proc/1/mountinfo, line {}: not a mount: {}", number + 1, excerpt(line))),
+            None => warnings.push(format!(
+                "/proc/1/mountinfo, line {}: not a mount: {}",
+                number + 1,
+                excerpt(line)
+            )),
         }
     }
     (mounts, warnings)
 }
 
 fn parse_line(line: &[u8]) -> Option<Mount> {
-    let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    let mut fields = line
+        .split(|byte| *byte == b' ')
+        .filter(|field| !field.is_empty());
     let id = number(fields.next()?)?;
     let parent = number(fields.next()?)?;
     let dev: DevNo = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let root = HostPath::unescape(fields.next()?);
     let mount_point = HostPath::unescape(fields.next()?);
     let options = options(fields.next()?);
-    // Optional fields (shared:N, master:N, …), of which there may be more in newer kernels, end with a hyphen.
+    // Optional fields (shared:N, master:N, …), of which there may be more in newer kernels, end
+    // with a hyphen.
     fields.by_ref().find(|field| *field == b"-")?;
     let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
-    // The kernel prints an empty source as nothing at all, which the split passes over: then one field less follows.
+    // The kernel prints an empty source as nothing at all, which the split passes over: then one
+    // field less follows.
     let rest: Vec<&[u8]> = fields.collect();
     let (source, super_options) = match rest.as_slice() {
         [super_options] => (&b""[..], *super_options),
@@ -99,10 +116,18 @@ fn number(field: &[u8]) -> Option<u32> {
 
 /// The options of one field.
 pub fn options(field: &[u8]) -> Vec<String> {
-    field.split(|byte| *byte == b',').filter(|option| !option.is_empty()).map(|option| HostPath::unescape(option).to_string()).collect()
+    field
+        .split(|byte| *byte == b',')
+        .filter(|option| !option.is_empty())
+        .map(|option| HostPath::unescape(option).to_string())
+        .collect()
 }
 
 fn excerpt(line: &[u8]) -> String {
     let short = HostPath::new(&line[..line.len().min(120)]);
-    if line.len() > 120 { format!("{short}…") } else { short.to_string() }
+    if line.len() > 120 {
+        format!("{short}…")
+    } else {
+        short.to_string()
+    }
 }

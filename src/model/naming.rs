@@ -1,4 +1,5 @@
-//! What names are allowed, for whoever reads one: the configuration, the shim's command line, a driver that is registered, a record's file.
+//! What names are allowed, for whoever reads one: the configuration, the shim's command line, a
+//! driver that is registered, a record's file.
 
 /// What handles of the pool begin with; no entry of `[[static]]` may.
 pub const POOL_PREFIX: &str = "dv-";
@@ -16,7 +17,10 @@ pub fn driver(text: &str) -> Result<(), String> {
     let bytes = text.as_bytes();
     let end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     if bytes.len() > LONGEST_DRIVER {
-        return Err(format!("a driver's name has at most {LONGEST_DRIVER} characters, this one {}", text.chars().count()));
+        return Err(format!(
+            "a driver's name has at most {LONGEST_DRIVER} characters, this one {}",
+            text.chars().count()
+        ));
     }
     if !bytes.iter().copied().all(is_plain) || !end(bytes.first()) || !end(bytes.last()) {
         return Err("a driver's name is made of ASCII letters, digits, `-`, `.` and `_`, and begins and ends with a letter or digit".into());
@@ -26,12 +30,19 @@ pub fn driver(text: &str) -> Result<(), String> {
 
 /// The name of an entry of `[[static]]`: it becomes a file's name, and is a PV's handle.
 pub fn static_volume(text: &str) -> Result<(), String> {
-    let begins_well = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let begins_well = text
+        .bytes()
+        .next()
+        .is_some_and(|byte| byte.is_ascii_alphanumeric());
     if !begins_well || text.len() > LONGEST_STATIC || !text.bytes().all(is_plain) {
-        return Err(format!("is not 1 to {LONGEST_STATIC} letters, digits, `.`, `_` and `-` that begin with a letter or digit"));
+        return Err(format!(
+            "is not 1 to {LONGEST_STATIC} letters, digits, `.`, `_` and `-` that begin with a letter or digit"
+        ));
     }
     if text.starts_with(POOL_PREFIX) {
-        return Err(format!("begins with `{POOL_PREFIX}`, as volumes of the pool do"));
+        return Err(format!(
+            "begins with `{POOL_PREFIX}`, as volumes of the pool do"
+        ));
     }
     Ok(())
 }
@@ -44,10 +55,28 @@ mod tests {
 
     #[test]
     fn a_drivers_name_is_short_and_plain() {
-        for name in ["csi.diskvitals.io", "a", "a1", "1.io", "A-1_b.c", &"a".repeat(63)] {
+        for name in [
+            "csi.diskvitals.io",
+            "a",
+            "a1",
+            "1.io",
+            "A-1_b.c",
+            &"a".repeat(63),
+        ] {
             assert_eq!(driver(name), Ok(()), "{name}");
         }
-        for name in ["", "-a", "a-", ".a", "a_", "a b", "a/b", "ä", "a\0", &"a".repeat(64)] {
+        for name in [
+            "",
+            "-a",
+            "a-",
+            ".a",
+            "a_",
+            "a b",
+            "a/b",
+            "ä",
+            "a\0",
+            &"a".repeat(64),
+        ] {
             assert!(driver(name).is_err(), "{name}");
         }
     }
@@ -57,7 +86,18 @@ mod tests {
         for name in ["fast-1", "data.2_b", "a1", "a-"] {
             assert_eq!(static_volume(name), Ok(()), "{name}");
         }
-        for bad in ["", ".", "..", "a/b", "a b", "dv-x", "-a", &"x".repeat(64), "a\0", "ä"] {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "a b",
+            "dv-x",
+            "-a",
+            &"x".repeat(64),
+            "a\0",
+            "ä",
+        ] {
             assert!(static_volume(bad).is_err(), "{bad:?}");
         }
     }

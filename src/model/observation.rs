@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a source knows. `Unavailable`: the source does not apply here or has not answered yet; it judges nothing and raises nothing.
-/// `Failed`: it applies and should have answered; the thing is unknown, never healthy and never empty, and no finding is cleared by it.
+/// What a source knows. `Unavailable`: the source does not apply here or has not answered yet; it
+/// judges nothing and raises nothing. `Failed`: it applies and should have answered; the thing is
+/// unknown, never healthy and never empty, and no finding is cleared by it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Observation<T> {
@@ -27,7 +28,10 @@ impl<T> Observation<T> {
     }
 
     pub fn failed(at: Timestamp, error: impl std::fmt::Display) -> Self {
-        Observation::Failed { at, error: error.to_string() }
+        Observation::Failed {
+            at,
+            error: error.to_string(),
+        }
     }
 
     pub fn value(&self) -> Option<&T> {
@@ -41,7 +45,10 @@ impl<T> Observation<T> {
         match self {
             Observation::Unavailable => Observation::Unavailable,
             Observation::Failed { at, error } => Observation::Failed { at, error },
-            Observation::Ok { at, value } => Observation::Ok { at, value: change(value) },
+            Observation::Ok { at, value } => Observation::Ok {
+                at,
+                value: change(value),
+            },
         }
     }
 

@@ -1,4 +1,5 @@
-//! Paths as the kernel has them: bytes, not text. Written (JSON, logs, ids) with the octal escapes of proc_pid_mountinfo(5), so nothing is lost.
+//! Paths as the kernel has them: bytes, not text. Written (JSON, logs, ids) with the octal escapes
+//! of proc_pid_mountinfo(5), so nothing is lost.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -24,7 +25,8 @@ impl HostPath {
         Path::new(OsStr::from_bytes(&self.0))
     }
 
-    /// The path below this one, without a leading slash; `None` when it is not below (or equal: then empty).
+    /// The path below this one, without a leading slash; `None` when it is not below (or equal:
+    /// then empty).
     pub fn strip_prefix(&self, base: &HostPath) -> Option<&[u8]> {
         if base.0 == b"/" {
             return self.0.strip_prefix(b"/");
@@ -54,7 +56,13 @@ impl HostPath {
         let mut rest = text;
         while let [first, tail @ ..] = rest {
             match rest {
-                [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
+                [
+                    b'\\',
+                    a @ b'0'..=b'3',
+                    b @ b'0'..=b'7',
+                    c @ b'0'..=b'7',
+                    after @ ..,
+                ] => {
                     bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
                     rest = after;
                 }
@@ -68,7 +76,8 @@ impl HostPath {
     }
 }
 
-/// Printable text as it is; control characters, backslash and bytes that are no UTF-8 as `\ooo`. Spaces stay (people read this).
+/// Printable text as it is; control characters, backslash and bytes that are no UTF-8 as `\ooo`.
+/// Spaces stay (people read this).
 impl fmt::Display for HostPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
@@ -118,7 +127,9 @@ impl Serialize for HostPath {
 
 impl<'de> Deserialize<'de> for HostPath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(HostPath::unescape(String::deserialize(deserializer)?.as_bytes()))
+        Ok(HostPath::unescape(
+            String::deserialize(deserializer)?.as_bytes(),
+        ))
     }
 }
 
@@ -139,8 +150,14 @@ mod tests {
     #[test]
     fn a_prefix_ends_at_a_slash() {
         let base = HostPath::from("/var/lib");
-        assert_eq!(HostPath::from("/var/lib/kubelet").strip_prefix(&base), Some(&b"kubelet"[..]));
+        assert_eq!(
+            HostPath::from("/var/lib/kubelet").strip_prefix(&base),
+            Some(&b"kubelet"[..])
+        );
         assert_eq!(HostPath::from("/var/library").strip_prefix(&base), None);
-        assert_eq!(HostPath::from("/var").strip_prefix(&HostPath::from("/")), Some(&b"var"[..]));
+        assert_eq!(
+            HostPath::from("/var").strip_prefix(&HostPath::from("/")),
+            Some(&b"var"[..])
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! The next picture: a `Snapshot` out of the facts, the ledger and the picture before, and the changes between the two that a watcher is told.
+//! The next picture: a `Snapshot` out of the facts, the ledger and the picture before, and the
+//! changes between the two that a watcher is told.
 //!
-//! Pure. What did not change is shared with the picture before. Times that merely move (`last_seen`, `last_probe`, the time of a figure) are true in
-//! the snapshot and no change; usage figures are a change when they moved noticeably.
+//! Pure. What did not change is shared with the picture before. Times that merely move
+//! (`last_seen`, `last_probe`, the time of a figure) are true in the snapshot and no change; usage
+//! figures are a change when they moved noticeably.
 
 #[cfg(test)]
 mod tests;
@@ -62,7 +64,8 @@ pub struct Standing {
 
 /// The parts of judgement that a picture needs.
 pub trait Verdicts {
-    /// Why the health of this drive or volume cannot be told; None when it can, or when nothing should have answered.
+    /// Why the health of this drive or volume cannot be told; None when it can, or when nothing
+    /// should have answered.
     fn health_unknown(&self, facts: &Facts, subject: &Subject) -> Option<String>;
     /// `findings`: the active ones about this volume, worst first. `unknown`: why the health is
     /// unknown, and the time. `previous`: what was published of it before.
@@ -105,27 +108,71 @@ pub struct Picture {
 }
 
 impl Painter {
-    pub fn next<V: Verdicts + ?Sized>(&mut self, previous: &Arc<Snapshot>, scene: Scene<'_, V>) -> Picture {
-        let findings: BTreeMap<FindingId, Arc<Finding>> =
-            scene.ledger.active().map(|finding| (finding.id.clone(), finding.clone())).collect();
+    pub fn next<V: Verdicts + ?Sized>(
+        &mut self,
+        previous: &Arc<Snapshot>,
+        scene: Scene<'_, V>,
+    ) -> Picture {
+        let findings: BTreeMap<FindingId, Arc<Finding>> = scene
+            .ledger
+            .active()
+            .map(|finding| (finding.id.clone(), finding.clone()))
+            .collect();
         let by_subject = by_subject(&findings);
         let drives = things::drives(previous, &scene, &by_subject);
         let volumes = things::volumes(previous, &scene, &by_subject);
-        let inventory = scene.facts.shared_inventory().unwrap_or(&previous.inventory).clone();
-        let mut node = NodeState { health: None, ..scene.node };
-        node.health = node_health(scene.settled, blind(scene.facts), &findings, &drives, &volumes);
-        let node = if node == *previous.node { previous.node.clone() } else { Arc::new(node) };
+        let inventory = scene
+            .facts
+            .shared_inventory()
+            .unwrap_or(&previous.inventory)
+            .clone();
+        let mut node = NodeState {
+            health: None,
+            ..scene.node
+        };
+        node.health = node_health(
+            scene.settled,
+            blind(scene.facts),
+            &findings,
+            &drives,
+            &volumes,
+        );
+        let node = if node == *previous.node {
+            previous.node.clone()
+        } else {
+            Arc::new(node)
+        };
 
-        let mut log = ChangeLog { revision: previous.revision, time: scene.now, changes: Vec::new() };
-        log.compare(&previous.drives, &drives, Item::Drive, things::drive_told_anew);
+        let mut log = ChangeLog {
+            revision: previous.revision,
+            time: scene.now,
+            changes: Vec::new(),
+        };
+        log.compare(
+            &previous.drives,
+            &drives,
+            Item::Drive,
+            things::drive_told_anew,
+        );
         let (told, now) = (&mut self.told, scene.now);
         log.compare(&previous.volumes, &volumes, Item::Volume, |old, new| {
             things::volume_told_anew(old, new) || figures_due(told, new, now)
         });
         self.remember_told(&log.changes, scene.now);
         let history = scene.ledger.history();
-        let last = |finding: &Arc<Finding>| history.iter().find(|over| over.id == finding.id).unwrap_or(finding).clone();
-        log.compare(&previous.findings, &findings, |finding| Item::Finding(last(&finding)), things::finding_told_anew);
+        let last = |finding: &Arc<Finding>| {
+            history
+                .iter()
+                .find(|over| over.id == finding.id)
+                .unwrap_or(finding)
+                .clone()
+        };
+        log.compare(
+            &previous.findings,
+            &findings,
+            |finding| Item::Finding(last(&finding)),
+            things::finding_told_anew,
+        );
 
         let checks = &scene.facts.checks;
         log.compare(&previous.checks, checks, Item::Check, |old, new| old != new);
@@ -140,7 +187,11 @@ impl Painter {
             && shared(&scene.facts.attachments, &previous.attachments)
             && scene.facts.surroundings == previous.surroundings;
         if same {
-            return Picture { snapshot: previous.clone(), changes: Vec::new(), same };
+            return Picture {
+                snapshot: previous.clone(),
+                changes: Vec::new(),
+                same,
+            };
         }
         let snapshot = Snapshot {
             revision: log.revision,
@@ -155,7 +206,11 @@ impl Painter {
             inventory,
             history: history.clone(),
         };
-        Picture { snapshot: Arc::new(snapshot), changes: log.changes, same }
+        Picture {
+            snapshot: Arc::new(snapshot),
+            changes: log.changes,
+            same,
+        }
     }
 
     fn remember_told(&mut self, changes: &[Change], now: Timestamp) {
@@ -163,7 +218,9 @@ impl Painter {
             if let Item::Volume(volume) = &change.item {
                 match change.kind {
                     ChangeKind::Removed => self.told.remove(&volume.facts.id),
-                    _ => self.told.insert(volume.facts.id.clone(), (volume.usage, now)),
+                    _ => self
+                        .told
+                        .insert(volume.facts.id.clone(), (volume.usage, now)),
                 };
             }
         }
@@ -187,7 +244,9 @@ impl ChangeLog {
         for (key, new) in after {
             match before.get(key) {
                 None => self.push(ChangeKind::Added, item(new.clone())),
-                Some(old) if !Arc::ptr_eq(old, new) && told_anew(old, new) => self.push(ChangeKind::Modified, item(new.clone())),
+                Some(old) if !Arc::ptr_eq(old, new) && told_anew(old, new) => {
+                    self.push(ChangeKind::Modified, item(new.clone()))
+                }
                 Some(_) => {}
             }
         }
@@ -200,7 +259,12 @@ impl ChangeLog {
 
     fn push(&mut self, kind: ChangeKind, item: Item) {
         self.revision += 1;
-        self.changes.push(Change { revision: self.revision, time: self.time, kind, item });
+        self.changes.push(Change {
+            revision: self.revision,
+            time: self.time,
+            kind,
+            item,
+        });
     }
 }
 
@@ -210,19 +274,30 @@ type BySubject = BTreeMap<Subject, Vec<Arc<Finding>>>;
 fn by_subject(findings: &BTreeMap<FindingId, Arc<Finding>>) -> BySubject {
     let mut by_subject = BySubject::new();
     for finding in findings.values() {
-        by_subject.entry(finding.subject.clone()).or_default().push(finding.clone());
+        by_subject
+            .entry(finding.subject.clone())
+            .or_default()
+            .push(finding.clone());
     }
     for findings in by_subject.values_mut() {
         findings.sort_by(|a, b| {
-            (b.severity, b.status).cmp(&(a.severity, a.status)).then_with(|| (a.reason, a.since).cmp(&(b.reason, b.since)))
+            (b.severity, b.status)
+                .cmp(&(a.severity, a.status))
+                .then_with(|| (a.reason, a.since).cmp(&(b.reason, b.since)))
         });
     }
     by_subject
 }
 
 /// What has not been told counts from what was: small steps add up.
-fn figures_due(told: &BTreeMap<VolumeId, (VolumeUsage, Timestamp)>, volume: &Volume, now: Timestamp) -> bool {
-    let Some((old, when)) = told.get(&volume.facts.id) else { return true };
+fn figures_due(
+    told: &BTreeMap<VolumeId, (VolumeUsage, Timestamp)>,
+    volume: &Volume,
+    now: Timestamp,
+) -> bool {
+    let Some((old, when)) = told.get(&volume.facts.id) else {
+        return true;
+    };
     match (old, &volume.usage) {
         (VolumeUsage::Mounted { usage: old, .. }, VolumeUsage::Mounted { usage: new, .. }) => {
             let waited = Duration::try_from(now.duration_since(*when)).unwrap_or_default();
@@ -233,7 +308,9 @@ fn figures_due(told: &BTreeMap<VolumeId, (VolumeUsage, Timestamp)>, volume: &Vol
 }
 
 fn noticeable(old: &Usage, new: &Usage) -> bool {
-    let moved = |total: u64, a: u64, b: u64| a.abs_diff(b) > 0 && u128::from(a.abs_diff(b)) * 1000 >= u128::from(total);
+    let moved = |total: u64, a: u64, b: u64| {
+        a.abs_diff(b) > 0 && u128::from(a.abs_diff(b)) * 1000 >= u128::from(total)
+    };
     (old.total_bytes, old.total_inodes) != (new.total_bytes, new.total_inodes)
         || moved(new.total_bytes, old.available_bytes, new.available_bytes)
         || moved(new.total_bytes, old.used_bytes, new.used_bytes)
@@ -241,13 +318,16 @@ fn noticeable(old: &Usage, new: &Usage) -> bool {
         || moved(new.total_inodes, old.used_inodes, new.used_inodes)
 }
 
-/// A source that lists things has not answered, or not now: what it would have listed is not good because it is not there.
+/// A source that lists things has not answered, or not now: what it would have listed is not good
+/// because it is not there.
 fn blind(facts: &Facts) -> bool {
-    facts.inventory.value().is_none() || facts.mounts.value().is_none() || facts.kubelet.error().is_some()
+    facts.inventory.value().is_none()
+        || facts.mounts.value().is_none()
+        || facts.kubelet.error().is_some()
 }
 
-/// Acknowledged findings, and those about drives under maintenance, do not count. Bad before suspect before unknown before good.
-/// `blind`: there may be things that are not even listed.
+/// Acknowledged findings, and those about drives under maintenance, do not count. Bad before
+/// suspect before unknown before good. `blind`: there may be things that are not even listed.
 fn node_health(
     settled: bool,
     blind: bool,
@@ -256,17 +336,33 @@ fn node_health(
     volumes: &BTreeMap<VolumeId, Arc<Volume>>,
 ) -> Option<Health> {
     let maintained = |subject: &Subject| matches!(subject, Subject::Drive(id) if drives.get(id).is_some_and(|drive| drive.maintenance));
-    match findings.values().filter(|finding| finding.counts() && !maintained(&finding.subject)).map(|finding| finding.severity).max() {
+    match findings
+        .values()
+        .filter(|finding| finding.counts() && !maintained(&finding.subject))
+        .map(|finding| finding.severity)
+        .max()
+    {
         Some(Severity::Bad) => return Some(Health::Bad),
         Some(Severity::Suspect) => return Some(Health::Suspect),
         Some(Severity::Info) | None => {}
     }
     let unknown = blind
-        || drives.values().any(|drive| drive.health == Health::Unknown && !drive.maintenance)
-        || volumes.values().any(|volume| volume.health == Health::Unknown);
-    settled.then_some(if unknown { Health::Unknown } else { Health::Good })
+        || drives
+            .values()
+            .any(|drive| drive.health == Health::Unknown && !drive.maintenance)
+        || volumes
+            .values()
+            .any(|volume| volume.health == Health::Unknown);
+    settled.then_some(if unknown {
+        Health::Unknown
+    } else {
+        Health::Good
+    })
 }
 
 fn shared<K: Ord, T>(a: &BTreeMap<K, Arc<T>>, b: &BTreeMap<K, Arc<T>>) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|((ka, a), (kb, b))| ka == kb && Arc::ptr_eq(a, b))
+    a.len() == b.len()
+        && a.iter()
+            .zip(b)
+            .all(|((ka, a), (kb, b))| ka == kb && Arc::ptr_eq(a, b))
 }

@@ -1,4 +1,5 @@
-//! The thresholds of judgement, all of them, with their defaults. The configuration file sets them; `assess` is given them.
+//! The thresholds of judgement, all of them, with their defaults. The configuration file sets them;
+//! `assess` is given them.
 
 pub mod checks;
 pub mod smart;
@@ -20,19 +21,21 @@ pub struct Policy {
     pub errors: ErrorPolicy,
     pub smart: SmartPolicy,
     pub checks: CheckPolicy,
-    /// I/O in flight and not one completion for this long is a stall. Longer than a disk's own error recovery and a controller reset
-    /// (SCSI's default command time-out is 30 s; drivers/scsi/sd.h, SD_TIMEOUT).
+    /// I/O in flight and not one completion for this long is a stall. Longer than a disk's own
+    /// error recovery and a controller reset (SCSI's default command time-out is 30 s;
+    /// drivers/scsi/sd.h, SD_TIMEOUT).
     #[serde(with = "seconds")]
     pub io_stalled_after: Duration,
     /// A drive that has been missing this long with nothing standing on it is forgotten.
     #[serde(with = "seconds")]
     pub forget_missing_after: Duration,
-    /// A drive must have been in a bad kernel state (blocked, resetting, connecting) this long before it is called offline:
-    /// error recovery passes through these states.
+    /// A drive must have been in a bad kernel state (blocked, resetting, connecting) this long
+    /// before it is called offline: error recovery passes through these states.
     #[serde(with = "seconds")]
     pub offline_after: Duration,
-    /// A mount that the kubelet's records ask for and that has not been seen yet may be on its way (attach, mkfs, a node that boots) this long.
-    /// One that was there and went is told after at most ten seconds.
+    /// A mount that the kubelet's records ask for and that has not been seen yet may be on its way
+    /// (attach, mkfs, a node that boots) this long. One that was there and went is told after at
+    /// most ten seconds.
     #[serde(with = "seconds")]
     pub not_mounted_after: Duration,
     /// Kernel names or drive ids whose findings are shown and do not count.
@@ -62,11 +65,13 @@ impl Default for Policy {
 pub struct VolumeSettings {
     /// As the host names it.
     pub kubelet_root: HostPath,
-    /// Mount points of the host that are no volumes: `*` stands for any characters, `/` included, `?` for one.
+    /// Mount points of the host that are no volumes: `*` stands for any characters, `/` included,
+    /// `?` for one.
     pub ignore_mounts: Vec<String>,
     /// Filesystem types whose mounts by the host are no volumes, by the same patterns (`fuse.*`).
     pub ignore_types: Vec<String>,
-    /// CSI drivers that answer NodeStageVolume without mounting anything at the staging path: nothing is expected there.
+    /// CSI drivers that answer NodeStageVolume without mounting anything at the staging path:
+    /// nothing is expected there.
     pub stage_without_mount: Vec<String>,
 }
 
@@ -81,7 +86,8 @@ impl Default for VolumeSettings {
     }
 }
 
-/// Raised below both limits (1 % of 20 TB is not "full"), cleared above `clear_percent` or twice `raise_bytes`.
+/// Raised below both limits (1 % of 20 TB is not "full"), cleared above `clear_percent` or twice
+/// `raise_bytes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpacePolicy {
@@ -96,11 +102,18 @@ pub struct SpacePolicy {
 
 impl Default for SpacePolicy {
     fn default() -> Self {
-        SpacePolicy { raise_percent: 2, raise_bytes: 1 << 30, clear_percent: 4, raise_inodes_percent: 2, clear_inodes_percent: 4 }
+        SpacePolicy {
+            raise_percent: 2,
+            raise_bytes: 1 << 30,
+            clear_percent: 4,
+            raise_inodes_percent: 2,
+            clear_inodes_percent: 4,
+        }
     }
 }
 
-/// Used blocks in percent of a thin pool's data or metadata. `bad` is when writes are about to fail for every volume of the pool.
+/// Used blocks in percent of a thin pool's data or metadata. `bad` is when writes are about to fail
+/// for every volume of the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ThinPoolPolicy {
@@ -111,7 +124,11 @@ pub struct ThinPoolPolicy {
 
 impl Default for ThinPoolPolicy {
     fn default() -> Self {
-        ThinPoolPolicy { suspect_percent: 90, bad_percent: 98, clear_percent: 85 }
+        ThinPoolPolicy {
+            suspect_percent: 90,
+            bad_percent: 98,
+            clear_percent: 85,
+        }
     }
 }
 
@@ -130,7 +147,8 @@ pub struct ErrorPolicy {
     pub bad_quiet_after: Duration,
     /// Distinct sectors within the window that make a drive BAD.
     pub bad_sectors: u32,
-    /// Episodes within the window (incidents with ten minutes between them) that make media and I/O errors BAD.
+    /// Episodes within the window (incidents with ten minutes between them) that make media and I/O
+    /// errors BAD.
     pub bad_episodes: u32,
     /// The same for time-outs, which a busy or badly cabled drive has as well.
     pub bad_timeouts: u32,
@@ -153,7 +171,11 @@ impl Default for ErrorPolicy {
 impl ErrorPolicy {
     /// How long nothing more must be told before it is over.
     pub fn patience(&self, severity: Severity) -> Duration {
-        if severity == Severity::Bad { self.bad_quiet_after } else { self.quiet_after }
+        if severity == Severity::Bad {
+            self.bad_quiet_after
+        } else {
+            self.quiet_after
+        }
     }
 }
 
@@ -178,9 +200,13 @@ pub mod seconds {
         match Form::deserialize(deserializer)? {
             Form::Seconds(seconds) => Ok(Duration::from_secs(seconds)),
             Form::Text(text) => {
-                let duration: jiff::SignedDuration =
-                    text.parse().map_err(|_| serde::de::Error::custom(format!("`{text}` is not a duration: write 90s, 10min or 1h")))?;
-                Duration::try_from(duration).map_err(|_| serde::de::Error::custom(format!("`{text}` is negative")))
+                let duration: jiff::SignedDuration = text.parse().map_err(|_| {
+                    serde::de::Error::custom(format!(
+                        "`{text}` is not a duration: write 90s, 10min or 1h"
+                    ))
+                })?;
+                Duration::try_from(duration)
+                    .map_err(|_| serde::de::Error::custom(format!("`{text}` is negative")))
             }
         }
     }

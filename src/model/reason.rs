@@ -1,5 +1,6 @@
-//! The one table of reasons: name, who it is about, how bad it can be, what it means, what it means for the data, what to do, what ends it. The wire,
-//! `diskvitals reasons`, docs and alerts come from it.
+//! The one table of reasons: name, who it is about, how bad it can be, what it means, what it means
+//! for the data, what to do, what ends it. The wire, `diskvitals reasons`, docs and alerts come
+//! from it.
 
 use std::str::FromStr;
 
@@ -53,7 +54,8 @@ macro_rules! reasons {
                 match self { $(Reason::$name => $action),* }
             }
 
-            /// The rest of a sentence that begins with "It is over when". What cannot be told ends nothing.
+            /// The rest of a sentence that begins with "It is over when". What cannot be told ends
+            /// nothing.
             pub fn clears(self) -> &'static str {
                 match self { $(Reason::$name => $clears),* }
             }
@@ -252,7 +254,11 @@ impl FromStr for Reason {
     type Err = NotAReason;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Reason::ALL.iter().copied().find(|reason| reason.name() == name).ok_or_else(|| NotAReason(name.to_owned()))
+        Reason::ALL
+            .iter()
+            .copied()
+            .find(|reason| reason.name() == name)
+            .ok_or_else(|| NotAReason(name.to_owned()))
     }
 }
 
@@ -269,7 +275,10 @@ mod tests {
     #[test]
     fn names_are_what_kubernetes_accepts_and_read_back() {
         for reason in Reason::ALL {
-            assert!(reason.name().bytes().all(|b| b.is_ascii_alphanumeric()), "{reason}");
+            assert!(
+                reason.name().bytes().all(|b| b.is_ascii_alphanumeric()),
+                "{reason}"
+            );
             assert_eq!(reason.name().parse::<Reason>().as_ref(), Ok(reason));
         }
     }
@@ -278,15 +287,23 @@ mod tests {
     fn every_row_is_complete_and_its_levels_begin_with_the_least() {
         for reason in Reason::ALL {
             assert!(
-                !reason.levels().is_empty() && reason.levels().is_sorted_by(|less, more| less < more),
+                !reason.levels().is_empty()
+                    && reason.levels().is_sorted_by(|less, more| less < more),
                 "{reason}: {:?}",
                 reason.levels()
             );
             for text in [reason.meaning(), reason.data(), reason.action()] {
-                assert!(text.ends_with('.') && text.starts_with(char::is_uppercase), "{reason}: {text}");
+                assert!(
+                    text.ends_with('.') && text.starts_with(char::is_uppercase),
+                    "{reason}: {text}"
+                );
             }
             // The rest of a sentence.
-            assert!(!reason.clears().is_empty() && !reason.clears().ends_with('.'), "{reason}: {}", reason.clears());
+            assert!(
+                !reason.clears().is_empty() && !reason.clears().ends_with('.'),
+                "{reason}: {}",
+                reason.clears()
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What a source tells the owner of the state. Each report is whole: it replaces what the same source said before of the same thing.
+//! What a source tells the owner of the state. Each report is whole: it replaces what the same
+//! source said before of the same thing.
 
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ pub enum Report {
     },
     Mounts(Observation<MountTable>),
     Kubelet(Observation<KubeletRecords>),
-    /// The answer for one path. `Failed` means that the probe could not be made, not that the volume said no.
+    /// The answer for one path. `Failed` means that the probe could not be made, not that the
+    /// volume said no.
     Probe {
         path: HostPath,
         result: Observation<MountProbe>,
@@ -58,7 +60,8 @@ pub enum Report {
         answer: Box<Answer>,
         took: Duration,
     },
-    /// smartctl has not come back for this drive in its time, and could not be killed: nobody asks it until it has gone (`None`).
+    /// smartctl has not come back for this drive in its time, and could not be killed: nobody asks
+    /// it until it has gone (`None`).
     SmartStuck {
         drive: DriveId,
         stuck: Option<SmartStuck>,
@@ -77,13 +80,16 @@ pub enum Report {
         controller: String,
         drives: Observation<Vec<HiddenDrive>>,
     },
-    /// The RAID controllers that there are, by the names in `Hidden`, whole each time: the drives of one that is not among them are gone with it.
+    /// The RAID controllers that there are, by the names in `Hidden`, whole each time: the drives
+    /// of one that is not among them are gone with it.
     Controllers(Vec<String>),
-    /// Drives that the configuration has not asked (`smart.enabled`, `device_type = "ignore"`), whole each time: what they said before is over.
+    /// Drives that the configuration has not asked (`smart.enabled`, `device_type = "ignore"`),
+    /// whole each time: what they said before is over.
     SmartIgnored(Vec<DriveId>),
     /// How a filesystem check is now, whole each time.
     Check(Box<Progress>),
-    /// The volumes that this node provides itself, whole each time. `Failed`: they could not be read, what was known stands.
+    /// The volumes that this node provides itself, whole each time. `Failed`: they could not be
+    /// read, what was known stands.
     Provision(Observation<Provision>),
     /// How a source itself is.
     Source {
@@ -129,11 +135,13 @@ pub struct SmartTarget {
     pub suspect: bool,
     /// Grows with each error that the kernel tells of it: then it is asked at once.
     pub errors: u64,
-    /// When it last answered, as the store remembers: after a restart the next question is due from then.
+    /// When it last answered, as the store remembers: after a restart the next question is due from
+    /// then.
     pub last_answer: Option<Timestamp>,
 }
 
-/// One notice of fanotify(7), FAN_FS_ERROR: the first error's number, and how many came since the last notice was read.
+/// One notice of fanotify(7), FAN_FS_ERROR: the first error's number, and how many came since the
+/// last notice was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FsError {
     pub at: Timestamp,
@@ -194,9 +202,11 @@ pub enum SourceStatus {
     Absent(String),
 }
 
-/// Requests that may wait for a source that is busy. What is lost beyond is made good by asking everything anew, which an admin's self-test is not: so
-/// there is room for far more than can come while the owner takes a source's reports. Each is sent once per admin's command, event or scan, and NVMe
-/// controllers tell no second event of a kind before their log is read (NVM Express Base 2.0, 5.2).
+/// Requests that may wait for a source that is busy. What is lost beyond is made good by asking
+/// everything anew, which an admin's self-test is not: so there is room for far more than can come
+/// while the owner takes a source's reports. Each is sent once per admin's command, event or scan,
+/// and NVMe controllers tell no second event of a kind before their log is read (NVM Express Base
+/// 2.0, 5.2).
 pub const REQUESTS: usize = 1024;
 
 /// What the owner asks of sources: look again, now.

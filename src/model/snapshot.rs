@@ -1,4 +1,5 @@
-//! The immutable picture that the owner publishes and everyone else reads. Unchanged parts are shared with the picture before.
+//! The immutable picture that the owner publishes and everyone else reads. Unchanged parts are
+//! shared with the picture before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +19,15 @@ use crate::model::probe::Usage;
 use crate::model::report::{Source, SourceStatus};
 use crate::model::stale::Attachment;
 use crate::model::timing::Timings;
-use crate::model::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus, VolumeFacts};
+use crate::model::volume::{
+    Condition, CsiStatus, OperationalStatus, Stack, UsageStatus, VolumeFacts,
+};
 
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Grows by one with each change that a watcher would see. Starts at the daemon's start time in microseconds, so that a revision from
-    /// before a restart is always older than anything this daemon remembers.
+    /// Grows by one with each change that a watcher would see. Starts at the daemon's start time in
+    /// microseconds, so that a revision from before a restart is always older than anything this
+    /// daemon remembers.
     pub revision: u64,
     /// True from the first full picture on.
     pub settled: bool,
@@ -46,7 +50,8 @@ pub struct Snapshot {
 /// What volumes are told apart by, and what new ones would lie on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
-    /// The kubelet's folder as the configuration has it, and as the mount table names it (its links resolved).
+    /// The kubelet's folder as the configuration has it, and as the mount table names it (its links
+    /// resolved).
     pub kubelet_named: HostPath,
     pub kubelet_root: HostPath,
     /// The CSI driver of the volumes that this node provides; None while nobody has told.
@@ -63,27 +68,39 @@ impl Surroundings {
         let path = HostPath::new(&bytes[..trimmed.max(1).min(bytes.len())]);
         match path.strip_prefix(&self.kubelet_named) {
             Some([]) => self.kubelet_root.clone(),
-            Some(below) if !self.kubelet_named.as_bytes().is_empty() => self.kubelet_root.join(below),
+            Some(below) if !self.kubelet_named.as_bytes().is_empty() => {
+                self.kubelet_root.join(below)
+            }
             _ => path,
         }
     }
 }
 
 impl Snapshot {
-    /// The volume of a CSI driver. An id is bounded, hence a hash at its end when the handle is long: the handle itself decides.
+    /// The volume of a CSI driver. An id is bounded, hence a hash at its end when the handle is
+    /// long: the handle itself decides.
     pub fn csi_volume(&self, driver: &str, handle: &str) -> Option<&Arc<Volume>> {
         let volume = self.volumes.get(&VolumeId::csi(driver, handle))?;
         let facts = &volume.facts;
-        (facts.driver.as_deref() == Some(driver) && facts.handle.as_deref() == Some(handle)).then_some(volume)
+        (facts.driver.as_deref() == Some(driver) && facts.handle.as_deref() == Some(handle))
+            .then_some(volume)
     }
 
-    /// Whether it was of the filesystem that this volume has now, under whatever name it was asked for.
+    /// Whether it was of the filesystem that this volume has now, under whatever name it was asked
+    /// for.
     pub fn is_check_of(&self, check: &Check, volume: &VolumeId) -> bool {
         let facts = self.volumes.get(volume).map(|volume| &volume.facts);
         let named = check.target.volume.as_ref() == Some(volume);
-        match (&check.target.uuid, facts.and_then(|facts| facts.fs_uuid.as_ref())) {
+        match (
+            &check.target.uuid,
+            facts.and_then(|facts| facts.fs_uuid.as_ref()),
+        ) {
             (Some(checked), Some(now)) => {
-                checked == now && (named || facts.is_some_and(|facts| facts.device.as_ref() == Some(&check.target.device)))
+                checked == now
+                    && (named
+                        || facts.is_some_and(|facts| {
+                            facts.device.as_ref() == Some(&check.target.device)
+                        }))
             }
             _ => named,
         }
@@ -99,7 +116,8 @@ pub struct NodeState {
     /// Of them, how many each source has; also those that have none.
     pub stuck: BTreeMap<Source, u32>,
     pub timings: Timings,
-    /// Records of the kernel's log that were overwritten before they were read, since the boot; None while none of it has been read.
+    /// Records of the kernel's log that were overwritten before they were read, since the boot;
+    /// None while none of it has been read.
     pub kernel_log_lost: Option<u64>,
     /// Worst health over drives and volumes, acknowledged findings not counted.
     pub health: Option<Health>,
@@ -169,7 +187,11 @@ pub enum VolumeUsage {
     /// Not measured yet.
     NotYet,
     /// The last answer stands, with its time; `stale` says since when asking has failed.
-    Mounted { usage: Usage, at: Timestamp, stale: Option<Timestamp> },
+    Mounted {
+        usage: Usage,
+        at: Timestamp,
+        stale: Option<Timestamp>,
+    },
     /// Raw block, or made here and not mounted: size only.
     Block { size_bytes: u64 },
     /// Not mounted, or the last probe failed and there never was an answer.

@@ -1,8 +1,9 @@
 //! Where CSI volumes are staged and published, and which of these places nobody uses any more.
 //!
-//! A place is judged only by a good reading of the kubelet's records: an error, a damaged record, or no kubelet at all says nothing, and what says nothing
-//! makes nothing stale. A pod is there as long as it has a record of the volume or a folder of logs (the kubelet removes both when the pod is deleted);
-//! its folder below `pods/` proves nothing, since a mount left in it keeps it there.
+//! A place is judged only by a good reading of the kubelet's records: an error, a damaged record,
+//! or no kubelet at all says nothing, and what says nothing makes nothing stale. A pod is there as
+//! long as it has a record of the volume or a folder of logs (the kubelet removes both when the pod
+//! is deleted); its folder below `pods/` proves nothing, since a mount left in it keeps it there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +18,8 @@ use crate::model::kubelet::KubeletRecords;
 use crate::model::path::HostPath;
 use crate::model::volume::MountRole;
 
-/// So long must nobody have used it by readings of the records: the kubelet mounts before and unmounts after what it writes down, one volume at a time.
+/// So long must nobody have used it by readings of the records: the kubelet mounts before and
+/// unmounts after what it writes down, one volume at a time.
 pub const GRACE: Duration = Duration::from_secs(120);
 
 /// What cannot be read may say that somebody does.
@@ -62,7 +64,9 @@ impl Attachment {
 
     /// No pod has had it for longer than the grace, though the kubelet may still have it staged.
     pub fn is_abandoned(&self) -> bool {
-        self.orphaned.as_ref().is_some_and(|orphaned| elapsed(orphaned.since, orphaned.confirmed) >= GRACE)
+        self.orphaned
+            .as_ref()
+            .is_some_and(|orphaned| elapsed(orphaned.since, orphaned.confirmed) >= GRACE)
     }
 }
 
@@ -92,40 +96,78 @@ pub struct Records<'a> {
 impl<'a> Records<'a> {
     /// `root`: the kubelet's folder as the mount table names it.
     pub fn new(records: &'a KubeletRecords, root: &'a HostPath) -> Records<'a> {
-        let publications =
-            || records.volumes.iter().flat_map(|volume| volume.publications.iter().map(move |publication| (volume, publication)));
+        let publications = || {
+            records.volumes.iter().flat_map(|volume| {
+                volume
+                    .publications
+                    .iter()
+                    .map(move |publication| (volume, publication))
+            })
+        };
         Records {
             records,
             root,
-            staged: records.volumes.iter().filter_map(|volume| volume.staging.as_ref()).collect(),
-            published: publications().map(|(_, publication)| (&publication.path, publication.pod_uid.as_str())).collect(),
-            volumes_of: publications().map(|(_, publication)| (publication.pod_uid.as_str(), publication.name.as_str())).collect(),
-            with_pods: publications().map(|(volume, _)| (volume.driver.as_str(), volume.handle.as_str())).collect(),
+            staged: records
+                .volumes
+                .iter()
+                .filter_map(|volume| volume.staging.as_ref())
+                .collect(),
+            published: publications()
+                .map(|(_, publication)| (&publication.path, publication.pod_uid.as_str()))
+                .collect(),
+            volumes_of: publications()
+                .map(|(_, publication)| (publication.pod_uid.as_str(), publication.name.as_str()))
+                .collect(),
+            with_pods: publications()
+                .map(|(volume, _)| (volume.driver.as_str(), volume.handle.as_str()))
+                .collect(),
         }
     }
 
-    /// Whether a pod uses this place. `told`: the pod that it was published for, where the path does not say.
+    /// Whether a pod uses this place. `told`: the pod that it was published for, where the path
+    /// does not say.
     pub fn pod(&self, path: &HostPath, told: Option<&str>) -> Use {
         if let Some(uid) = self.published.get(path) {
-            return Use::By(format!("the kubelet's record says that {} has it", self.name(uid)));
+            return Use::By(format!(
+                "the kubelet's record says that {} has it",
+                self.name(uid)
+            ));
         }
-        let Some(place) = self.place(path) else { return Use::Untold };
+        let Some(place) = self.place(path) else {
+            return Use::Untold;
+        };
         let by_path = place.as_ref().and_then(|place| place.pod.clone());
-        let Some(uid) = by_path.as_ref().map(|pod| pod.uid.as_str()).or(told) else { return Use::Untold };
+        let Some(uid) = by_path.as_ref().map(|pod| pod.uid.as_str()).or(told) else {
+            return Use::Untold;
+        };
         if self.records.pods.contains_key(uid) {
             return Use::By(format!("{} has its folder of logs", self.name(uid)));
         }
         match &place {
-            Some(CsiPlace { part: Part::Subpath, pod: Some(PodPath { uid, volume_name }), .. })
-                if self.volumes_of.contains(&(uid.as_str(), volume_name.as_str())) =>
+            Some(CsiPlace {
+                part: Part::Subpath,
+                pod: Some(PodPath { uid, volume_name }),
+                ..
+            }) if self
+                .volumes_of
+                .contains(&(uid.as_str(), volume_name.as_str())) =>
             {
-                return Use::By(format!("the kubelet's record says that {} has the volume", self.name(uid)));
+                return Use::By(format!(
+                    "the kubelet's record says that {} has the volume",
+                    self.name(uid)
+                ));
             }
             Some(place) if self.is_damaged(place) => return Use::By(DAMAGED.to_owned()),
             _ => {}
         }
-        let folder = if self.records.pod_uids.iter().any(|known| known == uid) { "" } else { ", nor a folder" };
-        Use::Nobody(format!("pod {uid} is gone: it has no record of the volume and no folder of logs{folder}"))
+        let folder = if self.records.pod_uids.iter().any(|known| known == uid) {
+            ""
+        } else {
+            ", nor a folder"
+        };
+        Use::Nobody(format!(
+            "pod {uid} is gone: it has no record of the volume and no folder of logs{folder}"
+        ))
     }
 
     /// Whether the kubelet, or a pod, uses the volume that is staged here.
@@ -139,21 +181,29 @@ impl<'a> Records<'a> {
         match self.place(path) {
             None => Use::Untold,
             Some(Some(place)) if self.is_damaged(&place) => Use::By(DAMAGED.to_owned()),
-            Some(_) => Use::Nobody("no record of the kubelet says that it is staged, and no pod has it".to_owned()),
+            Some(_) => Use::Nobody(
+                "no record of the kubelet says that it is staged, and no pod has it".to_owned(),
+            ),
         }
     }
 
     /// None: not below the kubelet's folder, of which alone it keeps records.
     fn place(&self, path: &HostPath) -> Option<Option<CsiPlace>> {
-        path.strip_prefix(self.root).filter(|below| !below.is_empty())?;
+        path.strip_prefix(self.root)
+            .filter(|below| !below.is_empty())?;
         Some(csi_place(self.root, path))
     }
 
     /// There is a record, and it could not be read.
     fn is_damaged(&self, place: &CsiPlace) -> bool {
-        let Some(record) = &place.record else { return false };
+        let Some(record) = &place.record else {
+            return false;
+        };
         let named = format!("{record}: ");
-        self.records.warnings.iter().any(|warning| warning.starts_with(&named))
+        self.records
+            .warnings
+            .iter()
+            .any(|warning| warning.starts_with(&named))
     }
 
     fn name(&self, uid: &str) -> String {

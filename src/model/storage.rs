@@ -1,6 +1,8 @@
-//! What CSI asks of the storage beneath a driver's volumes: whether it is broken, and whether it answers. Pure over a snapshot.
+//! What CSI asks of the storage beneath a driver's volumes: whether it is broken, and whether it
+//! answers. Pure over a snapshot.
 //!
-//! Doubt is an error with its reason, never "well" and never "not connected": what the caller had been told before then stands.
+//! Doubt is an error with its reason, never "well" and never "not connected": what the caller had
+//! been told before then stands.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +32,8 @@ pub struct Connected {
     pub messages: Vec<String>,
 }
 
-/// Why what the snapshot says of volumes is not all that there is: the first full picture is not there, or a source that lists things gives nothing.
+/// Why what the snapshot says of volumes is not all that there is: the first full picture is not
+/// there, or a source that lists things gives nothing.
 pub fn blind(snapshot: &Snapshot) -> Option<String> {
     if !snapshot.settled {
         return Some("the daemon has not looked around yet".to_owned());
@@ -39,44 +42,97 @@ pub fn blind(snapshot: &Snapshot) -> Option<String> {
         Some((SourceStatus::Down(why), _)) => Some(format!("{}: {why}", source.name())),
         _ => None,
     };
-    [Source::Kubelet, Source::Mounts, Source::Udev].into_iter().find_map(down)
+    [Source::Kubelet, Source::Mounts, Source::Udev]
+        .into_iter()
+        .find_map(down)
 }
 
 /// Volumes of a CSI driver.
-pub fn volumes_of<'a>(snapshot: &'a Snapshot, driver: &'a str) -> impl Iterator<Item = &'a Arc<Volume>> {
-    snapshot.volumes.values().filter(move |volume| volume.facts.driver.as_deref() == Some(driver))
+pub fn volumes_of<'a>(
+    snapshot: &'a Snapshot,
+    driver: &'a str,
+) -> impl Iterator<Item = &'a Arc<Volume>> {
+    snapshot
+        .volumes
+        .values()
+        .filter(move |volume| volume.facts.driver.as_deref() == Some(driver))
 }
 
-/// The drives of this node that the driver's volumes stand on, and those of the pool where the pool is the driver's.
+/// The drives of this node that the driver's volumes stand on, and those of the pool where the pool
+/// is the driver's.
 fn drives_of<'a>(snapshot: &'a Snapshot, driver: &str) -> Vec<&'a Drive> {
-    let local = snapshot.volumes.values().filter(|volume| volume.facts.driver.as_deref() == Some(driver) && !volume.facts.remote);
-    let pool = Some(&snapshot.surroundings).filter(|surroundings| surroundings.driver.as_deref() == Some(driver));
-    let pool = pool.into_iter().flat_map(|surroundings| surroundings.pool.drives());
-    let ids: BTreeSet<&DriveId> = local.flat_map(|volume| &volume.facts.drive_ids).chain(pool).collect();
-    let drives = ids.into_iter().filter_map(|id| snapshot.drives.get(id)).map(AsRef::as_ref);
-    drives.filter(|drive| !drive.facts.transport.is_remote()).collect()
+    let local = snapshot
+        .volumes
+        .values()
+        .filter(|volume| volume.facts.driver.as_deref() == Some(driver) && !volume.facts.remote);
+    let pool = Some(&snapshot.surroundings)
+        .filter(|surroundings| surroundings.driver.as_deref() == Some(driver));
+    let pool = pool
+        .into_iter()
+        .flat_map(|surroundings| surroundings.pool.drives());
+    let ids: BTreeSet<&DriveId> = local
+        .flat_map(|volume| &volume.facts.drive_ids)
+        .chain(pool)
+        .collect();
+    let drives = ids
+        .into_iter()
+        .filter_map(|id| snapshot.drives.get(id))
+        .map(AsRef::as_ref);
+    drives
+        .filter(|drive| !drive.facts.transport.is_remote())
+        .collect()
 }
 
-/// What is wrong with the drives beneath a driver's volumes: UNREACHABLE when all of them are gone, else DEGRADED for those that are gone and those that are
-/// bad. None for drives that are not this node's. An error where nothing is known against them and something is not known.
+/// What is wrong with the drives beneath a driver's volumes: UNREACHABLE when all of them are gone,
+/// else DEGRADED for those that are gone and those that are bad. None for drives that are not this
+/// node's. An error where nothing is known against them and something is not known.
 pub fn faults(snapshot: &Snapshot, driver: &str) -> Result<Vec<Fault>, String> {
     let drives = drives_of(snapshot, driver);
-    let (gone, here): (Vec<&Drive>, Vec<&Drive>) = drives.iter().partition(|drive| drive.presence != Presence::Present);
-    let bad: Vec<&Drive> = here.into_iter().filter(|drive| drive.health == Health::Bad).collect();
+    let (gone, here): (Vec<&Drive>, Vec<&Drive>) = drives
+        .iter()
+        .partition(|drive| drive.presence != Presence::Present);
+    let bad: Vec<&Drive> = here
+        .into_iter()
+        .filter(|drive| drive.health == Health::Bad)
+        .collect();
     let all_gone = !drives.is_empty() && gone.len() == drives.len();
     let mut faults = Vec::new();
     if !gone.is_empty() {
-        let which = gone.iter().map(|drive| name(drive)).collect::<Vec<_>>().join(", ");
+        let which = gone
+            .iter()
+            .map(|drive| name(drive))
+            .collect::<Vec<_>>()
+            .join(", ");
         let message = match all_gone {
             true => format!("all drives beneath the volumes are gone: {which}"),
-            false => format!("{} of {} drives beneath the volumes are gone: {which}", gone.len(), drives.len()),
+            false => format!(
+                "{} of {} drives beneath the volumes are gone: {which}",
+                gone.len(),
+                drives.len()
+            ),
         };
-        faults.push(Fault { unreachable: all_gone, reason: Reason::DriveMissing, message: cut(&message, MAX_MESSAGE) });
+        faults.push(Fault {
+            unreachable: all_gone,
+            reason: Reason::DriveMissing,
+            message: cut(&message, MAX_MESSAGE),
+        });
     }
     if !bad.is_empty() {
-        let which = bad.iter().map(|drive| said_of(snapshot, drive)).collect::<Vec<_>>().join("; ");
-        let message = format!("{} of {} drives beneath the volumes are failing: {which}", bad.len(), drives.len());
-        faults.push(Fault { unreachable: false, reason: Reason::DriveFailing, message: cut(&message, MAX_MESSAGE) });
+        let which = bad
+            .iter()
+            .map(|drive| said_of(snapshot, drive))
+            .collect::<Vec<_>>()
+            .join("; ");
+        let message = format!(
+            "{} of {} drives beneath the volumes are failing: {which}",
+            bad.len(),
+            drives.len()
+        );
+        faults.push(Fault {
+            unreachable: false,
+            reason: Reason::DriveFailing,
+            message: cut(&message, MAX_MESSAGE),
+        });
     }
     if !faults.is_empty() {
         return Ok(faults);
@@ -85,7 +141,11 @@ pub fn faults(snapshot: &Snapshot, driver: &str) -> Result<Vec<Fault>, String> {
         return Err(why);
     }
     match drives.iter().find(|drive| drive.health == Health::Unknown) {
-        Some(drive) => Err(format!("how {} is, is not known: {}", name(drive), drive.health_unknown_why)),
+        Some(drive) => Err(format!(
+            "how {} is, is not known: {}",
+            name(drive),
+            drive.health_unknown_why
+        )),
         None => Ok(faults),
     }
 }
@@ -94,8 +154,13 @@ fn name(drive: &Drive) -> String {
     format!("{} ({})", drive.facts.name, drive.facts.id)
 }
 
-fn active<'a>(snapshot: &'a Snapshot, ids: &'a [FindingId]) -> impl Iterator<Item = &'a Arc<Finding>> {
-    ids.iter().filter_map(|id| snapshot.findings.get(id)).filter(|finding| finding.severity > Severity::Info)
+fn active<'a>(
+    snapshot: &'a Snapshot,
+    ids: &'a [FindingId],
+) -> impl Iterator<Item = &'a Arc<Finding>> {
+    ids.iter()
+        .filter_map(|id| snapshot.findings.get(id))
+        .filter(|finding| finding.severity > Severity::Info)
 }
 
 fn said_of(snapshot: &Snapshot, drive: &Drive) -> String {
@@ -105,8 +170,8 @@ fn said_of(snapshot: &Snapshot, drive: &Drive) -> String {
     }
 }
 
-/// Whether volumes can be reached: every drive that they need is present and answers, and so do they. A drive that redundancy stands in for is told of, and
-/// cuts nothing off. An error on doubt.
+/// Whether volumes can be reached: every drive that they need is present and answers, and so do
+/// they. A drive that redundancy stands in for is told of, and cuts nothing off. An error on doubt.
 pub fn connectivity(snapshot: &Snapshot, volumes: &[&Volume]) -> Result<Connected, String> {
     let mut messages = Vec::new();
     let mut cut_off = false;
@@ -122,9 +187,15 @@ pub fn connectivity(snapshot: &Snapshot, volumes: &[&Volume]) -> Result<Connecte
         }
     }
     match (cut_off, doubt) {
-        (true, _) => Ok(Connected { connected: false, messages }),
+        (true, _) => Ok(Connected {
+            connected: false,
+            messages,
+        }),
         (false, Some(why)) => Err(why),
-        (false, None) => Ok(Connected { connected: true, messages }),
+        (false, None) => Ok(Connected {
+            connected: true,
+            messages,
+        }),
     }
 }
 
@@ -132,47 +203,87 @@ pub fn connectivity(snapshot: &Snapshot, volumes: &[&Volume]) -> Result<Connecte
 pub fn pool_connectivity(snapshot: &Snapshot, driver: &str) -> Result<Connected, String> {
     let surroundings = &snapshot.surroundings;
     let is_theirs = surroundings.driver.as_deref() == Some(driver);
-    let (stack, drives) = if is_theirs { (&surroundings.pool, surroundings.pool.drives()) } else { (&Stack::Nothing, Vec::new()) };
+    let (stack, drives) = if is_theirs {
+        (&surroundings.pool, surroundings.pool.drives())
+    } else {
+        (&Stack::Nothing, Vec::new())
+    };
     let lost = |id: &DriveId| absent(snapshot, id);
     let absent: Vec<String> = drives.iter().copied().filter_map(lost).collect();
     if stack.impact(&|id| lost(id).is_some()) == Impact::Exposed {
-        return Ok(Connected { connected: false, messages: absent });
+        return Ok(Connected {
+            connected: false,
+            messages: absent,
+        });
     }
     if let Some(why) = blind(snapshot).or_else(|| untold(snapshot, stack, &drives)) {
         return Err(why);
     }
     let mut messages = vec![format!("driver {driver} has no volumes here")];
     messages.extend(absent.iter().map(|why| stands_in(why)));
-    Ok(Connected { connected: true, messages })
+    Ok(Connected {
+        connected: true,
+        messages,
+    })
 }
 
 /// Why a drive does not serve for certain: it is gone, or the kernel has taken it offline.
 fn absent(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
-    let Some(drive) = snapshot.drives.get(id) else { return Some(format!("drive {id} is gone")) };
-    let lost = |finding: &&Arc<Finding>| matches!(finding.reason, Reason::DriveMissing | Reason::DriveOffline);
+    let Some(drive) = snapshot.drives.get(id) else {
+        return Some(format!("drive {id} is gone"));
+    };
+    let lost = |finding: &&Arc<Finding>| {
+        matches!(finding.reason, Reason::DriveMissing | Reason::DriveOffline)
+    };
     if let Some(finding) = active(snapshot, &drive.findings).find(lost) {
-        return Some(format!("drive {}: {}: {}", name(drive), finding.reason, finding.message));
+        return Some(format!(
+            "drive {}: {}: {}",
+            name(drive),
+            finding.reason,
+            finding.message
+        ));
     }
     (drive.presence != Presence::Present).then(|| format!("drive {} is gone", name(drive)))
 }
 
-/// A drive that has not answered smartctl may serve reads and writes all the same: firmware that hangs over a log page does.
+/// A drive that has not answered smartctl may serve reads and writes all the same: firmware that
+/// hangs over a log page does.
 fn silent(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
     let drive = snapshot.drives.get(id)?;
-    let finding = active(snapshot, &drive.findings).find(|finding| finding.reason == Reason::ProbeTimeout)?;
-    Some(format!("whether drive {} serves is not known: {}: {}", name(drive), finding.reason, finding.message))
+    let finding =
+        active(snapshot, &drive.findings).find(|finding| finding.reason == Reason::ProbeTimeout)?;
+    Some(format!(
+        "whether drive {} serves is not known: {}: {}",
+        name(drive),
+        finding.reason,
+        finding.message
+    ))
 }
 
 fn unknown(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
-    let drive = snapshot.drives.get(id).filter(|drive| drive.health == Health::Unknown)?;
-    Some(format!("how drive {} is, is not known: {}", name(drive), drive.health_unknown_why))
+    let drive = snapshot
+        .drives
+        .get(id)
+        .filter(|drive| drive.health == Health::Unknown)?;
+    Some(format!(
+        "how drive {} is, is not known: {}",
+        name(drive),
+        drive.health_unknown_why
+    ))
 }
 
-/// What is not known of drives that are needed: whose loss, added to what is lost already, redundancy would not cover.
+/// What is not known of drives that are needed: whose loss, added to what is lost already,
+/// redundancy would not cover.
 fn untold(snapshot: &Snapshot, stack: &Stack, drives: &[&DriveId]) -> Option<String> {
     let fails = |id: &DriveId| absent(snapshot, id).is_some() || silent(snapshot, id).is_some();
-    let first = |of: fn(&Snapshot, &DriveId) -> Option<String>| drives.iter().find_map(|id| of(snapshot, id));
-    let is_silent = || is_exposed(stack, drives, &fails).then(|| first(silent)).flatten();
+    let first = |of: fn(&Snapshot, &DriveId) -> Option<String>| {
+        drives.iter().find_map(|id| of(snapshot, id))
+    };
+    let is_silent = || {
+        is_exposed(stack, drives, &fails)
+            .then(|| first(silent))
+            .flatten()
+    };
     first(unknown).or_else(is_silent)
 }
 
@@ -190,14 +301,29 @@ fn stands_in(why: &str) -> String {
 
 fn disconnected(snapshot: &Snapshot, volume: &Volume) -> Vec<String> {
     let facts = &volume.facts;
-    let hangs = |finding: &&Arc<Finding>| matches!(finding.reason, Reason::DeviceMissing | Reason::ProbeTimeout | Reason::IoStalled);
-    let mut broken: Vec<String> =
-        active(snapshot, &volume.findings).filter(hangs).map(|finding| format!("{}: {}", finding.reason, finding.message)).collect();
+    let hangs = |finding: &&Arc<Finding>| {
+        matches!(
+            finding.reason,
+            Reason::DeviceMissing | Reason::ProbeTimeout | Reason::IoStalled
+        )
+    };
+    let mut broken: Vec<String> = active(snapshot, &volume.findings)
+        .filter(hangs)
+        .map(|finding| format!("{}: {}", finding.reason, finding.message))
+        .collect();
     let of_layer = |finding: &&Arc<Finding>| match &finding.subject {
-        Subject::Device(name) => finding.reason == Reason::ProbeTimeout && facts.devices.contains(name),
+        Subject::Device(name) => {
+            finding.reason == Reason::ProbeTimeout && facts.devices.contains(name)
+        }
         _ => false,
     };
-    broken.extend(snapshot.findings.values().filter(of_layer).map(|finding| finding.message.clone()));
+    broken.extend(
+        snapshot
+            .findings
+            .values()
+            .filter(of_layer)
+            .map(|finding| finding.message.clone()),
+    );
     let drives: Vec<&DriveId> = facts.drive_ids.iter().collect();
     if is_exposed(&facts.stack, &drives, &|id| absent(snapshot, id).is_some()) {
         broken.extend(facts.drive_ids.iter().filter_map(|id| absent(snapshot, id)));
@@ -209,7 +335,11 @@ fn covered<'a>(snapshot: &'a Snapshot, volume: &'a Volume) -> impl Iterator<Item
     let facts = &volume.facts;
     let fails = |id: &DriveId| absent(snapshot, id).or_else(|| silent(snapshot, id));
     let is_covered = facts.stack.impact(&|id| fails(id).is_some()) == Impact::Covered;
-    let lost = facts.drive_ids.iter().filter(move |_| is_covered).filter_map(fails);
+    let lost = facts
+        .drive_ids
+        .iter()
+        .filter(move |_| is_covered)
+        .filter_map(fails);
     lost.map(|why| stands_in(&why))
 }
 
@@ -219,8 +349,10 @@ fn doubt_of(snapshot: &Snapshot, volume: &Volume) -> Option<String> {
         return Some(volume.health_unknown_why.clone());
     }
     let drives: Vec<&DriveId> = facts.drive_ids.iter().collect();
-    let nothing_known = facts.device.is_none() && facts.drive_ids.is_empty() && volume.last_probe.is_none();
-    untold(snapshot, &facts.stack, &drives).or_else(|| nothing_known.then(|| "what it lies on is not known".to_owned()))
+    let nothing_known =
+        facts.device.is_none() && facts.drive_ids.is_empty() && volume.last_probe.is_none();
+    untold(snapshot, &facts.stack, &drives)
+        .or_else(|| nothing_known.then(|| "what it lies on is not known".to_owned()))
 }
 
 #[cfg(test)]

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use crate::model::report::Source;
 
-/// Upper ends of the buckets, in milliseconds; what took longer is in one more. A healthy volume answers within the first ones, a drive that is asked
-/// for all its log pages within some seconds, and what hangs in the last.
-pub const BOUNDS: [u64; 11] = [1, 5, 25, 100, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000];
+/// Upper ends of the buckets, in milliseconds; what took longer is in one more. A healthy volume
+/// answers within the first ones, a drive that is asked for all its log pages within some seconds,
+/// and what hangs in the last.
+pub const BOUNDS: [u64; 11] = [
+    1, 5, 25, 100, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000,
+];
 
 /// By who was asked.
 pub type Timings = BTreeMap<Source, Timing>;
@@ -22,7 +25,10 @@ pub struct Timing {
 
 impl Timing {
     pub fn take(&mut self, took: Duration) {
-        let bucket = BOUNDS.iter().position(|bound| took <= Duration::from_millis(*bound)).unwrap_or(BOUNDS.len());
+        let bucket = BOUNDS
+            .iter()
+            .position(|bound| took <= Duration::from_millis(*bound))
+            .unwrap_or(BOUNDS.len());
         if let Some(count) = self.counts.get_mut(bucket) {
             *count = count.saturating_add(1);
         }
@@ -30,7 +36,9 @@ impl Timing {
     }
 
     pub fn count(&self) -> u64 {
-        self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
+        self.counts
+            .iter()
+            .fold(0, |sum, count| sum.saturating_add(*count))
     }
 }
 
@@ -44,7 +52,18 @@ mod tests {
         for millis in [0, 1, 2, 60_000, 60_001, 86_400_000] {
             timing.take(Duration::from_millis(millis));
         }
-        assert_eq!((timing.counts[0], timing.counts[1], timing.counts[10], timing.counts[11]), (2, 1, 1, 2));
-        assert_eq!((timing.count(), timing.sum), (6, Duration::from_millis(86_520_004)));
+        assert_eq!(
+            (
+                timing.counts[0],
+                timing.counts[1],
+                timing.counts[10],
+                timing.counts[11]
+            ),
+            (2, 1, 1, 2)
+        );
+        assert_eq!(
+            (timing.count(), timing.sum),
+            (6, Duration::from_millis(86_520_004))
+        );
     }
 }

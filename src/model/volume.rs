@@ -1,4 +1,5 @@
-//! A volume: what Kubernetes or the host's mount table uses. Where it is, on which drives, who uses it, and how it is.
+//! A volume: what Kubernetes or the host's mount table uses. Where it is, on which drives, who uses
+//! it, and how it is.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +8,8 @@ use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kubelet::PodName;
 use crate::model::path::HostPath;
 
-/// What the mount table, the kubelet's records and the graph say of one volume, before any judgement.
+/// What the mount table, the kubelet's records and the graph say of one volume, before any
+/// judgement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeFacts {
     pub id: VolumeId,
@@ -17,7 +19,8 @@ pub struct VolumeFacts {
     pub pv: Option<String>,
     pub block: bool,
     pub ephemeral: bool,
-    /// Kernel name of the block device it stands on; None for network filesystems, and where it cannot be told.
+    /// Kernel name of the block device it stands on; None for network filesystems, and where it
+    /// cannot be told.
     pub device: Option<String>,
     /// mountinfo's source (`/dev/mapper/vg-data`, `server:/export`).
     pub source: Option<HostPath>,
@@ -33,7 +36,8 @@ pub struct VolumeFacts {
     pub drive_ids: Vec<DriveId>,
     /// How it stands on them.
     pub stack: Stack,
-    /// Every block device between the volume and its drives, drives' devices included; top first. Kernel names.
+    /// Every block device between the volume and its drives, drives' devices included; top first.
+    /// Kernel names.
     pub devices: Vec<String>,
     /// True when the mount's block device is no longer in the inventory.
     pub device_gone: bool,
@@ -127,7 +131,9 @@ impl Stack {
         match self {
             Stack::Nothing => {}
             Stack::Drive(id) => into.push(id),
-            Stack::All(parts) | Stack::Redundant { parts, .. } => parts.iter().for_each(|part| part.collect(into)),
+            Stack::All(parts) | Stack::Redundant { parts, .. } => {
+                parts.iter().for_each(|part| part.collect(into))
+            }
         }
     }
 
@@ -137,10 +143,19 @@ impl Stack {
             Stack::Nothing => Impact::None,
             Stack::Drive(id) if fails(id) => Impact::Exposed,
             Stack::Drive(_) => Impact::None,
-            Stack::All(parts) => parts.iter().map(|part| part.impact(fails)).max().unwrap_or(Impact::None),
-            Stack::Redundant { tolerates, parts, .. } => {
+            Stack::All(parts) => parts
+                .iter()
+                .map(|part| part.impact(fails))
+                .max()
+                .unwrap_or(Impact::None),
+            Stack::Redundant {
+                tolerates, parts, ..
+            } => {
                 let impacts: Vec<Impact> = parts.iter().map(|part| part.impact(fails)).collect();
-                let exposed = impacts.iter().filter(|impact| **impact == Impact::Exposed).count();
+                let exposed = impacts
+                    .iter()
+                    .filter(|impact| **impact == Impact::Exposed)
+                    .count();
                 if exposed > *tolerates {
                     Impact::Exposed
                 } else if impacts.iter().any(|impact| *impact != Impact::None) {

@@ -1,11 +1,14 @@
-//! Filesystem checks: which of the wanted ones runs now, step by step as `model::check::steps` says, and what came of it.
+//! Filesystem checks: which of the wanted ones runs now, step by step as `model::check::steps`
+//! says, and what came of it.
 //!
-//! In: what the owner wants checked (`Wanted`, level-triggered: what is not there any more is stopped). Out: `Report::Check`. Everything that touches
-//! a device or a mount happens in processes of its own: `runner` (the checker, without any right to write), `freezer` (holds the writers), `snapshot` and
-//! `lvm` (copies of logical volumes), workers (syncfs, XFS' sick bits). May not enter: what runs mean (`model::check`).
+//! In: what the owner wants checked (`Wanted`, level-triggered: what is not there any more is
+//! stopped). Out: `Report::Check`. Everything that touches a device or a mount happens in processes
+//! of its own: `runner` (the checker, without any right to write), `freezer` (holds the writers),
+//! `snapshot` and `lvm` (copies of logical volumes), workers (syncfs, XFS' sick bits). May not
+//! enter: what runs mean (`model::check`).
 //!
-//! `queue` knows whose turn it is, `conduct` leads one check from run to run, `load` how busy the node is, `tools` where the checkers are, `world` is
-//! the door outside.
+//! `queue` knows whose turn it is, `conduct` leads one check from run to run, `load` how busy the
+//! node is, `tools` where the checkers are, `world` is the door outside.
 
 mod conduct;
 pub mod freezer;
@@ -22,52 +25,28 @@ mod world;
 
 pub use snapshot::PREFIX as SNAPSHOT_PREFIX;
 
-use std::collections::BTreeSet;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::sync::watch;
-use tokio::task::Id;
-use tokio::task::JoinSet;
+use tokio::sync::{Notify, watch};
+use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
 use crate::host::clock::now;
-use crate::model::check::Progress;
-use crate::model::check::Run;
-use crate::model::check::Signal;
-use crate::model::check::State;
-use crate::model::check::Stop;
-use crate::model::check::Wanted;
 use crate::model::check::steps::Outcome;
+use crate::model::check::{Progress, Run, Signal, State, Stop, Wanted};
 use crate::model::ids::CheckId;
-use crate::model::report::Report;
-use crate::model::report::Source;
-use crate::model::report::SourceStatus;
-use crate::source::checks::conduct::Concluded;
-use crate::source::checks::conduct::Means;
-use crate::source::checks::conduct::Said;
-use crate::source::checks::conduct::Told;
-use crate::source::checks::conduct::conduct;
-use crate::source::checks::conduct::stopped_by;
+use crate::model::report::{Report, Source, SourceStatus};
+use crate::source::checks::conduct::{Concluded, Means, Said, Told, conduct, stopped_by};
 use crate::source::checks::load::Busy;
-use crate::source::checks::queue::Gate;
-use crate::source::checks::queue::Going;
-use crate::source::checks::queue::Queue;
-use crate::source::checks::queue::Stage;
-use crate::source::checks::queue::Stuck;
-use crate::source::checks::queue::Turn;
-use crate::source::checks::queue::devices;
-use crate::source::checks::queue::failed;
-use crate::source::checks::queue::only_phase;
+use crate::source::checks::queue::{
+    Gate, Going, Queue, Stage, Stuck, Turn, devices, failed, only_phase,
+};
 use crate::source::checks::tools::Found;
-use crate::source::checks::world::Real;
-use crate::source::checks::world::World;
-use crate::source::context::CheckSettings;
-use crate::source::context::Context;
-use crate::source::context::SourceError;
+use crate::source::checks::world::{Real, World};
+use crate::source::context::{CheckSettings, Context, SourceError};
 
 /// A phase is news this often at most.
 const PHASES: Duration = Duration::from_secs(1);
@@ -189,7 +168,9 @@ impl<W: World> Checks<W> {
 
     fn tidy_up(&mut self) {
         let (world, tools) = (self.world.clone(), self.settings.tools.clone());
-        self.spawn(Task::Tidying, async move { Ended::Tidy(world.tidy(tools).await) });
+        self.spawn(Task::Tidying, async move {
+            Ended::Tidy(world.tidy(tools).await)
+        });
     }
 
     /// Starts all whose turn it is, and tells what is new. Out: when something will be.
@@ -198,10 +179,20 @@ impl<W: World> Checks<W> {
         if !self.looking_for_tools && self.tools_due <= at {
             self.looking_for_tools = true;
             self.tools_due = at + LOOK_FOR_TOOLS;
-            let (world, tools, before) = (self.world.clone(), self.settings.tools.clone(), self.tools.clone());
-            self.spawn(Task::Tools, async move { Ended::Tools(world.find_tools(tools, before).await) });
+            let (world, tools, before) = (
+                self.world.clone(),
+                self.settings.tools.clone(),
+                self.tools.clone(),
+            );
+            self.spawn(Task::Tools, async move {
+                Ended::Tools(world.find_tools(tools, before).await)
+            });
         }
-        let mut next = self.tools_due.max(if self.looking_for_tools { at + LOOK_FOR_TOOLS } else { at });
+        let mut next = self.tools_due.max(if self.looking_for_tools {
+            at + LOOK_FOR_TOOLS
+        } else {
+            at
+        });
         if let (true, Some(tools)) = (self.tidy, self.tools.clone()) {
             self.end_hung(&tools).await?;
             while let Some(turn) = self.queue.next(self.settings.at_once, at) {
@@ -218,23 +209,41 @@ impl<W: World> Checks<W> {
         match turn {
             Turn::Begin(id) => self.begin(&id, tools).await?,
             Turn::Grant(id) => {
-                if let Some(Going { stage: Stage::Conducted { said, told }, .. }) = self.queue.going.get(&id) {
+                if let Some(Going {
+                    stage: Stage::Conducted { said, told },
+                    ..
+                }) = self.queue.going.get(&id)
+                {
                     let turn = said.borrow().turn;
                     told.send_modify(|told| told.granted = turn);
                 }
             }
             Turn::Look(id) => {
-                let Some(Going { stage: Stage::Queued { gate, .. }, wanted, .. }) = self.queue.going.get_mut(&id) else { return Ok(()) };
+                let Some(Going {
+                    stage: Stage::Queued { gate, .. },
+                    wanted,
+                    ..
+                }) = self.queue.going.get_mut(&id)
+                else {
+                    return Ok(());
+                };
                 *gate = Gate::Asking;
-                let (world, of) = (self.world.clone(), devices(&wanted.target).into_iter().collect());
-                self.spawn(Task::Looking(id.clone()), async move { Ended::Looked(id, world.load(of).await) });
+                let (world, of) = (
+                    self.world.clone(),
+                    devices(&wanted.target).into_iter().collect(),
+                );
+                self.spawn(Task::Looking(id.clone()), async move {
+                    Ended::Looked(id, world.load(of).await)
+                });
             }
         }
         Ok(())
     }
 
     async fn begin(&mut self, id: &CheckId, tools: &Found) -> Result<(), SourceError> {
-        let Some(going) = self.queue.going.get_mut(id) else { return Ok(()) };
+        let Some(going) = self.queue.going.get_mut(id) else {
+            return Ok(());
+        };
         let target = &going.wanted.target;
         let checker = match tools.checker(target.filesystem) {
             Ok(path) => path.to_owned(),
@@ -243,16 +252,32 @@ impl<W: World> Checks<W> {
                 return self.end(id, outcome).await;
             }
         };
-        let said = Said { state: State::Running { phase: "beginning".to_owned() }, runs: Vec::new(), signals: Vec::new(), turn: Some(0) };
+        let said = Said {
+            state: State::Running {
+                phase: "beginning".to_owned(),
+            },
+            runs: Vec::new(),
+            signals: Vec::new(),
+            turn: Some(0),
+        };
         let (said, heard) = watch::channel(said);
-        let (told, hears) = watch::channel(Told { stop: None, signals: going.wanted.signals.clone(), granted: Some(0) });
-        let means = Means { checker, lvm: tools.lvm.clone(), said, bell: self.bell.clone(), told: hears };
+        let (told, hears) = watch::channel(Told {
+            stop: None,
+            signals: going.wanted.signals.clone(),
+            granted: Some(0),
+        });
+        let means = Means {
+            checker,
+            lvm: tools.lvm.clone(),
+            said,
+            bell: self.bell.clone(),
+            told: hears,
+        };
         going.stage = Stage::Conducted { said: heard, told };
         let (world, wanted, id) = (self.world.clone(), going.wanted.clone(), id.clone());
-        self.spawn(
-            Task::Conducting(id.clone()),
-            async move { Ended::Concluded(id, Box::new(Box::pin(conduct(world, wanted, means)).await)) },
-        );
+        self.spawn(Task::Conducting(id.clone()), async move {
+            Ended::Concluded(id, Box::new(Box::pin(conduct(world, wanted, means)).await))
+        });
         Ok(())
     }
 
@@ -261,14 +286,19 @@ impl<W: World> Checks<W> {
         let at = Instant::now();
         let ids: BTreeSet<&CheckId> = all.iter().map(|wanted| &wanted.id).collect();
         self.queue.over.retain(|id| ids.contains(id));
-        for (place, wanted) in all.iter().enumerate().filter(|(_, wanted)| !self.queue.over.contains(&wanted.id)) {
+        for (place, wanted) in all
+            .iter()
+            .enumerate()
+            .filter(|(_, wanted)| !self.queue.over.contains(&wanted.id))
+        {
             match self.queue.going.get_mut(&wanted.id) {
                 Some(going) => {
                     going.place = place;
                     going.wanted = wanted.clone();
                     if let Stage::Conducted { told, .. } = &going.stage {
                         told.send_if_modified(|told| {
-                            let news = told.signals != wanted.signals || (told.stop.is_none() && wanted.stop.is_some());
+                            let news = told.signals != wanted.signals
+                                || (told.stop.is_none() && wanted.stop.is_some());
                             told.signals.clone_from(&wanted.signals);
                             told.stop = told.stop.take().or_else(|| wanted.stop.clone());
                             news
@@ -276,19 +306,31 @@ impl<W: World> Checks<W> {
                     }
                 }
                 None => {
-                    self.queue.going.insert(wanted.id.clone(), Going::new(wanted.clone(), place, at));
+                    self.queue
+                        .going
+                        .insert(wanted.id.clone(), Going::new(wanted.clone(), place, at));
                 }
             }
         }
         let mut ending = Vec::new();
         for (id, going) in &mut self.queue.going {
-            let stop = if ids.contains(id) { going.wanted.stop.clone() } else { Some(Stop { why: FORGOTTEN.to_owned() }) };
+            let stop = if ids.contains(id) {
+                going.wanted.stop.clone()
+            } else {
+                Some(Stop {
+                    why: FORGOTTEN.to_owned(),
+                })
+            };
             let Some(stop) = stop else { continue };
             match &going.stage {
                 Stage::Conducted { told, .. } => {
-                    told.send_if_modified(|told| told.stop.is_none() && told.stop.replace(stop).is_none());
+                    told.send_if_modified(|told| {
+                        told.stop.is_none() && told.stop.replace(stop).is_none()
+                    });
                 }
-                Stage::Queued { .. } => ending.push((id.clone(), stopped_by(&stop, going.wanted.target.mode))),
+                Stage::Queued { .. } => {
+                    ending.push((id.clone(), stopped_by(&stop, going.wanted.target.mode)))
+                }
             }
         }
         for (id, outcome) in ending {
@@ -313,7 +355,8 @@ impl<W: World> Checks<W> {
             Ok(Ended::Looked(id, load)) => self.looked(&id, load, at).await,
             Ok(Ended::Tools(found)) => {
                 self.looking_for_tools = false;
-                // Due again already: the settings have changed meanwhile, and these are those from before.
+                // Due again already: the settings have changed meanwhile, and these are those from
+                // before.
                 self.tools = (self.tools_due > at).then_some(found);
                 Ok(())
             }
@@ -329,7 +372,9 @@ impl<W: World> Checks<W> {
                 Ok(())
             }
             Err(Task::Conducting(id)) => {
-                let Some(going) = self.queue.going.get(&id) else { return Ok(()) };
+                let Some(going) = self.queue.going.get(&id) else {
+                    return Ok(());
+                };
                 let outcome = failed(internal(), going.wanted.target.mode);
                 self.end(&id, outcome).await
             }
@@ -345,7 +390,12 @@ impl<W: World> Checks<W> {
         }
     }
 
-    async fn looked(&mut self, id: &CheckId, load: Result<Busy, String>, at: Instant) -> Result<(), SourceError> {
+    async fn looked(
+        &mut self,
+        id: &CheckId,
+        load: Result<Busy, String>,
+        at: Instant,
+    ) -> Result<(), SourceError> {
         // Unknown is not quiet.
         let why = match load {
             Ok(busy) if busy.percent <= f64::from(self.settings.max_io_pressure) => None,
@@ -359,12 +409,26 @@ impl<W: World> Checks<W> {
     }
 
     async fn concluded(&mut self, id: &CheckId, concluded: Concluded) -> Result<(), SourceError> {
-        let Concluded { outcome, runs, signals, remains } = concluded;
-        let of = self.queue.going.get(id).map(|going| devices(&going.wanted.target)).unwrap_or_default();
+        let Concluded {
+            outcome,
+            runs,
+            signals,
+            remains,
+        } = concluded;
+        let of = self
+            .queue
+            .going
+            .get(id)
+            .map(|going| devices(&going.wanted.target))
+            .unwrap_or_default();
         for remains in remains {
             let number = self.next_stuck;
             self.next_stuck += 1;
-            let stuck = Stuck { devices: of.clone(), waiting_in: remains.waiting_in.clone(), since: now() };
+            let stuck = Stuck {
+                devices: of.clone(),
+                waiting_in: remains.waiting_in.clone(),
+                since: now(),
+            };
             self.queue.stuck.insert(number, stuck);
             self.spawn(Task::Watching(number), async move {
                 remains.gone().await;
@@ -376,7 +440,9 @@ impl<W: World> Checks<W> {
 
     /// One that has made no run, or whose runs were lost with its task.
     async fn end(&mut self, id: &CheckId, outcome: Outcome) -> Result<(), SourceError> {
-        let Some(going) = self.queue.going.get(id) else { return Ok(()) };
+        let Some(going) = self.queue.going.get(id) else {
+            return Ok(());
+        };
         let runs = match &going.stage {
             Stage::Queued { .. } => Vec::new(),
             Stage::Conducted { said, .. } => said.borrow().runs.clone(),
@@ -385,23 +451,51 @@ impl<W: World> Checks<W> {
         self.end_with(id, outcome, runs, signals).await
     }
 
-    async fn end_with(&mut self, id: &CheckId, outcome: Outcome, runs: Vec<Arc<Run>>, signals: Vec<Signal>) -> Result<(), SourceError> {
+    async fn end_with(
+        &mut self,
+        id: &CheckId,
+        outcome: Outcome,
+        runs: Vec<Arc<Run>>,
+        signals: Vec<Signal>,
+    ) -> Result<(), SourceError> {
         self.queue.going.remove(id);
         // Until it is out of the owner's list it must not begin anew.
-        if self.context.checks.borrow().iter().any(|wanted| wanted.id == *id) {
+        if self
+            .context
+            .checks
+            .borrow()
+            .iter()
+            .any(|wanted| wanted.id == *id)
+        {
             self.queue.over.insert(id.clone());
         }
-        let progress = Progress { id: id.clone(), at: now(), state: State::Ended, runs, signals, outcome: Some(outcome) };
+        let progress = Progress {
+            id: id.clone(),
+            at: now(),
+            state: State::Ended,
+            runs,
+            signals,
+            outcome: Some(outcome),
+        };
         self.context.report(Report::Check(Box::new(progress))).await
     }
 
     /// Those that cannot be checked now end at once.
     async fn end_hung(&mut self, tools: &Found) -> Result<(), SourceError> {
-        let queued = self.queue.going.iter().filter(|(_, going)| !going.is_conducted());
+        let queued = self
+            .queue
+            .going
+            .iter()
+            .filter(|(_, going)| !going.is_conducted());
         let ending: Vec<(CheckId, Outcome)> = queued
             .filter_map(|(id, going)| {
                 let target = &going.wanted.target;
-                let absent = || tools.checker(target.filesystem).err().map(|why| failed(why, target.mode));
+                let absent = || {
+                    tools
+                        .checker(target.filesystem)
+                        .err()
+                        .map(|why| failed(why, target.mode))
+                };
                 Some((id.clone(), self.queue.hung(target).or_else(absent)?))
             })
             .collect();
@@ -418,7 +512,11 @@ impl<W: World> Checks<W> {
         for (id, going) in &self.queue.going {
             let now_so = match &going.stage {
                 Stage::Queued { .. } => Said {
-                    state: State::Queued { why: self.queue.why_queued(id, going, self.tidy && self.tools.is_some()) },
+                    state: State::Queued {
+                        why: self
+                            .queue
+                            .why_queued(id, going, self.tidy && self.tools.is_some()),
+                    },
                     runs: Vec::new(),
                     signals: going.wanted.signals.clone(),
                     turn: None,
@@ -426,7 +524,10 @@ impl<W: World> Checks<W> {
                 Stage::Conducted { said, .. } => said.borrow().clone(),
             };
             match &going.told_owner {
-                Some(before) if before.state == now_so.state && before.runs == now_so.runs && before.signals == now_so.signals => {}
+                Some(before)
+                    if before.state == now_so.state
+                        && before.runs == now_so.runs
+                        && before.signals == now_so.signals => {}
                 Some(before) if only_phase(before, &now_so) && at < going.told_at + PHASES => {
                     let due = going.told_at + PHASES;
                     held_back = Some(held_back.map_or(due, |other| other.min(due)));
@@ -435,21 +536,41 @@ impl<W: World> Checks<W> {
             }
         }
         for (id, said) in news {
-            let Some(going) = self.queue.going.get_mut(&id) else { continue };
+            let Some(going) = self.queue.going.get_mut(&id) else {
+                continue;
+            };
             (going.told_owner, going.told_at) = (Some(said.clone()), at);
-            let Said { state, runs, signals, .. } = said;
-            let progress = Progress { id, at: now(), state, runs, signals, outcome: None };
-            self.context.report(Report::Check(Box::new(progress))).await?;
+            let Said {
+                state,
+                runs,
+                signals,
+                ..
+            } = said;
+            let progress = Progress {
+                id,
+                at: now(),
+                state,
+                runs,
+                signals,
+                outcome: None,
+            };
+            self.context
+                .report(Report::Check(Box::new(progress)))
+                .await?;
         }
         Ok(held_back)
     }
 
     async fn tell_status(&mut self) -> Result<(), SourceError> {
-        let Some(tools) = &self.tools else { return Ok(()) };
+        let Some(tools) = &self.tools else {
+            return Ok(());
+        };
         let status = match (tools.status(), self.queue.stuck.len()) {
             (status, 0) => status,
             (SourceStatus::Active(text) | SourceStatus::Limited(text), stuck) => {
-                SourceStatus::Limited(format!("{text}; {stuck} checkers hang and cannot be killed"))
+                SourceStatus::Limited(format!(
+                    "{text}; {stuck} checkers hang and cannot be killed"
+                ))
             }
             (status, _) => status,
         };
@@ -457,6 +578,11 @@ impl<W: World> Checks<W> {
             return Ok(());
         }
         self.told = Some(status.clone());
-        self.context.report(Report::Source { source: Source::Checks, status }).await
+        self.context
+            .report(Report::Source {
+                source: Source::Checks,
+                status,
+            })
+            .await
     }
 }

@@ -77,7 +77,8 @@ pub struct CheckSettings {
     pub tools: Tools,
 }
 
-/// Where smartctl is when nothing else is set. On a recorded tree it is not asked: it would speak of other drives than the tree's.
+/// Where smartctl is when nothing else is set. On a recorded tree it is not asked: it would speak
+/// of other drives than the tree's.
 pub const USUAL_SMARTCTL: &str = "/usr/sbin/smartctl";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +86,8 @@ pub struct SmartSettings {
     pub enabled: bool,
     /// Absolute.
     pub command: PathBuf,
-    /// Between two questions to a drive that is well; to one that is not; at least, whatever happens.
+    /// Between two questions to a drive that is well; to one that is not; at least, whatever
+    /// happens.
     pub interval: Duration,
     pub suspect_interval: Duration,
     pub shortest_interval: Duration,
@@ -133,6 +135,9 @@ pub enum SourceError {
 
 impl Context {
     pub async fn report(&self, report: Report) -> Result<(), SourceError> {
-        self.reports.send(report).await.map_err(|_| SourceError::OwnerGone)
+        self.reports
+            .send(report)
+            .await
+            .map_err(|_| SourceError::OwnerGone)
     }
 }

@@ -1,14 +1,18 @@
-//! Counters: what the kernel counts of errors beside its log. SCSI commands, ext4's superblock, XFS's health, btrfs members, md, bcache, PCIe.
+//! Counters: what the kernel counts of errors beside its log. SCSI commands, ext4's superblock,
+//! XFS's health, btrfs members, md, bcache, PCIe.
 //!
-//! In: the host root, the mounts that are probed, a timer. Out: `Report::Counters`, whole each time: a thing that did not answer is not in it, and
-//! nothing is said of it then. May not enter: what grew, and whether that is bad (`model::counters`, `assess`).
+//! In: the host root, the mounts that are probed, a timer. Out: `Report::Counters`, whole each
+//! time: a thing that did not answer is not in it, and nothing is said of it then. May not enter:
+//! what grew, and whether that is bad (`model::counters`, `assess`).
 //!
-//! Reading causes no I/O on a device and wakes none. What is plain memory of the kernel is one question to a worker. What takes a lock that I/O
-//! can hold (md, bcache) or needs an open directory of the mount (XFS, btrfs of several devices) is a question of its own each, so that one that hangs takes nothing else
-//! with it.
+//! Reading causes no I/O on a device and wakes none. What is plain memory of the kernel is one
+//! question to a worker. What takes a lock that I/O can hold (md, bcache) or needs an open
+//! directory of the mount (XFS, btrfs of several devices) is a question of its own each, so that
+//! one that hangs takes nothing else with it.
 //!
-//! Elsewhere: I/O that does not come back is `diskstats`'; the failures of a multipath device's paths are in its state (`layers`,
-//! `LayerState::Multipath`). NVMe's driver keeps no counters in sysfs up to 6.18; its log pages belong to SMART. EDAC is about memory.
+//! Elsewhere: I/O that does not come back is `diskstats`'; the failures of a multipath device's
+//! paths are in its state (`layers`, `LayerState::Multipath`). NVMe's driver keeps no counters in
+//! sysfs up to 6.18; its log pages belong to SMART. EDAC is about memory.
 
 mod aer;
 mod bcache;
@@ -45,7 +49,8 @@ use crate::source::inventory::sysfs::Reader;
 use crate::source::jobs::{Answer, Counters, Job, Part};
 
 const CLASS_BLOCK: &str = "/sys/class/block";
-/// At the start, drives and mounts come first: an admin waits for them, and which XFS there are is known by then.
+/// At the start, drives and mounts come first: an admin waits for them, and which XFS there are is
+/// known by then.
 const NO_HURRY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
@@ -73,14 +78,20 @@ pub fn read(root: &HostRoot, part: &Part) -> Result<Counters, CountersError> {
         // Gone while it was read: nothing is said of it.
         Part::Md { array } => answer.readings = md::read(&reader, array).unwrap_or_default(),
         Part::Bcache { devices } => {
-            answer.readings = devices.iter().filter_map(|device| bcache::read(&reader, device).ok().flatten()).collect();
+            answer.readings = devices
+                .iter()
+                .filter_map(|device| bcache::read(&reader, device).ok().flatten())
+                .collect();
         }
         // In the host's mount namespace; there, /sys is the host's.
-        Part::Xfs { path, dev } => answer.readings.extend(xfs::read(path, device_name(*dev)?).map_err(CountersError::Xfs)?),
+        Part::Xfs { path, dev } => answer
+            .readings
+            .extend(xfs::read(path, device_name(*dev)?).map_err(CountersError::Xfs)?),
         Part::Btrfs { path } => {
             let root = HostRoot::new("/");
             let reader = Reader::new(&root);
-            answer.readings = btrfs::read_members(&reader, path, device_at).map_err(CountersError::Btrfs)?;
+            answer.readings =
+                btrfs::read_members(&reader, path, device_at).map_err(CountersError::Btrfs)?;
             answer.warnings = reader.into_warnings();
         }
     }
@@ -94,27 +105,48 @@ pub fn none() -> Counters {
 }
 
 fn plain(reader: &Reader<'_>, answer: &mut Counters) -> Result<(), CountersError> {
-    let names = reader.must_list(CLASS_BLOCK).map_err(CountersError::ListDevices)?;
-    answer.readings.extend(names.iter().filter_map(|name| scsi::read(reader, name).ok().flatten()));
+    let names = reader
+        .must_list(CLASS_BLOCK)
+        .map_err(CountersError::ListDevices)?;
+    answer.readings.extend(
+        names
+            .iter()
+            .filter_map(|name| scsi::read(reader, name).ok().flatten()),
+    );
     answer.readings.extend(ext4::read(reader));
     answer.readings.extend(btrfs::read(reader));
     answer.readings.extend(aer::read(reader, &names));
-    answer.arrays = names.iter().filter(|name| reader.is_dir(&format!("/sys/block/{name}/md"))).cloned().collect();
-    answer.bcache = names.into_iter().filter(|name| bcache::is_part(reader, name)).collect();
+    answer.arrays = names
+        .iter()
+        .filter(|name| reader.is_dir(&format!("/sys/block/{name}/md")))
+        .cloned()
+        .collect();
+    answer.bcache = names
+        .into_iter()
+        .filter(|name| bcache::is_part(reader, name))
+        .collect();
     Ok(())
 }
 
 /// The kernel's name of the block device at `path`.
 fn device_at(path: &HostPath) -> Option<String> {
-    let data = stat(path.as_path()).ok().filter(|data| SFlag::from_bits_truncate(data.st_mode) & SFlag::S_IFMT == SFlag::S_IFBLK)?;
-    let dev = DevNo::new(u32::try_from(major(data.st_rdev)).ok()?, u32::try_from(minor(data.st_rdev)).ok()?);
+    let data = stat(path.as_path())
+        .ok()
+        .filter(|data| SFlag::from_bits_truncate(data.st_mode) & SFlag::S_IFMT == SFlag::S_IFBLK)?;
+    let dev = DevNo::new(
+        u32::try_from(major(data.st_rdev)).ok()?,
+        u32::try_from(minor(data.st_rdev)).ok()?,
+    );
     device_name(dev).ok()
 }
 
 fn device_name(dev: DevNo) -> Result<String, CountersError> {
     let failed = |source| CountersError::DeviceName { dev, source };
     let link = std::fs::read_link(format!("/sys/dev/block/{dev}")).map_err(failed)?;
-    link.file_name().and_then(|name| name.to_str()).map(str::to_owned).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))
+    link.file_name()
+        .and_then(|name| name.to_str())
+        .map(str::to_owned)
+        .ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))
 }
 
 /// Runs until the owner of the state is gone.
@@ -123,14 +155,27 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut told = None;
     let mut warned: Vec<String> = Vec::new();
     // Too late or the end of the owner: the loop tells.
-    let _ = tokio::time::timeout(NO_HURRY, context.targets.clone().wait_for(|targets| !targets.is_empty())).await;
+    let _ = tokio::time::timeout(
+        NO_HURRY,
+        context
+            .targets
+            .clone()
+            .wait_for(|targets| !targets.is_empty()),
+    )
+    .await;
     loop {
         let (observation, status, warnings) = match gather(&context).await {
-            Ok(Counters { readings, warnings, .. }) => {
+            Ok(Counters {
+                readings, warnings, ..
+            }) => {
                 let status = status(&readings, &warnings);
                 (Observation::ok(now(), readings), status, warnings)
             }
-            Err(error) => (Observation::failed(now(), &error), SourceStatus::Down(error), Vec::new()),
+            Err(error) => (
+                Observation::failed(now(), &error),
+                SourceStatus::Down(error),
+                Vec::new(),
+            ),
         };
         context.report(Report::Counters(observation)).await?;
         if warned != warnings {
@@ -141,7 +186,12 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         }
         if told.as_ref() != Some(&status) {
             told = Some(status.clone());
-            context.report(Report::Source { source: Source::Counters, status }).await?;
+            context
+                .report(Report::Source {
+                    source: Source::Counters,
+                    status,
+                })
+                .await?;
         }
         let next = Instant::now() + context.settings.borrow().counters_interval;
         loop {
@@ -159,13 +209,19 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
 
 /// Of which kinds there are counters, and how many were not to be had.
 fn status(readings: &[Reading], warnings: &[String]) -> SourceStatus {
-    let sources: BTreeSet<&str> = readings.iter().map(|reading| reading.source.as_str()).collect();
+    let sources: BTreeSet<&str> = readings
+        .iter()
+        .map(|reading| reading.source.as_str())
+        .collect();
     let sources = sources.into_iter().collect::<Vec<_>>().join(", ");
     match warnings {
         [] if sources.is_empty() => SourceStatus::Absent("nothing here counts errors".into()),
         [] => SourceStatus::Active(sources),
         [warning] => SourceStatus::Limited(format!("{sources}; not read: {warning}")),
-        [warning, more @ ..] => SourceStatus::Limited(format!("{sources}; not read: {warning}, and {} more", more.len())),
+        [warning, more @ ..] => SourceStatus::Limited(format!(
+            "{sources}; not read: {warning}, and {} more",
+            more.len()
+        )),
     }
 }
 
@@ -175,22 +231,60 @@ async fn gather(context: &Context) -> Result<Counters, String> {
         let settings = context.settings.borrow();
         (settings.worker_timeout, settings.probe_timeout)
     };
-    let question =
-        |workers: &JobWorkers, key: String, part: Part, timeout| ask(workers.clone(), key, part, timeout, context.requests.clone());
-    let mut all = question(&context.workers, "counters".into(), Part::Plain, scan_timeout).await?;
+    let question = |workers: &JobWorkers, key: String, part: Part, timeout| {
+        ask(
+            workers.clone(),
+            key,
+            part,
+            timeout,
+            context.requests.clone(),
+        )
+    };
+    let mut all = question(
+        &context.workers,
+        "counters".into(),
+        Part::Plain,
+        scan_timeout,
+    )
+    .await?;
 
     let mut rest = JoinSet::new();
     for array in std::mem::take(&mut all.arrays) {
         // As the question for its state: where one hangs, the other need not.
-        rest.spawn(question(&context.workers, format!("layer {array}"), Part::Md { array }, scan_timeout));
+        rest.spawn(question(
+            &context.workers,
+            format!("layer {array}"),
+            Part::Md { array },
+            scan_timeout,
+        ));
     }
     let devices = std::mem::take(&mut all.bcache);
     if !devices.is_empty() {
-        rest.spawn(question(&context.workers, "counters of bcache".into(), Part::Bcache { devices }, scan_timeout));
+        rest.spawn(question(
+            &context.workers,
+            "counters of bcache".into(),
+            Part::Bcache { devices },
+            scan_timeout,
+        ));
     }
     let targets = context.targets.borrow().clone();
-    let xfs = mounts_of(&targets, "xfs").into_iter().map(|target| (target, Part::Xfs { path: target.path.clone(), dev: target.dev }));
-    let btrfs = mounts_of(&targets, "btrfs").into_iter().map(|target| (target, Part::Btrfs { path: target.path.clone() }));
+    let xfs = mounts_of(&targets, "xfs").into_iter().map(|target| {
+        (
+            target,
+            Part::Xfs {
+                path: target.path.clone(),
+                dev: target.dev,
+            },
+        )
+    });
+    let btrfs = mounts_of(&targets, "btrfs").into_iter().map(|target| {
+        (
+            target,
+            Part::Btrfs {
+                path: target.path.clone(),
+            },
+        )
+    });
     for (target, part) in xfs.chain(btrfs) {
         // As the probe of the mount: a filesystem that hangs costs one process.
         let key = format!("{} {}", target.dev, target.filesystem);
@@ -203,19 +297,25 @@ async fn gather(context: &Context) -> Result<Counters, String> {
                 all.warnings.extend(more.warnings);
             }
             Ok(Err(warning)) => all.warnings.push(warning),
-            Err(error) => all.warnings.push(format!("a question for counters: {error}")),
+            Err(error) => all
+                .warnings
+                .push(format!("a question for counters: {error}")),
         }
     }
     // Answers come in any order.
-    all.readings.sort_by(|a, b| (&a.source, &a.of).cmp(&(&b.source, &b.of)));
+    all.readings
+        .sort_by(|a, b| (&a.source, &a.of).cmp(&(&b.source, &b.of)));
     all.warnings.sort();
     Ok(all)
 }
 
 /// One mount of each filesystem of a kind. Those on drives that sleep are left alone.
 fn mounts_of<'a>(targets: &'a [ProbeTarget], filesystem: &str) -> Vec<&'a ProbeTarget> {
-    let awake = targets.iter().filter(|target| target.filesystem == filesystem && !target.asleep);
-    let by_dev: BTreeMap<DevNo, &ProbeTarget> = awake.rev().map(|target| (target.dev, target)).collect();
+    let awake = targets
+        .iter()
+        .filter(|target| target.filesystem == filesystem && !target.asleep);
+    let by_dev: BTreeMap<DevNo, &ProbeTarget> =
+        awake.rev().map(|target| (target.dev, target)).collect();
     by_dev.into_values().collect()
 }
 
@@ -237,17 +337,30 @@ async fn ask(
         Part::Xfs { path, .. } => format!("health of the XFS at {path}"),
         Part::Btrfs { path } => format!("error counters of the btrfs at {path}"),
     };
-    let outcome = match workers.ask(&key, Job::Counters { part: part.clone() }, timeout).await {
-        // A worker that died (short memory, say) says nothing of the counters: the next one is asked.
+    let outcome = match workers
+        .ask(&key, Job::Counters { part: part.clone() }, timeout)
+        .await
+    {
+        // A worker that died (short memory, say) says nothing of the counters: the next one is
+        // asked.
         Outcome::Failed(_) => workers.ask(&key, Job::Counters { part }, timeout).await,
         outcome => outcome,
     };
     match outcome {
         Outcome::Answer(Answer::Counters(counters)) => Ok(counters),
-        Outcome::Answer(Answer::Failed { error }) | Outcome::Failed(error) => Err(format!("{what}: {error}")),
-        Outcome::Answer(_) => Err(format!("{what}: a worker answered another question than was asked")),
-        Outcome::Stuck { since, waiting_in, late } => {
-            // The answer is of no use by then, but that the mount answers again is news to its probe, which has waited behind this question.
+        Outcome::Answer(Answer::Failed { error }) | Outcome::Failed(error) => {
+            Err(format!("{what}: {error}"))
+        }
+        Outcome::Answer(_) => Err(format!(
+            "{what}: a worker answered another question than was asked"
+        )),
+        Outcome::Stuck {
+            since,
+            waiting_in,
+            late,
+        } => {
+            // The answer is of no use by then, but that the mount answers again is news to its
+            // probe, which has waited behind this question.
             if let (Some(late), Some(path)) = (late, mount) {
                 tokio::spawn(async move {
                     if matches!(late.await, Ok(Ok(_))) {
@@ -256,8 +369,11 @@ async fn ask(
                     }
                 });
             }
-            let waiting = waiting_in.map_or_else(String::new, |place| format!(", waiting in {place}"));
-            Err(format!("{what}: reading has not returned since {since}{waiting}"))
+            let waiting =
+                waiting_in.map_or_else(String::new, |place| format!(", waiting in {place}"));
+            Err(format!(
+                "{what}: reading has not returned since {since}{waiting}"
+            ))
         }
     }
 }

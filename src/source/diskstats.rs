@@ -1,6 +1,8 @@
-//! I/O counters of the block layer, from /proc/diskstats (Documentation/admin-guide/iostats.rst). Reading them asks no device.
+//! I/O counters of the block layer, from /proc/diskstats (Documentation/admin-guide/iostats.rst).
+//! Reading them asks no device.
 //!
-//! In: the host root, a timer, requests. Out: `Report::DiskStats`. That nothing completes for a while is for `assess` to judge.
+//! In: the host root, a timer, requests. Out: `Report::DiskStats`. That nothing completes for a
+//! while is for `assess` to judge.
 
 use std::convert::Infallible;
 
@@ -18,17 +20,26 @@ const DISKSTATS: &str = "/proc/diskstats";
 
 /// Every line of a known form; kernels before 4.18 have no discards, before 5.5 no flushes.
 pub fn parse(text: &str) -> Result<Vec<DiskStat>, String> {
-    text.lines().map(|line| parse_line(line).ok_or_else(|| format!("{DISKSTATS}: not a device's counters: {line}"))).collect()
+    text.lines()
+        .map(|line| {
+            parse_line(line).ok_or_else(|| format!("{DISKSTATS}: not a device's counters: {line}"))
+        })
+        .collect()
 }
 
 fn parse_line(line: &str) -> Option<DiskStat> {
     let mut fields = line.split_ascii_whitespace();
     let dev = DevNo::new(fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     let name = fields.next()?.to_owned();
-    let counts: Vec<u64> = fields.map(|field| field.parse().ok()).collect::<Option<_>>()?;
+    let counts: Vec<u64> = fields
+        .map(|field| field.parse().ok())
+        .collect::<Option<_>>()?;
     // 1 reads, 5 writes, 9 in flight, 12 discards, 16 flushes; numbered from 1 as in iostats.rst.
     let (reads, writes, in_flight) = (counts.first()?, counts.get(4)?, counts.get(8)?);
-    let rest = counts.get(11).unwrap_or(&0).wrapping_add(*counts.get(15).unwrap_or(&0));
+    let rest = counts
+        .get(11)
+        .unwrap_or(&0)
+        .wrapping_add(*counts.get(15).unwrap_or(&0));
     Some(DiskStat {
         dev,
         name,
@@ -43,15 +54,27 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut told = None;
     loop {
-        let read = std::fs::read_to_string(context.root.at(DISKSTATS)).map_err(|error| format!("reading {DISKSTATS}: {error}"));
+        let read = std::fs::read_to_string(context.root.at(DISKSTATS))
+            .map_err(|error| format!("reading {DISKSTATS}: {error}"));
         let (observation, status) = match read.and_then(|text| parse(&text)) {
-            Ok(stats) => (Observation::ok(now(), stats), SourceStatus::Active(DISKSTATS.into())),
-            Err(error) => (Observation::failed(now(), &error), SourceStatus::Down(error)),
+            Ok(stats) => (
+                Observation::ok(now(), stats),
+                SourceStatus::Active(DISKSTATS.into()),
+            ),
+            Err(error) => (
+                Observation::failed(now(), &error),
+                SourceStatus::Down(error),
+            ),
         };
         context.report(Report::DiskStats(observation)).await?;
         if told.as_ref() != Some(&status) {
             told = Some(status.clone());
-            context.report(Report::Source { source: Source::DiskStats, status }).await?;
+            context
+                .report(Report::Source {
+                    source: Source::DiskStats,
+                    status,
+                })
+                .await?;
         }
         let next = Instant::now() + context.settings.borrow().disk_stats_interval;
         loop {
@@ -74,12 +97,22 @@ mod tests {
     #[test]
     fn completions_of_all_kinds_are_counted() {
         let stats = parse(" 254 0 vda 100 8507 2206898 9544 20 8288 791080 2020 3 7020 12001 4 5 245696 419 7 17\n").expect("good");
-        assert_eq!((stats[0].dev, stats[0].completed, stats[0].in_flight), (DevNo::new(254, 0), 131, 3));
+        assert_eq!(
+            (stats[0].dev, stats[0].completed, stats[0].in_flight),
+            (DevNo::new(254, 0), 131, 3)
+        );
     }
 
     #[test]
     fn an_old_kernels_shorter_lines_are_understood_and_junk_is_an_error_that_shows_the_line() {
-        assert_eq!(parse("8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n").expect("good")[0].completed, 6);
-        assert!(parse("8 0 sda 1 2 x\n").expect_err("junk").contains("8 0 sda 1 2 x"));
+        assert_eq!(
+            parse("8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n").expect("good")[0].completed,
+            6
+        );
+        assert!(
+            parse("8 0 sda 1 2 x\n")
+                .expect_err("junk")
+                .contains("8 0 sda 1 2 x")
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! Events: what the kernel (or udev, after it has looked) says of devices that come, change and go, through libudev's netlink monitor.
+//! Events: what the kernel (or udev, after it has looked) says of devices that come, change and go,
+//! through libudev's netlink monitor.
 //!
-//! In: uevents of block, nvme and enclosure devices. Out: `Event`s. An event is a reason to scan again, never a fact by itself; so nothing is lost
-//! as long as one event follows the last change, and an overflow on any side becomes `Overrun`.
+//! In: uevents of block, nvme and enclosure devices. Out: `Event`s. An event is a reason to scan
+//! again, never a fact by itself; so nothing is lost as long as one event follows the last change,
+//! and an overflow on any side becomes `Overrun`.
 //! udev's objects never leave the thread.
 
 use std::io;
@@ -20,7 +22,8 @@ use udev::{MonitorBuilder, MonitorSocket};
 use crate::host::root::HostRoot;
 use crate::model::report::SourceStatus;
 
-/// `nvme` for controllers without namespaces, `enclosure` for drives that are pushed into another slot.
+/// `nvme` for controllers without namespaces, `enclosure` for drives that are pushed into another
+/// slot.
 const SUBSYSTEMS: [&str; 4] = ["block", "nvme", "nvme-subsystem", "enclosure"];
 /// About 100,000 events. Memory is used only while events wait.
 const RECEIVE_BUFFER: usize = 128 * 1024 * 1024;
@@ -37,8 +40,9 @@ pub enum Event {
         devname: String,
         seqnum: u64,
     },
-    /// An NVMe controller (`nvme0`) has announced an event (NVME_AEN, nvme_aen_uevent(), drivers/nvme/host/core.c), or is back from a reset, which makes
-    /// it forget what it was to announce (NVME_EVENT=connected, nvme_start_ctrl()). Told beside its `Changed`.
+    /// An NVMe controller (`nvme0`) has announced an event (NVME_AEN, nvme_aen_uevent(),
+    /// drivers/nvme/host/core.c), or is back from a reset, which makes it forget what it was to
+    /// announce (NVME_EVENT=connected, nvme_start_ctrl()). Told beside its `Changed`.
     Nvme { controller: String },
     /// Events came faster than they were taken: look at everything.
     Overrun,
@@ -64,7 +68,8 @@ impl Events {
     }
 }
 
-/// Starts listening. Every event after the return is seen. Status `Down` or `Limited` says what is missing; then scan from time to time.
+/// Starts listening. Every event after the return is seen. Status `Down` or `Limited` says what is
+/// missing; then scan from time to time.
 pub fn start(root: &HostRoot) -> (SourceStatus, Events) {
     start_with(root, RECEIVE_BUFFER)
 }
@@ -74,33 +79,53 @@ pub fn start(root: &HostRoot) -> (SourceStatus, Events) {
 pub fn start_with(root: &HostRoot, buffer: usize) -> (SourceStatus, Events) {
     let (sender, receiver) = mpsc::channel(CHANNEL);
     let overrun = Arc::new(AtomicBool::new(false));
-    let mut events = Events { receiver, overrun: Arc::clone(&overrun), _stop: None };
+    let mut events = Events {
+        receiver,
+        overrun: Arc::clone(&overrun),
+        _stop: None,
+    };
     if root.is_recorded() {
-        return (SourceStatus::Limited("a recorded tree has no events".to_owned()), events);
+        return (
+            SourceStatus::Limited("a recorded tree has no events".to_owned()),
+            events,
+        );
     }
     let (stopped, stop) = match nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC) {
         Ok(ends) => ends,
-        Err(error) => return (SourceStatus::Down(format!("no device events: making a pipe: {error}")), events),
+        Err(error) => {
+            return (
+                SourceStatus::Down(format!("no device events: making a pipe: {error}")),
+                events,
+            );
+        }
     };
     events._stop = Some(stop);
     let (tell, told) = std::sync::mpsc::channel();
     let root = root.clone();
-    let thread = std::thread::Builder::new().name("uevents".to_owned()).stack_size(STACK).spawn(move || {
-        let (status, socket) = match open(&root, buffer) {
-            Ok((status, socket)) => (status, Some(socket)),
-            Err(error) => (SourceStatus::Down(format!("no device events: {error}")), None),
-        };
-        // Fails only when the caller is gone; then the pipe is closed as well.
-        let _ = tell.send(status);
-        if let Some(socket) = socket {
-            let outlet = Outlet { sender, overrun };
-            if let Err(error) = follow(&socket, &stopped, &outlet) {
-                outlet.lost(error);
+    let thread = std::thread::Builder::new()
+        .name("uevents".to_owned())
+        .stack_size(STACK)
+        .spawn(move || {
+            let (status, socket) = match open(&root, buffer) {
+                Ok((status, socket)) => (status, Some(socket)),
+                Err(error) => (
+                    SourceStatus::Down(format!("no device events: {error}")),
+                    None,
+                ),
+            };
+            // Fails only when the caller is gone; then the pipe is closed as well.
+            let _ = tell.send(status);
+            if let Some(socket) = socket {
+                let outlet = Outlet { sender, overrun };
+                if let Err(error) = follow(&socket, &stopped, &outlet) {
+                    outlet.lost(error);
+                }
             }
-        }
-    });
+        });
     let status = match thread {
-        Ok(_detached) => told.recv().unwrap_or_else(|_| SourceStatus::Down("no device events: the thread ended".to_owned())),
+        Ok(_detached) => told.recv().unwrap_or_else(|_| {
+            SourceStatus::Down("no device events: the thread ended".to_owned())
+        }),
         Err(error) => SourceStatus::Down(format!("no device events: starting a thread: {error}")),
     };
     (status, events)
@@ -118,8 +143,8 @@ enum ListenError {
     Closed,
 }
 
-/// In the host's network namespace: udevd's events stay in its own, and the kernel's reach no namespace below another user namespace
-/// (uevent_net_broadcast_untagged(), lib/kobject_uevent.c).
+/// In the host's network namespace: udevd's events stay in its own, and the kernel's reach no
+/// namespace below another user namespace (uevent_net_broadcast_untagged(), lib/kobject_uevent.c).
 fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket), ListenError> {
     let mut limits = Vec::new();
     if let Err(why) = enter_host_network(root) {
@@ -128,11 +153,21 @@ fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket),
     // udevd's own socket: while it is there, udevd runs and sends on what it has looked at.
     let control = "/run/udev/control";
     let udev_runs = root.at(control).exists();
-    // libudev looks for it at its own place and hears nothing, without a word, where it is not there (device_monitor_new_full()).
+    // libudev looks for it at its own place and hears nothing, without a word, where it is not
+    // there (device_monitor_new_full()).
     let udev_heard = udev_runs && std::path::Path::new(control).exists();
-    let builder = if udev_heard { MonitorBuilder::new() } else { MonitorBuilder::new_kernel() }.map_err(ListenError::Open)?;
-    let builder =
-        SUBSYSTEMS.iter().try_fold(builder, |builder, subsystem| builder.match_subsystem(subsystem)).map_err(ListenError::Open)?;
+    let builder = if udev_heard {
+        MonitorBuilder::new()
+    } else {
+        MonitorBuilder::new_kernel()
+    }
+    .map_err(ListenError::Open)?;
+    let builder = SUBSYSTEMS
+        .iter()
+        .try_fold(builder, |builder, subsystem| {
+            builder.match_subsystem(subsystem)
+        })
+        .map_err(ListenError::Open)?;
     if nix::sys::socket::setsockopt(&builder, sockopt::RcvBufForce, &buffer).is_err() {
         // Without CAP_NET_ADMIN, up to net.core.rmem_max.
         if let Err(error) = nix::sys::socket::setsockopt(&builder, sockopt::RcvBuf, &buffer) {
@@ -141,37 +176,57 @@ fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket),
     }
     let socket = builder.listen().map_err(ListenError::Open)?;
     if !udev_runs {
-        limits.insert(0, "udevd does not run: kernel events and sysfs only, no udev links and properties".to_owned());
+        limits.insert(
+            0,
+            "udevd does not run: kernel events and sysfs only, no udev links and properties"
+                .to_owned(),
+        );
     } else if !udev_heard {
         limits.insert(0, format!("{control} is not mounted here: kernel events, which come before udev has looked at the device"));
     }
-    let status = if limits.is_empty() { SourceStatus::Active("udev events".to_owned()) } else { SourceStatus::Limited(limits.join("; ")) };
+    let status = if limits.is_empty() {
+        SourceStatus::Active("udev events".to_owned())
+    } else {
+        SourceStatus::Limited(limits.join("; "))
+    };
     Ok((status, socket))
 }
 
 /// Only this thread moves: a network namespace belongs to a thread.
 fn enter_host_network(root: &HostRoot) -> Result<(), String> {
     let hosts = root.at("/proc/1/ns/net");
-    // The thread's own, from our own /proc whatever the host root. Reading that of PID 1 takes the right to trace it (ptrace(2)).
+    // The thread's own, from our own /proc whatever the host root. Reading that of PID 1 takes the
+    // right to trace it (ptrace(2)).
     let name = |path: &std::path::Path| {
         std::fs::read_link(path).map_err(|error| {
             format!("reading {}: {error}: if the host's network namespace is another one, events may be missing", path.display())
         })
     };
-    let (host, own) = (name(&hosts)?, name(std::path::Path::new("/proc/thread-self/ns/net"))?);
+    let (host, own) = (
+        name(&hosts)?,
+        name(std::path::Path::new("/proc/thread-self/ns/net"))?,
+    );
     if host == own {
         return Ok(());
     }
     let entered = std::fs::File::open(&hosts)
         .map_err(|error| error.to_string())
-        .and_then(|namespace| nix::sched::setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|errno| errno.to_string()));
-    entered.map_err(|error| format!("entering the host's network namespace: {error}: events may be missing"))
+        .and_then(|namespace| {
+            nix::sched::setns(namespace, CloneFlags::CLONE_NEWNET)
+                .map_err(|errno| errno.to_string())
+        });
+    entered.map_err(|error| {
+        format!("entering the host's network namespace: {error}: events may be missing")
+    })
 }
 
 /// Until the other side is gone.
 fn follow(socket: &MonitorSocket, stopped: &OwnedFd, outlet: &Outlet) -> Result<(), ListenError> {
     loop {
-        let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN), PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
+        let mut fds = [
+            PollFd::new(socket.as_fd(), PollFlags::POLLIN),
+            PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
+        ];
         match nix::poll::poll(&mut fds, PollTimeout::NONE) {
             Ok(_) => {}
             Err(Errno::EINTR) => continue,
@@ -188,16 +243,26 @@ fn follow(socket: &MonitorSocket, stopped: &OwnedFd, outlet: &Outlet) -> Result<
     }
 }
 
-/// All that waits on the socket. libudev gives nothing at the end and leaves the reason in errno, as at an overflow of the buffer.
+/// All that waits on the socket. libudev gives nothing at the end and leaves the reason in errno,
+/// as at an overflow of the buffer.
 fn drain(socket: &MonitorSocket, outlet: &Outlet) -> Result<(), ListenError> {
     let mut events = socket.iter();
     loop {
         Errno::clear();
         let Some(event) = events.next() else { break };
-        if event.subsystem().is_some_and(|subsystem| subsystem == "nvme") && announces(&event) {
-            outlet.send(Event::Nvme { controller: event.sysname().to_string_lossy().into_owned() });
+        if event
+            .subsystem()
+            .is_some_and(|subsystem| subsystem == "nvme")
+            && announces(&event)
+        {
+            outlet.send(Event::Nvme {
+                controller: event.sysname().to_string_lossy().into_owned(),
+            });
         }
-        let text = |text: Option<&std::ffi::OsStr>| text.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+        let text = |text: Option<&std::ffi::OsStr>| {
+            text.map(|text| text.to_string_lossy().into_owned())
+                .unwrap_or_default()
+        };
         outlet.send(Event::Changed {
             action: text(event.action()),
             subsystem: text(event.subsystem()),
@@ -214,7 +279,12 @@ fn drain(socket: &MonitorSocket, outlet: &Outlet) -> Result<(), ListenError> {
         }
         errno if errno == Errno::from_raw(0) => Ok(()),
         // A message that libudev cannot read (a stranger's, or damaged) says nothing of the socket.
-        Errno::EINVAL | Errno::EBADMSG | Errno::ENODEV | Errno::ENOENT | Errno::ENODATA | Errno::EIO => {
+        Errno::EINVAL
+        | Errno::EBADMSG
+        | Errno::ENODEV
+        | Errno::ENOENT
+        | Errno::ENODATA
+        | Errno::EIO => {
             outlet.send(Event::Overrun);
             Ok(())
         }
@@ -223,7 +293,10 @@ fn drain(socket: &MonitorSocket, outlet: &Outlet) -> Result<(), ListenError> {
 }
 
 fn announces(event: &udev::Event) -> bool {
-    event.property_value("NVME_AEN").is_some() || event.property_value("NVME_EVENT").is_some_and(|what| what == "connected")
+    event.property_value("NVME_AEN").is_some()
+        || event
+            .property_value("NVME_EVENT")
+            .is_some_and(|what| what == "connected")
 }
 
 struct Outlet {
@@ -232,8 +305,9 @@ struct Outlet {
 }
 
 impl Outlet {
-    /// Never waits. What does not fit is folded into one `Overrun`: the flag is up before the channel is tried again, so either the try gets
-    /// through and wakes the receiver, or the channel is full, and the receiver sees the flag before it has emptied it.
+    /// Never waits. What does not fit is folded into one `Overrun`: the flag is up before the
+    /// channel is tried again, so either the try gets through and wakes the receiver, or the
+    /// channel is full, and the receiver sees the flag before it has emptied it.
     fn send(&self, event: Event) {
         if let Err(TrySendError::Full(_folded)) = self.sender.try_send(event) {
             self.overrun.store(true, Ordering::SeqCst);
@@ -243,7 +317,8 @@ impl Outlet {
     }
 
     fn lost(&self, error: ListenError) {
-        // The thread ends here, so waiting for room holds nobody up; closed means that nobody listens.
+        // The thread ends here, so waiting for room holds nobody up; closed means that nobody
+        // listens.
         let _ = self.sender.blocking_send(Event::Lost(error.to_string()));
     }
 }
@@ -256,14 +331,25 @@ mod tests {
     async fn events_that_do_not_fit_become_one_overrun() {
         let (sender, receiver) = mpsc::channel(4);
         let overrun = Arc::new(AtomicBool::new(false));
-        let mut events = Events { receiver, overrun: Arc::clone(&overrun), _stop: None };
+        let mut events = Events {
+            receiver,
+            overrun: Arc::clone(&overrun),
+            _stop: None,
+        };
         let outlet = Outlet { sender, overrun };
         for seqnum in 0..10_000 {
-            outlet.send(Event::Changed { action: "change".into(), subsystem: "block".into(), devname: "sda".into(), seqnum });
+            outlet.send(Event::Changed {
+                action: "change".into(),
+                subsystem: "block".into(),
+                devname: "sda".into(),
+                seqnum,
+            });
         }
         assert_eq!(events.recv().await, Some(Event::Overrun));
         for expected in 0..4 {
-            assert!(matches!(events.recv().await, Some(Event::Changed { seqnum, .. }) if seqnum == expected));
+            assert!(
+                matches!(events.recv().await, Some(Event::Changed { seqnum, .. }) if seqnum == expected)
+            );
         }
         drop(outlet);
         assert_eq!(events.recv().await, None);
@@ -274,7 +360,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("exec")).unwrap();
         let (status, mut events) = start(&HostRoot::new(dir.path()));
-        assert_eq!(status, SourceStatus::Limited("a recorded tree has no events".into()));
+        assert_eq!(
+            status,
+            SourceStatus::Limited("a recorded tree has no events".into())
+        );
         assert_eq!(events.recv().await, None);
     }
 }

@@ -1,12 +1,14 @@
-//! Filesystem errors as the kernel pushes them: fanotify(7), FAN_FS_ERROR. ext4 tells since Linux 5.16, XFS and others since 7.0; a mark on a
-//! filesystem that tells nothing costs nothing.
+//! Filesystem errors as the kernel pushes them: fanotify(7), FAN_FS_ERROR. ext4 tells since Linux
+//! 5.16, XFS and others since 7.0; a mark on a filesystem that tells nothing costs nothing.
 //!
-//! In: the mounts that are probed. Out: `Report::FsError`, and `Report::Source` with what is watched. Marking may hang in a dead mount and asks
-//! for PID 1's mount namespace, so all of it is done by a helper process (`worker::fs_errors`), which the daemon never waits for.
-//! May not enter: what an error means for a volume.
+//! In: the mounts that are probed. Out: `Report::FsError`, and `Report::Source` with what is
+//! watched. Marking may hang in a dead mount and asks for PID 1's mount namespace, so all of it is
+//! done by a helper process (`worker::fs_errors`), which the daemon never waits for. May not enter:
+//! what an error means for a volume.
 //!
-//! XFS has a monitor of its own in newer kernels (XFS_IOC_HEALTH_MONITOR), which also tells what became sick, and of media errors. It would be
-//! another module beside this one that is fed the same mounts.
+//! XFS has a monitor of its own in newer kernels (XFS_IOC_HEALTH_MONITOR), which also tells what
+//! became sick, and of media errors. It would be another module beside this one that is fed the
+//! same mounts.
 
 pub mod notice;
 pub mod pipe;
@@ -33,9 +35,11 @@ use crate::source::fs_errors::pipe::{Filesystem, Mark, Said, Wanted};
 const KINDS: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
 /// Mounts tried of one filesystem.
 const MOST_PATHS: usize = 4;
-/// A mount that has just been made may be unmounted again at once; while it is being marked it is busy for a moment.
+/// A mount that has just been made may be unmounted again at once; while it is being marked it is
+/// busy for a moment.
 const SETTLE: Duration = Duration::from_secs(1);
-/// A filesystem that was unmounted and mounted again between two looks at the mount table has lost its mark and looks the same.
+/// A filesystem that was unmounted and mounted again between two looks at the mount table has lost
+/// its mark and looks the same.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 const NOTHING: &str = "no filesystem is watched";
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(60);
@@ -44,20 +48,33 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(60);
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut told = Status::default();
     if context.root.is_recorded() {
-        told.tell(&context, SourceStatus::Absent("a recorded tree has no events".into())).await?;
+        told.tell(
+            &context,
+            SourceStatus::Absent("a recorded tree has no events".into()),
+        )
+        .await?;
         return forever(&context).await;
     }
     let mut settings = context.settings.clone();
     let mut back_off = Duration::from_secs(1);
     loop {
         if !settings.borrow_and_update().fs_events {
-            told.tell(&context, SourceStatus::Absent("switched off: [fs_events] enabled".into())).await?;
-            settings.changed().await.map_err(|_| SourceError::OwnerGone)?;
+            told.tell(
+                &context,
+                SourceStatus::Absent("switched off: [fs_events] enabled".into()),
+            )
+            .await?;
+            settings
+                .changed()
+                .await
+                .map_err(|_| SourceError::OwnerGone)?;
             continue;
         }
-        // A process less at the start, when others are waited for; and none at all where there is nothing to watch.
+        // A process less at the start, when others are waited for; and none at all where there is
+        // nothing to watch.
         if wanted(&context.targets.borrow()).filesystems.is_empty() {
-            told.tell(&context, SourceStatus::Active(NOTHING.into())).await?;
+            told.tell(&context, SourceStatus::Active(NOTHING.into()))
+                .await?;
             wait_for_work(&context, &mut settings).await?;
             continue;
         }
@@ -73,7 +90,11 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                     back_off = Duration::from_secs(1);
                 }
                 let error = with_causes(&error);
-                told.tell(&context, SourceStatus::Down(format!("{error}; it is started again"))).await?;
+                told.tell(
+                    &context,
+                    SourceStatus::Down(format!("{error}; it is started again")),
+                )
+                .await?;
                 tokio::time::sleep(back_off).await;
                 back_off = (back_off * 2).min(LONGEST_BACK_OFF);
             }
@@ -82,7 +103,10 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
 }
 
 /// Until there is a filesystem to watch, or other settings.
-async fn wait_for_work(context: &Context, settings: &mut watch::Receiver<Arc<SourceSettings>>) -> Result<(), SourceError> {
+async fn wait_for_work(
+    context: &Context,
+    settings: &mut watch::Receiver<Arc<SourceSettings>>,
+) -> Result<(), SourceError> {
     let mut targets = context.targets.clone();
     tokio::select! {
         there = targets.wait_for(|targets| !wanted(targets).filesystems.is_empty()) => there.map(drop).map_err(|_| SourceError::OwnerGone),
@@ -157,7 +181,10 @@ async fn follow(context: &Context, told: &mut Status) -> Result<Ended, SourceErr
 /// All mounts of a filesystem are one filesystem. Sleeping drives are not woken by a mark.
 fn wanted(targets: &[ProbeTarget]) -> Wanted {
     let mut filesystems: BTreeMap<DevNo, Filesystem> = BTreeMap::new();
-    for target in targets.iter().filter(|target| KINDS.contains(&target.filesystem.as_str())) {
+    for target in targets
+        .iter()
+        .filter(|target| KINDS.contains(&target.filesystem.as_str()))
+    {
         let filesystem = filesystems.entry(target.dev).or_insert_with(|| Filesystem {
             dev: target.dev,
             kind: target.filesystem.clone(),
@@ -167,7 +194,9 @@ fn wanted(targets: &[ProbeTarget]) -> Wanted {
             filesystem.paths.push(target.path.clone());
         }
     }
-    Wanted { filesystems: filesystems.into_values().collect() }
+    Wanted {
+        filesystems: filesystems.into_values().collect(),
+    }
 }
 
 /// What the helper was told to watch, and what it said of it.
@@ -180,7 +209,11 @@ struct Watched {
 
 impl Watched {
     fn want(&mut self, wanted: &Wanted) {
-        self.kinds = wanted.filesystems.iter().map(|filesystem| (filesystem.dev, filesystem.kind.clone())).collect();
+        self.kinds = wanted
+            .filesystems
+            .iter()
+            .map(|filesystem| (filesystem.dev, filesystem.kind.clone()))
+            .collect();
         self.marks.retain(|dev, _| self.kinds.contains_key(dev));
     }
 
@@ -196,8 +229,11 @@ impl Watched {
             match self.marks.get(dev) {
                 Some(Mark::Set) => *set.entry(kind).or_default() += 1,
                 Some(Mark::Refused { errno, text }) => {
-                    // A filesystem that has no file handles, no id of its own, or several (btrfs's subvolumes): it could not tell anyhow.
-                    hurts |= ![Errno::EOPNOTSUPP, Errno::ENODEV, Errno::EXDEV].iter().any(|known| *known as i32 == *errno);
+                    // A filesystem that has no file handles, no id of its own, or several (btrfs's
+                    // subvolumes): it could not tell anyhow.
+                    hurts |= ![Errno::EOPNOTSUPP, Errno::ENODEV, Errno::EXDEV]
+                        .iter()
+                        .any(|known| *known as i32 == *errno);
                     refusals.push(*errno);
                     not.push(format!("{kind} on {dev}: {text}"));
                 }
@@ -208,11 +244,19 @@ impl Watched {
                 None => {}
             }
         }
-        if !refusals.is_empty() && set.is_empty() && refusals.iter().all(|errno| *errno == Errno::EINVAL as i32) {
-            return Some(SourceStatus::Absent("the kernel has no FAN_FS_ERROR: Linux 5.16 and later have".into()));
+        if !refusals.is_empty()
+            && set.is_empty()
+            && refusals.iter().all(|errno| *errno == Errno::EINVAL as i32)
+        {
+            return Some(SourceStatus::Absent(
+                "the kernel has no FAN_FS_ERROR: Linux 5.16 and later have".into(),
+            ));
         }
         let number: usize = set.values().sum();
-        let kinds: Vec<String> = set.iter().map(|(kind, number)| format!("{number} {kind}")).collect();
+        let kinds: Vec<String> = set
+            .iter()
+            .map(|(kind, number)| format!("{number} {kind}"))
+            .collect();
         let mut text = match number {
             0 => NOTHING.to_owned(),
             1 => format!("1 filesystem: {}", kinds.join(", ")),
@@ -221,18 +265,32 @@ impl Watched {
         if set.keys().any(|kind| !kind.starts_with("ext")) {
             text.push_str(" (ext4 tells since Linux 5.16, others since 7.0)");
         }
-        let not: Vec<String> = self.limitations.iter().cloned().chain(not).take(8).collect();
+        let not: Vec<String> = self
+            .limitations
+            .iter()
+            .cloned()
+            .chain(not)
+            .take(8)
+            .collect();
         if !not.is_empty() {
             text = format!("{text}; not: {}", not.join("; "));
         }
-        Some(if hurts { SourceStatus::Limited(text) } else { SourceStatus::Active(text) })
+        Some(if hurts {
+            SourceStatus::Limited(text)
+        } else {
+            SourceStatus::Active(text)
+        })
     }
 }
 
 fn unavailable(errno: i32, text: &str) -> String {
     match Errno::from_raw(errno) {
-        Errno::ENOSYS | Errno::EINVAL => "the kernel has no fanotify that tells of errors: Linux 5.16 and later have".into(),
-        Errno::EPERM => format!("fanotify is not permitted: {text}; CAP_SYS_ADMIN and the system call fanotify_init are needed"),
+        Errno::ENOSYS | Errno::EINVAL => {
+            "the kernel has no fanotify that tells of errors: Linux 5.16 and later have".into()
+        }
+        Errno::EPERM => format!(
+            "fanotify is not permitted: {text}; CAP_SYS_ADMIN and the system call fanotify_init are needed"
+        ),
         _ => format!("fanotify: {text}"),
     }
 }
@@ -247,7 +305,12 @@ impl Status {
             return Ok(());
         }
         self.0 = Some(status.clone());
-        context.report(Report::Source { source: Source::FsErrors, status }).await
+        context
+            .report(Report::Source {
+                source: Source::FsErrors,
+                status,
+            })
+            .await
     }
 }
 
@@ -266,44 +329,79 @@ mod tests {
     use super::*;
 
     fn target(path: &str, minor: u32, filesystem: &str) -> ProbeTarget {
-        ProbeTarget { path: path.into(), dev: DevNo::new(8, minor), asleep: false, filesystem: filesystem.into() }
+        ProbeTarget {
+            path: path.into(),
+            dev: DevNo::new(8, minor),
+            asleep: false,
+            filesystem: filesystem.into(),
+        }
     }
 
     fn watched(marks: &[(&str, Option<Mark>)]) -> Watched {
-        let targets: Vec<ProbeTarget> = (0..).zip(marks).map(|(minor, (kind, _))| target("/m", minor, kind)).collect();
+        let targets: Vec<ProbeTarget> = (0..)
+            .zip(marks)
+            .map(|(minor, (kind, _))| target("/m", minor, kind))
+            .collect();
         let mut watched = Watched::default();
         watched.want(&wanted(&targets));
         for (minor, (_, mark)) in (0..).zip(marks) {
-            watched.marks.extend(mark.clone().map(|mark| (DevNo::new(8, minor), mark)));
+            watched
+                .marks
+                .extend(mark.clone().map(|mark| (DevNo::new(8, minor), mark)));
         }
         watched
     }
 
     fn refused(errno: Errno) -> Option<Mark> {
-        Some(Mark::Refused { errno: errno as i32, text: format!("{errno:?}") })
+        Some(Mark::Refused {
+            errno: errno as i32,
+            text: format!("{errno:?}"),
+        })
     }
 
     #[test]
     fn each_filesystem_of_a_block_device_is_wanted_once_with_some_of_its_mounts() {
-        let mut targets: Vec<ProbeTarget> = (0..9).map(|number| target(&format!("/a{number}"), 1, "ext4")).collect();
+        let mut targets: Vec<ProbeTarget> = (0..9)
+            .map(|number| target(&format!("/a{number}"), 1, "ext4"))
+            .collect();
         targets.extend([target("/b", 2, "nfs4"), target("/c", 3, "xfs")]);
         let wanted = wanted(&targets);
-        let seen: Vec<_> = wanted.filesystems.iter().map(|fs| (fs.dev.minor, fs.kind.as_str(), fs.paths.len())).collect();
+        let seen: Vec<_> = wanted
+            .filesystems
+            .iter()
+            .map(|fs| (fs.dev.minor, fs.kind.as_str(), fs.paths.len()))
+            .collect();
         assert_eq!(seen, [(1, "ext4", 4), (3, "xfs", 1)]);
     }
 
     #[test]
     fn status_says_what_is_watched_and_what_is_not() {
         let set = || Some(Mark::Set);
-        assert_eq!(watched(&[("ext4", set()), ("ext4", None)]).status(), None, "not all are answered for");
+        assert_eq!(
+            watched(&[("ext4", set()), ("ext4", None)]).status(),
+            None,
+            "not all are answered for"
+        );
         let active = |text: &str| Some(SourceStatus::Active(text.into()));
-        assert_eq!(watched(&[("ext4", set()), ("ext4", set())]).status(), active("2 filesystems: 2 ext4"));
+        assert_eq!(
+            watched(&[("ext4", set()), ("ext4", set())]).status(),
+            active("2 filesystems: 2 ext4")
+        );
         assert_eq!(watched(&[]).status(), active("no filesystem is watched"));
         let subvolume = "1 filesystem: 1 ext4; not: btrfs on 8:1: EXDEV";
-        assert_eq!(watched(&[("ext4", set()), ("btrfs", refused(Errno::EXDEV))]).status(), active(subvolume));
+        assert_eq!(
+            watched(&[("ext4", set()), ("btrfs", refused(Errno::EXDEV))]).status(),
+            active(subvolume)
+        );
         let stuck = "1 filesystem: 1 ext4; not: ext4 on 8:1 does not answer";
-        assert_eq!(watched(&[("ext4", set()), ("ext4", Some(Mark::Stuck))]).status(), Some(SourceStatus::Limited(stuck.into())));
-        let old = watched(&[("ext4", refused(Errno::EINVAL)), ("xfs", refused(Errno::EINVAL))]);
+        assert_eq!(
+            watched(&[("ext4", set()), ("ext4", Some(Mark::Stuck))]).status(),
+            Some(SourceStatus::Limited(stuck.into()))
+        );
+        let old = watched(&[
+            ("ext4", refused(Errno::EINVAL)),
+            ("xfs", refused(Errno::EINVAL)),
+        ]);
         assert!(matches!(old.status(), Some(SourceStatus::Absent(text)) if text.contains("5.16")));
     }
 }

@@ -1,6 +1,8 @@
 //! Hardware: when to scan sysfs anew, and which md and dm devices to ask for their state.
 //!
-//! In: uevents, requests, a slow timer. Out: `Report::Inventory`, `Report::Layer`; NVMe controllers' own events, as a `Request` to whoever asks them. Every reading is done by a worker; events only say when.
+//! In: uevents, requests, a slow timer. Out: `Report::Inventory`, `Report::Layer`; NVMe
+//! controllers' own events, as a `Request` to whoever asks them. Every reading is done by a worker;
+//! events only say when.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -21,16 +23,19 @@ use crate::source::context::{Context, SourceError};
 use crate::source::events::{self, Event};
 use crate::source::jobs::{Answer, Job};
 
-/// Uevents come in bursts; one scan answers all that came before it. Short enough for an unplugged drive to be told within 100 ms.
+/// Uevents come in bursts; one scan answers all that came before it. Short enough for an unplugged
+/// drive to be told within 100 ms.
 const SETTLE: Duration = Duration::from_millis(15);
 /// While events keep coming, a scan is made at least this often.
 const LONGEST_WAIT: Duration = Duration::from_millis(60);
-/// udev's rules finish some time after its first event of a device; the scan behind the last event catches late links.
+/// udev's rules finish some time after its first event of a device; the scan behind the last event
+/// catches late links.
 const LATE_LOOK: Duration = Duration::from_secs(3);
 /// Layers change without a uevent (a rebuild's progress, a thin pool's use).
 const LAYERS_EVERY: Duration = Duration::from_secs(30);
-/// What only a new table changes is asked in every round of so many, and in the next one after a uevent: the kernel sends one with each new table
-/// (do_resume(), drivers/md/dm-ioctl.c). A node has hundreds of logical volumes.
+/// What only a new table changes is asked in every round of so many, and in the next one after a
+/// uevent: the kernel sends one with each new table (do_resume(), drivers/md/dm-ioctl.c). A node
+/// has hundreds of logical volumes.
 const ROUNDS_TO_ALL: u32 = 10;
 
 /// Runs until the owner of the state is gone.
@@ -38,7 +43,12 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let context = Arc::new(context);
     let (status, mut events) = events::start(&context.root);
     let mut watch = Watch::new(!context.root.is_recorded(), status.clone());
-    context.report(Report::Source { source: Source::Udev, status }).await?;
+    context
+        .report(Report::Source {
+            source: Source::Udev,
+            status,
+        })
+        .await?;
     let mut requests = context.requests.subscribe();
     let mut settings = context.settings.clone();
 
@@ -71,7 +81,8 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             }
             () = tokio::time::sleep_until(next_scan) => {
                 watch.scan(&context).await?;
-                // What udev adds after its event (links, the filesystem's UUID) is seen by a second look.
+                // What udev adds after its event (links, the filesystem's UUID) is seen by a second
+                // look.
                 let after = if waiting_since.take().is_some() { LATE_LOOK } else { settings.borrow().reconcile_interval };
                 next_scan = Instant::now() + after;
             }
@@ -131,10 +142,17 @@ impl Watch {
     async fn scan(&mut self, context: &Arc<Context>) -> Result<(), SourceError> {
         let (job, timeout) = {
             let settings = context.settings.borrow();
-            (Job::Inventory { admit: settings.admit.clone(), ignore: settings.ignore.clone() }, settings.worker_timeout)
+            (
+                Job::Inventory {
+                    admit: settings.admit.clone(),
+                    ignore: settings.ignore.clone(),
+                },
+                settings.worker_timeout,
+            )
         };
         let outcome = match context.workers.ask("inventory", job.clone(), timeout).await {
-            // A worker that died (short memory, say) is no reason to call every drive unknown: the next one is asked.
+            // A worker that died (short memory, say) is no reason to call every drive unknown: the
+            // next one is asked.
             Outcome::Failed(_) => context.workers.ask("inventory", job, timeout).await,
             outcome => outcome,
         };
@@ -149,27 +167,50 @@ impl Watch {
                 }
                 (Observation::ok(now(), inventory), self.status.clone())
             }
-            Outcome::Answer(Answer::Failed { error }) => (Observation::failed(now(), &error), SourceStatus::Down(error)),
+            Outcome::Answer(Answer::Failed { error }) => (
+                Observation::failed(now(), &error),
+                SourceStatus::Down(error),
+            ),
             Outcome::Answer(_) => {
                 let error = "a worker answered another question than was asked".to_owned();
-                (Observation::failed(now(), &error), SourceStatus::Down(error))
+                (
+                    Observation::failed(now(), &error),
+                    SourceStatus::Down(error),
+                )
             }
-            Outcome::Stuck { since, waiting_in, .. } => {
+            Outcome::Stuck {
+                since, waiting_in, ..
+            } => {
                 let what = match waiting_in {
                     // /proc/PID/stat, state R: it waits for nothing but a processor.
-                    Some(place) if place.starts_with("R ") => ": this machine is too busy to run it".to_owned(),
-                    Some(place) => format!(", waiting in {place}: a device does not answer even the kernel"),
+                    Some(place) if place.starts_with("R ") => {
+                        ": this machine is too busy to run it".to_owned()
+                    }
+                    Some(place) => {
+                        format!(", waiting in {place}: a device does not answer even the kernel")
+                    }
                     None => ": a device does not answer even the kernel".to_owned(),
                 };
                 let error = format!("reading /sys has not returned since {since}{what}");
-                (Observation::failed(now(), &error), SourceStatus::Down(error))
+                (
+                    Observation::failed(now(), &error),
+                    SourceStatus::Down(error),
+                )
             }
-            Outcome::Failed(error) => (Observation::failed(now(), &error), SourceStatus::Down(error)),
+            Outcome::Failed(error) => (
+                Observation::failed(now(), &error),
+                SourceStatus::Down(error),
+            ),
         };
         context.report(Report::Inventory(observation)).await?;
         if self.told.as_ref() != Some(&status) {
             self.told = Some(status.clone());
-            context.report(Report::Source { source: Source::Udev, status }).await?;
+            context
+                .report(Report::Source {
+                    source: Source::Udev,
+                    status,
+                })
+                .await?;
         }
         Ok(())
     }
@@ -178,13 +219,21 @@ impl Watch {
     async fn tell_layers(&mut self, context: &Context) -> Result<(), SourceError> {
         let status = match self.known.is_empty() {
             true => SourceStatus::Absent("no md or device-mapper device".into()),
-            false => SourceStatus::Active(format!("state of md and device-mapper devices, every {} s", LAYERS_EVERY.as_secs())),
+            false => SourceStatus::Active(format!(
+                "state of md and device-mapper devices, every {} s",
+                LAYERS_EVERY.as_secs()
+            )),
         };
         if self.layers_told.as_ref() == Some(&status) {
             return Ok(());
         }
         self.layers_told = Some(status.clone());
-        context.report(Report::Source { source: Source::Layers, status }).await
+        context
+            .report(Report::Source {
+                source: Source::Layers,
+                status,
+            })
+            .await
     }
 
     /// In the next round. What is on its way does not count for it.
@@ -201,17 +250,32 @@ impl Watch {
         self.read_layers(context);
     }
 
-    /// Asks for the state of each layered device that may have another one, one task each: one that hangs holds up no other.
+    /// Asks for the state of each layered device that may have another one, one task each: one that
+    /// hangs holds up no other.
     fn read_layers(&mut self, context: &Arc<Context>) {
-        for (device, layer) in self.known.iter().filter(|(device, _)| !self.constant.contains(*device)) {
-            // Ends by itself: `ask` is bounded by its time-out, and a late answer ends with its worker.
-            self.reading.spawn(read_layer(context.clone(), device.clone(), layer.clone(), self.asked));
+        for (device, layer) in self
+            .known
+            .iter()
+            .filter(|(device, _)| !self.constant.contains(*device))
+        {
+            // Ends by itself: `ask` is bounded by its time-out, and a late answer ends with its
+            // worker.
+            self.reading.spawn(read_layer(
+                context.clone(),
+                device.clone(),
+                layer.clone(),
+                self.asked,
+            ));
         }
     }
 
     fn was_read(&mut self, read: Result<Read, JoinError>) {
         match read {
-            Ok(Read { device, asked, constant: true }) if asked == self.asked => drop(self.constant.insert(device)),
+            Ok(Read {
+                device,
+                asked,
+                constant: true,
+            }) if asked == self.asked => drop(self.constant.insert(device)),
             Ok(_) => {}
             Err(error) => tracing::error!(%error, "the question for a layer's state was lost"),
         }
@@ -220,29 +284,70 @@ impl Watch {
     async fn events_lost(&mut self, context: &Context, why: &str) -> Result<(), SourceError> {
         (self.live, self.deaf) = (false, true);
         let every = context.settings.borrow().reconcile_interval.as_secs();
-        self.status = SourceStatus::Limited(format!("no events ({why}); /sys is read every {every} s, and on request"));
-        context.report(Report::Source { source: Source::Udev, status: self.status.clone() }).await
+        self.status = SourceStatus::Limited(format!(
+            "no events ({why}); /sys is read every {every} s, and on request"
+        ));
+        context
+            .report(Report::Source {
+                source: Source::Udev,
+                status: self.status.clone(),
+            })
+            .await
     }
 }
 
 fn layers_of(inventory: &Inventory) -> BTreeMap<String, Layer> {
-    let has_state = |device: &&BlockDevice| matches!(device.layer, Layer::Md { .. } | Layer::Dm { .. });
-    inventory.devices.values().filter(has_state).map(|device| (device.name.clone(), device.layer.clone())).collect()
+    let has_state =
+        |device: &&BlockDevice| matches!(device.layer, Layer::Md { .. } | Layer::Dm { .. });
+    inventory
+        .devices
+        .values()
+        .filter(has_state)
+        .map(|device| (device.name.clone(), device.layer.clone()))
+        .collect()
 }
 
 async fn read_layer(context: Arc<Context>, device: String, layer: Layer, asked: u32) -> Read {
     let timeout = context.settings.borrow().worker_timeout;
     let target = format!("layer {device}");
-    let outcome = context.workers.ask(&target, Job::Layer { device: device.clone(), layer }, timeout).await;
+    let outcome = context
+        .workers
+        .ask(
+            &target,
+            Job::Layer {
+                device: device.clone(),
+                layer,
+            },
+            timeout,
+        )
+        .await;
     let tell = async |report| {
         // The owner gone is told by the sources' own loops.
         let _ = context.report(report).await;
     };
     let state = match outcome {
-        Outcome::Stuck { since, waiting_in, late } => {
+        Outcome::Stuck {
+            since,
+            waiting_in,
+            late,
+        } => {
             let path = crate::model::path::HostPath::new(format!("/dev/{device}"));
-            tell(Report::LayerStuck { device: device.clone(), stuck: Stuck { since, waiting_in, path } }).await;
-            let Some(late) = late else { return Read { device, asked, constant: false } };
+            tell(Report::LayerStuck {
+                device: device.clone(),
+                stuck: Stuck {
+                    since,
+                    waiting_in,
+                    path,
+                },
+            })
+            .await;
+            let Some(late) = late else {
+                return Read {
+                    device,
+                    asked,
+                    constant: false,
+                };
+            };
             match late.await {
                 Ok(Ok(answer)) => observed(answer),
                 Ok(Err(error)) => Observation::failed(now(), error),
@@ -252,9 +357,20 @@ async fn read_layer(context: Arc<Context>, device: String, layer: Layer, asked: 
         Outcome::Answer(answer) => observed(answer),
         Outcome::Failed(error) => Observation::failed(now(), error),
     };
-    let constant = matches!(state.value(), Some(LayerState::Plain | LayerState::Linear { .. }));
-    tell(Report::Layer { device: device.clone(), state }).await;
-    Read { device, asked, constant }
+    let constant = matches!(
+        state.value(),
+        Some(LayerState::Plain | LayerState::Linear { .. })
+    );
+    tell(Report::Layer {
+        device: device.clone(),
+        state,
+    })
+    .await;
+    Read {
+        device,
+        asked,
+        constant,
+    }
 }
 
 fn observed(answer: Answer) -> Observation<LayerState> {
@@ -274,7 +390,11 @@ mod tests {
     }
 
     fn read(device: &str, asked: u32, constant: bool) -> Result<Read, JoinError> {
-        Ok(Read { device: device.to_owned(), asked, constant })
+        Ok(Read {
+            device: device.to_owned(),
+            asked,
+            constant,
+        })
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! Inventory: the drives of the node and the block devices above them, from sysfs (/sys/class/block, /sys/class/nvme, /sys/fs/btrfs) and udev's
-//! database (/run/udev/data). One reader for the live host and for a recorded tree.
+//! Inventory: the drives of the node and the block devices above them, from sysfs
+//! (/sys/class/block, /sys/class/nvme, /sys/fs/btrfs) and udev's database (/run/udev/data). One
+//! reader for the live host and for a recorded tree.
 //!
-//! In: the host root, patterns of names to admit and to ignore. Out: an `Inventory`. Only attributes are read whose reading cannot wait for I/O,
-//! with one exception (virtio-blk's `serial`, where udev has not read it before); still the scan runs in a worker.
-//! May not enter: mounts, volumes, health.
+//! In: the host root, patterns of names to admit and to ignore. Out: an `Inventory`. Only
+//! attributes are read whose reading cannot wait for I/O, with one exception (virtio-blk's
+//! `serial`, where udev has not read it before); still the scan runs in a worker. May not enter:
+//! mounts, volumes, health.
 
 mod block;
 mod btrfs;
@@ -32,39 +34,66 @@ pub enum ScanError {
     ListDevices(#[source] io::Error),
 }
 
-/// All drives and block devices there are now. `admit`: names (with `*` and `?`) of loop and other virtual devices that shall count as drives;
-/// `ignore`: names of drives that shall not.
+/// All drives and block devices there are now. `admit`: names (with `*` and `?`) of loop and other
+/// virtual devices that shall count as drives; `ignore`: names of drives that shall not.
 ///
-/// A device that vanishes meanwhile is left out. What cannot be read otherwise is in `warnings`, each naming its file.
+/// A device that vanishes meanwhile is left out. What cannot be read otherwise is in `warnings`,
+/// each naming its file.
 pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inventory, ScanError> {
     let reader = Reader::new(root);
-    let names = reader.must_list(CLASS_BLOCK).map_err(ScanError::ListDevices)?;
-    let (passing, mut entries): (Vec<_>, Vec<_>) = names.iter().filter_map(|name| block::read(&reader, name)).partition(is_of_a_check);
+    let names = reader
+        .must_list(CLASS_BLOCK)
+        .map_err(ScanError::ListDevices)?;
+    let (passing, mut entries): (Vec<_>, Vec<_>) = names
+        .iter()
+        .filter_map(|name| block::read(&reader, name))
+        .partition(is_of_a_check);
     let ignored = |name: &str| text::matches_any(ignore, name);
 
     let mut found: Vec<Found> = nvme::find(&reader, &entries, &ignored);
-    for entry in entries.iter().filter(|entry| entry.nvme_parent.is_none() && !ignored(&entry.device.name)) {
+    for entry in entries
+        .iter()
+        .filter(|entry| entry.nvme_parent.is_none() && !ignored(&entry.device.name))
+    {
         found.extend(drive::find(&reader, entry, admit));
     }
     let drives = drive::name(found);
     for drive in &drives {
         for node in &drive.devices {
-            if let Some(entry) = entries.iter_mut().find(|entry| entry.device.name == node.name) {
+            if let Some(entry) = entries
+                .iter_mut()
+                .find(|entry| entry.device.name == node.name)
+            {
                 entry.device.drive = Some(drive.id.clone());
             }
         }
     }
-    let devices = entries.into_iter().map(|entry| (entry.device.name.clone(), entry.device)).collect();
+    let devices = entries
+        .into_iter()
+        .map(|entry| (entry.device.name.clone(), entry.device))
+        .collect();
     let btrfs = btrfs::read(&reader);
     let of_checks = passing.into_iter().map(|entry| entry.device.name).collect();
-    Ok(Inventory { drives, devices, btrfs, of_checks, warnings: reader.into_warnings() })
+    Ok(Inventory {
+        drives,
+        devices,
+        btrfs,
+        of_checks,
+        warnings: reader.into_warnings(),
+    })
 }
 
-/// A loop of ours, through which a checker reads, or a snapshot of ours (`checks::snapshot`): gone in a moment, and nobody's device.
+/// A loop of ours, through which a checker reads, or a snapshot of ours (`checks::snapshot`): gone
+/// in a moment, and nobody's device.
 fn is_of_a_check(entry: &block::Entry) -> bool {
     match &entry.device.layer {
-        Layer::Loop { backing_file: Some(file) } => loops::is_ours(file),
-        Layer::Dm { logical_volume: Some(volume), .. } => volume.starts_with(SNAPSHOT_PREFIX),
+        Layer::Loop {
+            backing_file: Some(file),
+        } => loops::is_ours(file),
+        Layer::Dm {
+            logical_volume: Some(volume),
+            ..
+        } => volume.starts_with(SNAPSHOT_PREFIX),
         _ => false,
     }
 }

@@ -1,7 +1,9 @@
-//! The questions that are asked in worker processes, because their answer may never come: everything that reads a device, a mount, a folder on
-//! a disk, or a sysfs attribute whose reading takes a lock that I/O can hold.
+//! The questions that are asked in worker processes, because their answer may never come:
+//! everything that reads a device, a mount, a folder on a disk, or a sysfs attribute whose reading
+//! takes a lock that I/O can hold.
 //!
-//! Both sides of the pipe use these types: the daemon asks, the same binary in worker mode performs.
+//! Both sides of the pipe use these types: the daemon asks, the same binary in worker mode
+//! performs.
 
 use std::time::Duration;
 
@@ -19,7 +21,10 @@ use crate::source::smart::controllers::Controller;
 #[serde(tag = "job", rename_all = "snake_case")]
 pub enum Job {
     /// Scan /sys/class/block, /sys/class/nvme, /sys/fs/btrfs and udev's database.
-    Inventory { admit: Vec<String>, ignore: Vec<String> },
+    Inventory {
+        admit: Vec<String>,
+        ignore: Vec<String>,
+    },
     /// Read the state of one md or dm device.
     Layer { device: String, layer: Layer },
     /// Read the kubelet's records and the names of the pod log folders.
@@ -48,7 +53,8 @@ pub enum Part {
     Bcache { devices: Vec<String> },
     /// Of the XFS `dev` mounted at `path`, in the host's mount namespace.
     Xfs { path: HostPath, dev: DevNo },
-    /// Of the members of the btrfs mounted at `path`, in the host's mount namespace, where it has several.
+    /// Of the members of the btrfs mounted at `path`, in the host's mount namespace, where it has
+    /// several.
     Btrfs { path: HostPath },
 }
 

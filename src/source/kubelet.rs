@@ -1,9 +1,12 @@
-//! The kubelet's on-disk records: which CSI volumes are staged and published here, for which pods. Read by a worker: the folder lies on a disk.
+//! The kubelet's on-disk records: which CSI volumes are staged and published here, for which pods.
+//! Read by a worker: the folder lies on a disk.
 //!
-//! In: the host root, the kubelet's folder. Out: `KubeletRecords`. Never touches a mounted volume: only folders and records above the mount points are
-//! listed and read. A record that makes no sense is skipped with a warning that names it.
+//! In: the host root, the kubelet's folder. Out: `KubeletRecords`. Never touches a mounted volume:
+//! only folders and records above the mount points are listed and read. A record that makes no
+//! sense is skipped with a warning that names it.
 //!
-//! Layouts: kubernetes/pkg/volume/csi (csi_attacher.go, csi_mounter.go, csi_block.go); staging moved from `pv/NAME` to `DRIVER/SHA256` in 1.24.
+//! Layouts: kubernetes/pkg/volume/csi (csi_attacher.go, csi_mounter.go, csi_block.go); staging
+//! moved from `pv/NAME` to `DRIVER/SHA256` in 1.24.
 
 mod records;
 mod scan;
@@ -23,11 +26,17 @@ use crate::source::jobs::{Answer, Job};
 
 pub use crate::source::kubelet::scan::{KubeletError, scan};
 
-/// The kubelet writes records without telling anyone; a mount that follows is told to us and makes us look (`Request::Kubelet`).
+/// The kubelet writes records without telling anyone; a mount that follows is told to us and makes
+/// us look (`Request::Kubelet`).
 const EVERY: Duration = Duration::from_secs(60);
-/// Looks that follow a change of the mount table: once the burst is over, and when the kubelet has had time to remove the record of what it
-/// unmounted (the last one lies behind the grace after which a mount that vanished is told).
-const LOOKS: [Duration; 3] = [Duration::from_millis(50), Duration::from_secs(3), Duration::from_millis(10_500)];
+/// Looks that follow a change of the mount table: once the burst is over, and when the kubelet has
+/// had time to remove the record of what it unmounted (the last one lies behind the grace after
+/// which a mount that vanished is told).
+const LOOKS: [Duration; 3] = [
+    Duration::from_millis(50),
+    Duration::from_secs(3),
+    Duration::from_millis(10_500),
+];
 
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
@@ -40,7 +49,9 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             let settings = settings.borrow();
             (settings.kubelet_root.clone(), settings.worker_timeout)
         };
-        let job = Job::Kubelet { kubelet_root: kubelet_root.clone() };
+        let job = Job::Kubelet {
+            kubelet_root: kubelet_root.clone(),
+        };
         let outcome = match context.workers.ask("kubelet", job.clone(), timeout).await {
             // A worker that died says nothing of the records: the next one is asked.
             Outcome::Failed(_) => context.workers.ask("kubelet", job, timeout).await,
@@ -52,25 +63,47 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 let warnings = records.warnings.clone();
                 (Observation::ok(now(), records), status, warnings)
             }
-            Outcome::Answer(Answer::Kubelet(None)) => {
-                (Observation::Unavailable, SourceStatus::Absent(format!("no kubelet here: there is no {kubelet_root}")), Vec::new())
-            }
+            Outcome::Answer(Answer::Kubelet(None)) => (
+                Observation::Unavailable,
+                SourceStatus::Absent(format!("no kubelet here: there is no {kubelet_root}")),
+                Vec::new(),
+            ),
             Outcome::Answer(Answer::Failed { error }) | Outcome::Failed(error) => failed(error),
-            Outcome::Answer(_) => failed("a worker answered another question than was asked".into()),
-            Outcome::Stuck { since, waiting_in, .. } => {
-                let waiting = waiting_in.map_or_else(String::new, |place| format!(", waiting in {place}"));
-                failed(format!("reading {kubelet_root} has not returned since {since}{waiting}: the disk below it does not answer"))
+            Outcome::Answer(_) => {
+                failed("a worker answered another question than was asked".into())
+            }
+            Outcome::Stuck {
+                since, waiting_in, ..
+            } => {
+                let waiting =
+                    waiting_in.map_or_else(String::new, |place| format!(", waiting in {place}"));
+                failed(format!(
+                    "reading {kubelet_root} has not returned since {since}{waiting}: the disk below it does not answer"
+                ))
             }
         };
         context.report(Report::Kubelet(observation)).await?;
         if told.as_ref() != Some(&(status.clone(), warnings.clone())) {
-            for warning in warnings.iter().filter(|warning| !told.as_ref().is_some_and(|(_, told)| told.contains(warning))) {
+            for warning in warnings.iter().filter(|warning| {
+                !told
+                    .as_ref()
+                    .is_some_and(|(_, told)| told.contains(warning))
+            }) {
                 tracing::warn!(%warning, "a record of the kubelet is skipped");
             }
-            context.report(Report::Source { source: Source::Kubelet, status: status.clone() }).await?;
+            context
+                .report(Report::Source {
+                    source: Source::Kubelet,
+                    status: status.clone(),
+                })
+                .await?;
             told = Some((status, warnings));
         }
-        let due = looks.iter().copied().min().unwrap_or_else(|| Instant::now() + EVERY);
+        let due = looks
+            .iter()
+            .copied()
+            .min()
+            .unwrap_or_else(|| Instant::now() + EVERY);
         loop {
             let next = looks.iter().copied().min().unwrap_or(due);
             tokio::select! {
@@ -101,6 +134,16 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     }
 }
 
-fn failed(error: String) -> (Observation<crate::model::kubelet::KubeletRecords>, SourceStatus, Vec<String>) {
-    (Observation::failed(now(), &error), SourceStatus::Down(error), Vec::new())
+fn failed(
+    error: String,
+) -> (
+    Observation<crate::model::kubelet::KubeletRecords>,
+    SourceStatus,
+    Vec<String>,
+) {
+    (
+        Observation::failed(now(), &error),
+        SourceStatus::Down(error),
+        Vec::new(),
+    )
 }

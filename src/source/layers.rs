@@ -1,7 +1,7 @@
 //! Layers: the state of md arrays and of device-mapper's thin pools, multipath devices and RAIDs.
 //!
-//! In: one device of the inventory. Out: its `LayerState`. Runs in a worker only: md's attributes take locks that I/O can hold, and so can
-//! device-mapper. May not enter: whether a state is bad.
+//! In: one device of the inventory. Out: its `LayerState`. Runs in a worker only: md's attributes
+//! take locks that I/O can hold, and so can device-mapper. May not enter: whether a state is bad.
 
 mod md;
 mod status;
@@ -44,7 +44,10 @@ pub fn read(root: &HostRoot, device: &str, layer: &Layer) -> Result<LayerState, 
         Layer::Md { .. } => md::read(root, device).map(LayerState::Md),
         Layer::Dm { .. } => {
             let lines = dm_lines(root, device, Question::Status)?;
-            let wrong = |source| LayerError::ParseStatus { device: device.to_owned(), source };
+            let wrong = |source| LayerError::ParseStatus {
+                device: device.to_owned(),
+                source,
+            };
             if status::all_linear(&lines) {
                 return status::linear(&dm_lines(root, device, Question::Table)?).map_err(wrong);
             }
@@ -61,15 +64,22 @@ enum Question {
     Table,
 }
 
-/// A recorded tree has the lines in `exec/dm/NAME.status` and `NAME.table`; without the table nothing is known of it.
+/// A recorded tree has the lines in `exec/dm/NAME.status` and `NAME.table`; without the table
+/// nothing is known of it.
 fn dm_lines(root: &HostRoot, device: &str, question: Question) -> Result<String, LayerError> {
     let read = |path: String| match root.read(&path) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && question == Question::Table => Ok(String::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && question == Question::Table => {
+            Ok(String::new())
+        }
         Err(source) => Err(LayerError::Read { path, source }),
     };
     if root.is_recorded() {
-        let file = if question == Question::Table { "table" } else { "status" };
+        let file = if question == Question::Table {
+            "table"
+        } else {
+            "status"
+        };
         return read(format!("/exec/dm/{device}.{file}"));
     }
     let path = format!("/sys/block/{device}/dev");
@@ -77,9 +87,19 @@ fn dm_lines(root: &HostRoot, device: &str, question: Question) -> Result<String,
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(source) => return Err(LayerError::Read { path, source }),
     };
-    let dev: DevNo = text.parse().map_err(|_| LayerError::Malformed { path, text: text.trim().to_owned() })?;
-    let lines = if question == Question::Table { dm::table(root, dev) } else { dm::table_status(root, dev) };
-    let lines = lines.map_err(|source| LayerError::Status { device: device.to_owned(), source })?;
+    let dev: DevNo = text.parse().map_err(|_| LayerError::Malformed {
+        path,
+        text: text.trim().to_owned(),
+    })?;
+    let lines = if question == Question::Table {
+        dm::table(root, dev)
+    } else {
+        dm::table_status(root, dev)
+    };
+    let lines = lines.map_err(|source| LayerError::Status {
+        device: device.to_owned(),
+        source,
+    })?;
     Ok(lines.join("\n"))
 }
 

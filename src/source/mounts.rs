@@ -1,4 +1,5 @@
-//! Mounts: what the host has mounted, from /proc/1/mountinfo (proc_pid_mountinfo(5)), and what /etc/fstab says it should be.
+//! Mounts: what the host has mounted, from /proc/1/mountinfo (proc_pid_mountinfo(5)), and what
+//! /etc/fstab says it should be.
 //!
 //! In: the host root. Out: `Report::Mounts`. Knows nothing of volumes or of health.
 
@@ -14,9 +15,8 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::host::clock::now;
 use crate::host::root::HostRoot;
-use crate::model::mount::options;
 pub use crate::model::mount::parse;
-use crate::model::mount::{FstabEntry, MountTable};
+use crate::model::mount::{FstabEntry, MountTable, options};
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::report::{Report, Request, Source, SourceStatus};
@@ -31,8 +31,14 @@ const SETTLE: Duration = Duration::from_millis(10);
 pub fn parse_fstab(text: &[u8]) -> Vec<FstabEntry> {
     let mut entries = Vec::new();
     for line in text.split(|byte| *byte == b'\n') {
-        let mut fields = line.split(|byte| byte.is_ascii_whitespace()).filter(|field| !field.is_empty());
-        let (Some(source), Some(mount_point), Some(fs_type)) = (fields.next(), fields.next(), fields.next()) else { continue };
+        let mut fields = line
+            .split(|byte| byte.is_ascii_whitespace())
+            .filter(|field| !field.is_empty());
+        let (Some(source), Some(mount_point), Some(fs_type)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
         if source.starts_with(b"#") || !mount_point.starts_with(b"/") {
             continue;
         }
@@ -48,27 +54,45 @@ pub fn parse_fstab(text: &[u8]) -> Vec<FstabEntry> {
 
 /// fstab lies on the root filesystem and only says what was meant; a host without one has none.
 fn read_fstab(root: &HostRoot) -> Vec<FstabEntry> {
-    root.read(FSTAB).map(|text| parse_fstab(&text)).unwrap_or_default()
+    root.read(FSTAB)
+        .map(|text| parse_fstab(&text))
+        .unwrap_or_default()
 }
 
-/// Runs until the owner of the state is gone. The reading sits on a thread of its own: the kernel holds a lock over mountinfo that a hanging
-/// mount(2) can hold as well.
+/// Runs until the owner of the state is gone. The reading sits on a thread of its own: the kernel
+/// holds a lock over mountinfo that a hanging mount(2) can hold as well.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
-    let (poke, poked) = std::os::unix::net::UnixStream::pair().map_err(|source| SourceError::Thread { name: "mounts", source })?;
+    let (poke, poked) =
+        std::os::unix::net::UnixStream::pair().map_err(|source| SourceError::Thread {
+            name: "mounts",
+            source,
+        })?;
     let live = !context.root.is_recorded();
     let status = match live {
         true => SourceStatus::Active("mountinfo of PID 1, by its change events".into()),
         false => SourceStatus::Active("mountinfo of a recorded tree".into()),
     };
     let mut requests = context.requests.subscribe();
-    let (root, reports, ask, settings) =
-        (context.root.clone(), context.reports.clone(), context.requests.clone(), context.settings.clone());
-    context.report(Report::Source { source: Source::Mounts, status }).await?;
+    let (root, reports, ask, settings) = (
+        context.root.clone(),
+        context.reports.clone(),
+        context.requests.clone(),
+        context.settings.clone(),
+    );
+    context
+        .report(Report::Source {
+            source: Source::Mounts,
+            status,
+        })
+        .await?;
     std::thread::Builder::new()
         .name("mounts".into())
         .stack_size(256 * 1024)
         .spawn(move || follow(&root, &reports, &ask, &settings, &poked, live))
-        .map_err(|source| SourceError::Thread { name: "mounts", source })?;
+        .map_err(|source| SourceError::Thread {
+            name: "mounts",
+            source,
+        })?;
     loop {
         match requests.recv().await {
             Ok(Request::All | Request::Mounts) | Err(RecvError::Lagged(_)) => {
@@ -82,7 +106,8 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     }
 }
 
-/// The thread: reads, tells what has changed, waits for a change of the table (POLLPRI | POLLERR on mountinfo), a request or the next round.
+/// The thread: reads, tells what has changed, waits for a change of the table (POLLPRI | POLLERR on
+/// mountinfo), a request or the next round.
 fn follow(
     root: &HostRoot,
     reports: &mpsc::Sender<Report>,
@@ -99,22 +124,36 @@ fn follow(
         // Opened before it is read: a change in between makes the poll below return at once.
         let file = std::fs::File::open(root.at(MOUNTINFO));
         let mut text = Vec::new();
-        let read = file.as_ref().map_err(clone_error).and_then(|mut file| file.read_to_end(&mut text));
+        let read = file
+            .as_ref()
+            .map_err(clone_error)
+            .and_then(|mut file| file.read_to_end(&mut text));
         let unchanged = !asked && last.as_ref() == Some(&text);
         let observation = match read {
             Ok(_) if unchanged => None,
             Ok(_) => {
                 let (mounts, warnings) = parse(&text);
                 if warnings != told {
-                    warnings.iter().for_each(|warning| tracing::warn!(%warning, "a line of the mount table is left out"));
+                    warnings.iter().for_each(
+                        |warning| tracing::warn!(%warning, "a line of the mount table is left out"),
+                    );
                     told = warnings;
                 }
                 last = Some(text);
-                Some(Observation::ok(now(), MountTable { mounts, fstab: fstab.clone() }))
+                Some(Observation::ok(
+                    now(),
+                    MountTable {
+                        mounts,
+                        fstab: fstab.clone(),
+                    },
+                ))
             }
             Err(error) => {
                 last = None;
-                Some(Observation::failed(now(), format!("reading {MOUNTINFO}: {error}")))
+                Some(Observation::failed(
+                    now(),
+                    format!("reading {MOUNTINFO}: {error}"),
+                ))
             }
         };
         if let Some(observation) = observation
@@ -126,8 +165,9 @@ fn follow(
         if live && let Ok(file) = &file {
             waited.push(PollFd::new(file.as_fd(), PollFlags::POLLPRI));
         }
-        // An error that makes a filesystem read-only changes its options and wakes nobody (seen with ext4 on 6.18; only mounting, unmounting and
-        // remounting touch the namespace's event counter, fs/namespace.c): looked for with each round of probes.
+        // An error that makes a filesystem read-only changes its options and wakes nobody (seen
+        // with ext4 on 6.18; only mounting, unmounting and remounting touch the namespace's event
+        // counter, fs/namespace.c): looked for with each round of probes.
         let round = settings.borrow().probe_interval;
         let patience = match last {
             Some(_) if live => PollTimeout::try_from(round).unwrap_or(PollTimeout::MAX),
@@ -150,7 +190,8 @@ fn follow(
             }
         } else if changed {
             settle();
-            // The kubelet mounts and unmounts what it has records of. Nobody listens where its source has ended.
+            // The kubelet mounts and unmounts what it has records of. Nobody listens where its
+            // source has ended.
             let _ = requests.send(Request::Kubelet);
         }
     }
@@ -163,7 +204,10 @@ fn settle() {
         Err(_) => return,
     };
     // A wait on something that never comes: bounded by its time.
-    let _ = poll(&mut [PollFd::new(a.as_fd(), PollFlags::POLLIN)], PollTimeout::try_from(SETTLE).unwrap_or(PollTimeout::ZERO));
+    let _ = poll(
+        &mut [PollFd::new(a.as_fd(), PollFlags::POLLIN)],
+        PollTimeout::try_from(SETTLE).unwrap_or(PollTimeout::ZERO),
+    );
 }
 
 fn clone_error(error: &std::io::Error) -> std::io::Error {
@@ -179,10 +223,18 @@ mod tests {
 
     #[test]
     fn a_line_of_the_manual_page_is_understood() {
-        let (mounts, warnings) = parse(b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n");
+        let (mounts, warnings) = parse(
+            b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n",
+        );
         assert!(warnings.is_empty());
-        assert_eq!((mounts[0].id, mounts[0].parent, mounts[0].dev), (36, 35, DevNo::new(98, 0)));
-        assert_eq!((&mounts[0].root, &mounts[0].mount_point), (&"/mnt1".into(), &"/mnt2".into()));
+        assert_eq!(
+            (mounts[0].id, mounts[0].parent, mounts[0].dev),
+            (36, 35, DevNo::new(98, 0))
+        );
+        assert_eq!(
+            (&mounts[0].root, &mounts[0].mount_point),
+            (&"/mnt1".into(), &"/mnt2".into())
+        );
         assert_eq!(mounts[0].super_options, ["rw", "errors=continue"]);
     }
 
@@ -196,12 +248,16 @@ mod tests {
     #[test]
     fn an_empty_source_is_understood() {
         let (mounts, _) = parse(b"1 0 0:5 / /x rw - tmpfs  rw,size=1k\n");
-        assert_eq!((mounts[0].source.as_bytes(), mounts[0].super_options.len()), (&b""[..], 2));
+        assert_eq!(
+            (mounts[0].source.as_bytes(), mounts[0].super_options.len()),
+            (&b""[..], 2)
+        );
     }
 
     #[test]
     fn a_line_that_makes_no_sense_is_named_and_the_others_are_there() {
-        let (mounts, warnings) = parse(b"junk\n1 0 8:1 / /a rw - ext4 /dev/sda1 rw\n2 0 8:2 / /b rw\n");
+        let (mounts, warnings) =
+            parse(b"junk\n1 0 8:1 / /a rw - ext4 /dev/sda1 rw\n2 0 8:2 / /b rw\n");
         assert_eq!((mounts.len(), warnings.len()), (1, 2));
         assert!(warnings[0].contains("line 1: not a mount: junk"));
     }
@@ -210,7 +266,13 @@ mod tests {
     fn fstab_has_mounts_and_no_comments_or_swap() {
         let entries = parse_fstab(b"# a b c\nUUID=1 / ext4 errors=remount-ro 0 1\n/dev/x none swap sw\n/dev/sdb\\0401 /a\\040b xfs\n");
         assert_eq!(entries.len(), 2);
-        assert_eq!((entries[1].mount_point.as_bytes(), entries[0].options[0].as_str()), (&b"/a b"[..], "errors=remount-ro"));
+        assert_eq!(
+            (
+                entries[1].mount_point.as_bytes(),
+                entries[0].options[0].as_str()
+            ),
+            (&b"/a b"[..], "errors=remount-ro")
+        );
     }
 
     proptest! {

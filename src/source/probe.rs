@@ -1,7 +1,9 @@
-//! Probes: asks every mounted volume how it is, by a worker in the host's mount namespace, one question a filesystem at a time.
+//! Probes: asks every mounted volume how it is, by a worker in the host's mount namespace, one
+//! question a filesystem at a time.
 //!
-//! In: the paths that the owner wants asked, a timer, requests. Out: `Report::Probe`, `Report::ProbeStuck`. That a stuck or failing volume is bad
-//! is for `assess` to say; here it only means to ask more rarely.
+//! In: the paths that the owner wants asked, a timer, requests. Out: `Report::Probe`,
+//! `Report::ProbeStuck`. That a stuck or failing volume is bad is for `assess` to say; here it only
+//! means to ask more rarely.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -23,10 +25,11 @@ use crate::source::jobs::{Answer, Job};
 
 /// A volume that does not answer is asked ever more rarely, up to this.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(600);
-/// Volumes that are due within this time are asked together: one look at a thousand plans, not a thousand looks.
+/// Volumes that are due within this time are asked together: one look at a thousand plans, not a
+/// thousand looks.
 const TOGETHER: Duration = Duration::from_millis(500);
-/// A mount that has just been made may be unmounted again at once (mkfs scripts, a driver's formatting); our open folder would make that
-/// fail with EBUSY. At the start nothing is new.
+/// A mount that has just been made may be unmounted again at once (mkfs scripts, a driver's
+/// formatting); our open folder would make that fail with EBUSY. At the start nothing is new.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// When a path is asked next, and how it went so far.
@@ -52,7 +55,12 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         false => SourceStatus::Active("statfs and readdir by worker processes".into()),
         true => SourceStatus::Active("answers of a recorded tree".into()),
     };
-    context.report(Report::Source { source: Source::Probe, status }).await?;
+    context
+        .report(Report::Source {
+            source: Source::Probe,
+            status,
+        })
+        .await?;
     let mut requests = context.requests.subscribe();
     let mut limitations = context.probe_workers.limitations();
     let (mut targets, mut settings) = (context.targets.clone(), context.settings.clone());
@@ -69,7 +77,8 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         tokio::select! {
             ended = running.join_next(), if !running.is_empty() => match ended {
                 Some(Ok(ended)) => next = next.into_iter().chain(after(&mut plans, &ended?, interval)).min(),
-                // A probe task that panicked or was cancelled: its plan is asked again from scratch.
+                // A probe task that panicked or was cancelled: its plan is asked again from
+                // scratch.
                 Some(Err(_)) | None => {
                     plans.values_mut().for_each(|plan| plan.asked = false);
                     next = Some(Instant::now());
@@ -107,9 +116,15 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     }
 }
 
-/// New paths are due soon, at the start at once; paths that are gone are forgotten (a question on its way ends by itself).
+/// New paths are due soon, at the start at once; paths that are gone are forgotten (a question on
+/// its way ends by itself).
 fn take_over(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
-    let due = Instant::now() + if plans.is_empty() { Duration::ZERO } else { SETTLE };
+    let due = Instant::now()
+        + if plans.is_empty() {
+            Duration::ZERO
+        } else {
+            SETTLE
+        };
     let wanted: BTreeSet<&HostPath> = targets.iter().map(|target| &target.path).collect();
     plans.retain(|path, _| wanted.contains(path));
     for target in targets {
@@ -117,7 +132,12 @@ fn take_over(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
             // Another filesystem on the same path is another volume.
             Some(plan) if plan.target.dev == target.dev => plan.target = target.clone(),
             _ => {
-                let plan = Plan { target: target.clone(), due, troubles: 0, asked: false };
+                let plan = Plan {
+                    target: target.clone(),
+                    due,
+                    troubles: 0,
+                    asked: false,
+                };
                 plans.insert(target.path.clone(), plan);
             }
         }
@@ -150,17 +170,31 @@ fn start_due(
 }
 
 /// Out: when it, or one of its kin, is due.
-fn after(plans: &mut BTreeMap<HostPath, Plan>, ended: &Ended, interval: Duration) -> Option<Instant> {
+fn after(
+    plans: &mut BTreeMap<HostPath, Plan>,
+    ended: &Ended,
+    interval: Duration,
+) -> Option<Instant> {
     let plan = plans.get_mut(&ended.path)?;
     plan.asked = false;
     let (recovered, dev) = (ended.answered && plan.troubles > 0, plan.target.dev);
-    plan.troubles = if ended.answered { 0 } else { plan.troubles.saturating_add(1) };
-    let back_off = interval.saturating_mul(1 << plan.troubles.min(10)).min(LONGEST_BACK_OFF.max(interval));
+    plan.troubles = if ended.answered {
+        0
+    } else {
+        plan.troubles.saturating_add(1)
+    };
+    let back_off = interval
+        .saturating_mul(1 << plan.troubles.min(10))
+        .min(LONGEST_BACK_OFF.max(interval));
     plan.due = Instant::now() + if ended.answered { interval } else { back_off };
     let mut next = plan.due;
     if recovered {
-        // Its filesystem answers again: so may the other mounts of it, whatever their back-off says.
-        for plan in plans.values_mut().filter(|plan| plan.target.dev == dev && plan.troubles > 0) {
+        // Its filesystem answers again: so may the other mounts of it, whatever their back-off
+        // says.
+        for plan in plans
+            .values_mut()
+            .filter(|plan| plan.target.dev == dev && plan.troubles > 0)
+        {
             plan.due = Instant::now();
             next = next.min(plan.due);
         }
@@ -174,31 +208,79 @@ async fn ask(context: Arc<Context>, target: ProbeTarget) -> Result<Ended, Source
     let timeout = context.settings.borrow().probe_timeout;
     // One question a filesystem: all its mounts hang together, and each stuck process costs memory.
     let key = format!("{} {}", target.dev, target.filesystem);
-    let report = |result| Report::Probe { path: path.clone(), result, took: sent.elapsed() };
-    match context.probe_workers.ask(&key, Job::ProbeMount { path: path.clone() }, timeout).await {
+    let report = |result| Report::Probe {
+        path: path.clone(),
+        result,
+        took: sent.elapsed(),
+    };
+    match context
+        .probe_workers
+        .ask(&key, Job::ProbeMount { path: path.clone() }, timeout)
+        .await
+    {
         Outcome::Answer(answer) => {
             context.report(report(observed(answer))).await?;
-            Ok(Ended { path, answered: true })
+            Ok(Ended {
+                path,
+                answered: true,
+            })
         }
-        Outcome::Stuck { since, waiting_in, late: Some(late) } => {
-            context.report(Report::ProbeStuck { path: path.clone(), stuck: Stuck { since, waiting_in, path: path.clone() } }).await?;
+        Outcome::Stuck {
+            since,
+            waiting_in,
+            late: Some(late),
+        } => {
+            context
+                .report(Report::ProbeStuck {
+                    path: path.clone(),
+                    stuck: Stuck {
+                        since,
+                        waiting_in,
+                        path: path.clone(),
+                    },
+                })
+                .await?;
             let result = match late.await {
                 Ok(Ok(answer)) => observed(answer),
                 Ok(Err(error)) => Observation::failed(now(), error),
-                Err(_) => Observation::failed(now(), "the probe process that hung has ended without an answer"),
+                Err(_) => Observation::failed(
+                    now(),
+                    "the probe process that hung has ended without an answer",
+                ),
             };
             let answered = result.value().is_some();
             context.report(report(result)).await?;
             Ok(Ended { path, answered })
         }
         // Asked through another mount of the same filesystem, and stuck there.
-        Outcome::Stuck { since, waiting_in, late: None } => {
-            context.report(Report::ProbeStuck { path: path.clone(), stuck: Stuck { since, waiting_in, path: path.clone() } }).await?;
-            Ok(Ended { path, answered: false })
+        Outcome::Stuck {
+            since,
+            waiting_in,
+            late: None,
+        } => {
+            context
+                .report(Report::ProbeStuck {
+                    path: path.clone(),
+                    stuck: Stuck {
+                        since,
+                        waiting_in,
+                        path: path.clone(),
+                    },
+                })
+                .await?;
+            Ok(Ended {
+                path,
+                answered: false,
+            })
         }
         Outcome::Failed(error) => {
-            context.report(report(Observation::failed(now(), error))).await?;
-            Ok(Ended { path, answered: false })
+            context
+                .report(report(Observation::failed(now(), error)))
+                .await?;
+            Ok(Ended {
+                path,
+                answered: false,
+            })
         }
     }
 }

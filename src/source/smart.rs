@@ -1,15 +1,18 @@
-//! SMART: when which drive is asked for what it says of itself, by smartctl, and which drives a RAID controller hides.
+//! SMART: when which drive is asked for what it says of itself, by smartctl, and which drives a
+//! RAID controller hides.
 //!
-//! In: the owner's targets, requests, a timer. Out: `Report::Smart`, `Report::SmartStuck`, `Report::SelfTest`, `Report::Hidden`,
-//! `Report::Controllers`, `Report::SmartIgnored`.
+//! In: the owner's targets, requests, a timer. Out: `Report::Smart`, `Report::SmartStuck`,
+//! `Report::SelfTest`, `Report::Hidden`, `Report::Controllers`, `Report::SmartIgnored`.
 //! May not enter: what an answer means (`model::smart`).
 //!
-//! `plan` knows when, `questions` starts them, `ask` knows how, `tool` whether there is a smartctl, `self_test` starts a
-//! test, `controllers` finds hidden disks, `hidden` keeps them up to date, `taken` where one runs behind a controller, `nvme` has controllers announce
-//! events, `running` what is waited for, `world` is the door outside.
+//! `plan` knows when, `questions` starts them, `ask` knows how, `tool` whether there is a smartctl,
+//! `self_test` starts a test, `controllers` finds hidden disks, `hidden` keeps them up to date,
+//! `taken` where one runs behind a controller, `nvme` has controllers announce events, `running`
+//! what is waited for, `world` is the door outside.
 //!
-//! Manners: one smartctl a drive at most, `at_once` over the node, `shortest_interval` between two questions to a drive. One that cannot be killed
-//! holds up nobody: its drive is left alone until it has gone.
+//! Manners: one smartctl a drive at most, `at_once` over the node, `shortest_interval` between two
+//! questions to a drive. One that cannot be killed holds up nobody: its drive is left alone until
+//! it has gone.
 
 mod ask;
 pub mod controllers;
@@ -54,7 +57,8 @@ use crate::source::smart::world::{Real, Stamp, World};
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 /// A smartctl that cannot be started is looked at again after this at the earliest.
 const CHECK_AGAIN: Duration = Duration::from_secs(10);
-/// Of smartctls that cannot be killed. Beyond, only drives that have answered are asked: each dead drive would add one more.
+/// Of smartctls that cannot be killed. Beyond, only drives that have answered are asked: each dead
+/// drive would add one more.
 const MOST_STUCK: usize = 8;
 
 const SUSPENDED: &str = "the drive is suspended, and is not woken for it: read from it first";
@@ -62,7 +66,10 @@ const NOT_ASKED: &str = "this drive is not asked for SMART data";
 
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
-    let world = Real { workers: context.workers.clone(), root: context.root.clone() };
+    let world = Real {
+        workers: context.workers.clone(),
+        root: context.root.clone(),
+    };
     run_in(context, world).await
 }
 
@@ -147,7 +154,8 @@ async fn run_in<W: World>(context: Context, world: W) -> Result<Infallible, Sour
             }
             request = requests.recv() => match request {
                 Ok(request) => smart.request(request).await?,
-                // Whatever it was, more answers do no harm. An admin's self-test would be lost: hence the room for `REQUESTS`.
+                // Whatever it was, more answers do no harm. An admin's self-test would be lost:
+                // hence the room for `REQUESTS`.
                 Err(RecvError::Lagged(lost)) => {
                     tracing::warn!(lost, "requests came faster than they were taken: all drives are asked");
                     smart.request(Request::All).await?;
@@ -188,14 +196,35 @@ impl<W: World> Smart<W> {
         if self.absent().is_none() && !self.checking && self.check_due <= at {
             self.check(at);
         }
-        let mut next = if self.checking || self.absent().is_some() { at + CHECK_EVERY } else { self.check_due };
+        let mut next = if self.checking || self.absent().is_some() {
+            at + CHECK_EVERY
+        } else {
+            self.check_due
+        };
         self.start_tests(at).await?;
         if self.ready() {
             next = next.min(self.start_due(at).unwrap_or(next));
             self.hidden.full = self.stuck() >= MOST_STUCK;
-            next = next.min(self.hidden.start_due(&self.context, &self.world, &self.settings, &self.taken, &mut self.running, at));
+            next = next.min(self.hidden.start_due(
+                &self.context,
+                &self.world,
+                &self.settings,
+                &self.taken,
+                &mut self.running,
+                at,
+            ));
             if self.settings.nvme_events {
-                next = next.min(self.push.start_due(&self.plans, &self.context, &self.world, &mut self.running, at).unwrap_or(next));
+                next = next.min(
+                    self.push
+                        .start_due(
+                            &self.plans,
+                            &self.context,
+                            &self.world,
+                            &mut self.running,
+                            at,
+                        )
+                        .unwrap_or(next),
+                );
             }
         }
         self.tell_ignored().await?;
@@ -211,7 +240,9 @@ impl<W: World> Smart<W> {
     fn absent(&self) -> Option<&'static str> {
         if !self.settings.enabled {
             Some("switched off (smart.enabled)")
-        } else if self.context.root.is_recorded() && self.settings.command == Path::new(USUAL_SMARTCTL) {
+        } else if self.context.root.is_recorded()
+            && self.settings.command == Path::new(USUAL_SMARTCTL)
+        {
             Some("a recorded tree has no drives to ask")
         } else {
             None
@@ -226,7 +257,10 @@ impl<W: World> Smart<W> {
             Tool::Unknown | Tool::Unusable(_) => None,
         };
         let (world, program) = (self.world.clone(), self.settings.command.clone());
-        let lost = Ended::Checked { program: program.clone(), checked: Checked::Unusable(format!("asking for its version: {LOST}")) };
+        let lost = Ended::Checked {
+            program: program.clone(),
+            checked: Checked::Unusable(format!("asking for its version: {LOST}")),
+        };
         self.running.spawn(lost, async move {
             let checked = tool::check(world, program.clone(), known).await;
             Ended::Checked { program, checked }
@@ -238,7 +272,9 @@ impl<W: World> Smart<W> {
         let at = Instant::now();
         let ways = |plans: &BTreeMap<DriveId, Plan>| {
             let wanted = plans.values().filter(|plan| plan.wanted);
-            wanted.map(|plan| (plan.target.drive.clone(), plan.target.device.clone())).collect::<BTreeSet<_>>()
+            wanted
+                .map(|plan| (plan.target.drive.clone(), plan.target.device.clone()))
+                .collect::<BTreeSet<_>>()
         };
         let before = ways(&self.plans);
         self.ignored.clear();
@@ -270,7 +306,9 @@ impl<W: World> Smart<W> {
         }
         let at = Instant::now();
         if settings.device_types != self.settings.device_types {
-            self.plans.values_mut().for_each(|plan| plan.learned.tried = false);
+            self.plans
+                .values_mut()
+                .for_each(|plan| plan.learned.tried = false);
         }
         self.settings = Arc::new(settings);
         // Another command, perhaps.
@@ -297,12 +335,23 @@ impl<W: World> Smart<W> {
             }
             Request::NvmeEvent { controller } => {
                 self.push.again(&controller, at);
-                let is_it = |plan: &&mut Plan| nvme::controllers(&plan.target).contains(&controller);
-                self.plans.values_mut().filter(is_it).for_each(|plan| plan.at_once(at));
+                let is_it =
+                    |plan: &&mut Plan| nvme::controllers(&plan.target).contains(&controller);
+                self.plans
+                    .values_mut()
+                    .filter(is_it)
+                    .for_each(|plan| plan.at_once(at));
             }
             Request::SelfTest { drive, kind } => {
                 if let Err(why) = self.accept_test(&drive, kind) {
-                    self.context.report(Report::SelfTest { drive, kind, at: now(), result: Err(why) }).await?;
+                    self.context
+                        .report(Report::SelfTest {
+                            drive,
+                            kind,
+                            at: now(),
+                            result: Err(why),
+                        })
+                        .await?;
                 }
             }
             Request::Kubelet | Request::Mounts | Request::DiskStats | Request::Probe(_) => {}
@@ -310,7 +359,8 @@ impl<W: World> Smart<W> {
         Ok(())
     }
 
-    /// The error: why not, for the admin. What waits for its turn is refused when this has changed meanwhile.
+    /// The error: why not, for the admin. What waits for its turn is refused when this has changed
+    /// meanwhile.
     fn may_test(&self, drive: &DriveId) -> Result<(), String> {
         if let Some(why) = self.absent() {
             return Err(format!("drives are not asked for SMART data here: {why}"));
@@ -318,9 +368,15 @@ impl<W: World> Smart<W> {
         if let Tool::Unusable(why) = &self.tool {
             return Err(why.clone());
         }
-        let plan = self.plans.get(drive).filter(|plan| plan.wanted).ok_or(NOT_ASKED)?;
+        let plan = self
+            .plans
+            .get(drive)
+            .filter(|plan| plan.wanted)
+            .ok_or(NOT_ASKED)?;
         if let Doing::Stuck { since } = plan.doing {
-            return Err(format!("smartctl has hung on this drive since {since}, and cannot be killed"));
+            return Err(format!(
+                "smartctl has hung on this drive since {since}, and cannot be killed"
+            ));
         }
         if plan.target.asleep {
             return Err(SUSPENDED.to_owned());
@@ -345,11 +401,23 @@ impl<W: World> Smart<W> {
     async fn ended(&mut self, ended: Ended) -> Result<(), SourceError> {
         let at = Instant::now();
         match ended {
-            Ended::Asked { drive, read, since, place, reply } => {
+            Ended::Asked {
+                drive,
+                read,
+                since,
+                place,
+                reply,
+            } => {
                 self.asking = self.asking.saturating_sub(1);
                 self.asked(drive, read, since, place, reply, at).await?;
             }
-            Ended::Tested { drive, kind, since, place, begun } => {
+            Ended::Tested {
+                drive,
+                kind,
+                since,
+                place,
+                begun,
+            } => {
                 self.asking = self.asking.saturating_sub(1);
                 let result = match begun {
                     Begun::Another(why) => {
@@ -370,14 +438,23 @@ impl<W: World> Smart<W> {
                         Err("smartctl has hung on this drive, and cannot be killed".to_owned())
                     }
                 };
-                self.context.report(Report::SelfTest { drive, kind, at: now(), result }).await?;
+                self.context
+                    .report(Report::SelfTest {
+                        drive,
+                        kind,
+                        at: now(),
+                        result,
+                    })
+                    .await?;
             }
             Ended::Gone { drive } => {
                 tracing::info!(%drive, "a smartctl that could not be killed has gone");
                 if let Some(plan) = self.plans.get_mut(&drive) {
                     plan.freed();
                 }
-                self.context.report(Report::SmartStuck { drive, stuck: None }).await?;
+                self.context
+                    .report(Report::SmartStuck { drive, stuck: None })
+                    .await?;
             }
             Ended::Checked { program, checked } => self.checked(&program, checked, at),
             Ended::CheckGone => {
@@ -388,7 +465,10 @@ impl<W: World> Smart<W> {
                 if let hidden::Ended::Enumerated { name, enumerated } = &mut ended {
                     self.stuck_at(name, &mut enumerated.stuck).await?;
                 }
-                for report in self.hidden.ended(ended, &self.settings, &mut self.running, at) {
+                for report in self
+                    .hidden
+                    .ended(ended, &self.settings, &mut self.running, at)
+                {
                     self.context.report(report).await?;
                 }
             }
@@ -402,7 +482,11 @@ impl<W: World> Smart<W> {
         self.checking = false;
         match checked {
             // The configuration names another one by now.
-            Checked::Same | Checked::Ready { .. } | Checked::Unusable(_) if program != self.settings.command => self.check_due = at,
+            Checked::Same | Checked::Ready { .. } | Checked::Unusable(_)
+                if program != self.settings.command =>
+            {
+                self.check_due = at
+            }
             Checked::Same => {}
             Checked::Ready { version, stamp } => self.tool = Tool::Ready { version, stamp },
             Checked::Unusable(why) => self.tool = Tool::Unusable(why),
@@ -419,7 +503,10 @@ impl<W: World> Smart<W> {
     }
 
     fn stuck(&self) -> usize {
-        self.plans.values().filter(|plan| matches!(plan.doing, Doing::Stuck { .. })).count()
+        self.plans
+            .values()
+            .filter(|plan| matches!(plan.doing, Doing::Stuck { .. }))
+            .count()
     }
 
     async fn tell_ignored(&mut self) -> Result<(), SourceError> {
@@ -427,7 +514,9 @@ impl<W: World> Smart<W> {
             return Ok(());
         }
         self.ignored_told.clone_from(&self.ignored);
-        self.context.report(Report::SmartIgnored(self.ignored.iter().cloned().collect())).await
+        self.context
+            .report(Report::SmartIgnored(self.ignored.iter().cloned().collect()))
+            .await
     }
 
     async fn tell_status(&mut self) -> Result<(), SourceError> {
@@ -435,7 +524,13 @@ impl<W: World> Smart<W> {
             (Some(why), _) => SourceStatus::Absent(why.to_owned()),
             (None, Tool::Unknown) => return Ok(()),
             (None, Tool::Unusable(why)) => SourceStatus::Down(why.clone()),
-            (None, Tool::Ready { version: [major, minor], .. }) => {
+            (
+                None,
+                Tool::Ready {
+                    version: [major, minor],
+                    ..
+                },
+            ) => {
                 let drives = match self.plans.values().filter(|plan| plan.wanted).count() {
                     1 => "1 drive".to_owned(),
                     number => format!("{number} drives"),
@@ -457,6 +552,11 @@ impl<W: World> Smart<W> {
             return Ok(());
         }
         self.told = Some(status.clone());
-        self.context.report(Report::Source { source: Source::Smart, status }).await
+        self.context
+            .report(Report::Source {
+                source: Source::Smart,
+                status,
+            })
+            .await
     }
 }

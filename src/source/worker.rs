@@ -1,6 +1,8 @@
-//! The worker's side of the pipe: reads a question a line, does it, writes the answer. It may block for ever; that is what it is for.
+//! The worker's side of the pipe: reads a question a line, does it, writes the answer. It may block
+//! for ever; that is what it is for.
 //!
-//! Single-threaded, with few rights, in the host's mount namespace where volumes are asked. Its end is the end of its standard input.
+//! Single-threaded, with few rights, in the host's mount namespace where volumes are asked. Its end
+//! is the end of its standard input.
 
 mod check;
 mod freezer;
@@ -17,14 +19,9 @@ use std::process::ExitCode;
 
 use caps::Capability;
 
-use crate::host::apart;
-use crate::host::jail;
-use crate::host::namespace;
-use crate::host::nvme;
 use crate::host::root::HostRoot;
-use crate::host::worker;
-use crate::host::worker::Hello;
-use crate::host::worker::say;
+use crate::host::worker::{Hello, say};
+use crate::host::{apart, jail, namespace, nvme, worker};
 use crate::model::causes::with_causes;
 use crate::source::jobs::{Answer, Job, Part};
 use crate::source::smart::controllers;
@@ -82,18 +79,25 @@ impl Place {
         }
     }
 
-    /// What it keeps. Reading below directories of any owner, and directories without a change of atime (open(2), O_NOATIME);
-    /// device-mapper's status asks for CAP_SYS_ADMIN (drivers/md/dm-ioctl.c), and so do fanotify's marks on whole filesystems and
-    /// NVMe's admin commands (nvme_cmd_allowed(), drivers/nvme/host/ioctl.c).
+    /// What it keeps. Reading below directories of any owner, and directories without a change of
+    /// atime (open(2), O_NOATIME); device-mapper's status asks for CAP_SYS_ADMIN
+    /// (drivers/md/dm-ioctl.c), and so do fanotify's marks on whole filesystems and NVMe's admin
+    /// commands (nvme_cmd_allowed(), drivers/nvme/host/ioctl.c).
     fn rights(self) -> &'static [Capability] {
         match self {
-            Place::Own | Place::FsErrors => &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_SYS_ADMIN],
+            Place::Own | Place::FsErrors => {
+                &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_SYS_ADMIN]
+            }
             Place::HostMounts => &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_FOWNER],
             // XFS_IOC_BULKSTAT asks for CAP_SYS_ADMIN (xfs_ioc_bulkstat(), fs/xfs/xfs_ioctl.c).
-            Place::XfsHealth => &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_FOWNER, Capability::CAP_SYS_ADMIN],
+            Place::XfsHealth => &[
+                Capability::CAP_DAC_READ_SEARCH,
+                Capability::CAP_FOWNER,
+                Capability::CAP_SYS_ADMIN,
+            ],
             Place::Freezer => &[Capability::CAP_SYS_ADMIN],
-            // device-mapper's ioctls; the nodes of what it makes where udev does not; mlock(2) while a device is suspended; the host's control groups
-            // (/proc/1/ns).
+            // device-mapper's ioctls; the nodes of what it makes where udev does not; mlock(2)
+            // while a device is suspended; the host's control groups (/proc/1/ns).
             Place::Lvm => &[
                 Capability::CAP_SYS_ADMIN,
                 Capability::CAP_MKNOD,
@@ -102,8 +106,9 @@ impl Place {
                 Capability::CAP_SYS_PTRACE,
             ],
             Place::Replay => &[Capability::CAP_SYS_ADMIN, Capability::CAP_MKNOD],
-            // A mount namespace with device nodes of its own, and loops (SYS_ADMIN, MKNOD, CHOWN); the jail gives up its rights (SETPCAP, SETUID, SETGID),
-            // and is watched and killed from outside (/proc/PID/io is another user's: DAC_READ_SEARCH, SYS_PTRACE; KILL).
+            // A mount namespace with device nodes of its own, and loops (SYS_ADMIN, MKNOD, CHOWN);
+            // the jail gives up its rights (SETPCAP, SETUID, SETGID), and is watched and killed
+            // from outside (/proc/PID/io is another user's: DAC_READ_SEARCH, SYS_PTRACE; KILL).
             Place::Check => &[
                 Capability::CAP_DAC_READ_SEARCH,
                 Capability::CAP_SYS_ADMIN,
@@ -125,29 +130,43 @@ pub fn arguments(place: Place, root: &HostRoot) -> Vec<OsString> {
     vec!["worker".into(), place.name().into(), root.dir().into()]
 }
 
-/// As `arguments`, for the freezer. `needed`: files and folders whose filesystems must never be frozen, as the daemon or the host names them.
-pub fn freezer_arguments<'a>(root: &HostRoot, needed: impl IntoIterator<Item = &'a Path>) -> Vec<OsString> {
+/// As `arguments`, for the freezer. `needed`: files and folders whose filesystems must never be
+/// frozen, as the daemon or the host names them.
+pub fn freezer_arguments<'a>(
+    root: &HostRoot,
+    needed: impl IntoIterator<Item = &'a Path>,
+) -> Vec<OsString> {
     let needed = needed.into_iter().map(OsString::from);
-    arguments(Place::Freezer, root).into_iter().chain(needed).collect()
+    arguments(Place::Freezer, root)
+        .into_iter()
+        .chain(needed)
+        .collect()
 }
 
 /// The whole life of a worker process. `args` are those behind the word `worker`.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
-    let Some(word) = args.next() else { return wrong_start() };
+    let Some(word) = args.next() else {
+        return wrong_start();
+    };
     if word == "thaw" {
         return thaw::main(args);
     }
     if word == "apart" {
         return make_apart(args);
     }
-    let Some(place) = Place::ALL.into_iter().find(|place| word == place.name()) else { return wrong_start() };
+    let Some(place) = Place::ALL.into_iter().find(|place| word == place.name()) else {
+        return wrong_start();
+    };
     if place == Place::Jail {
         return jail::enter(args);
     }
-    let Some(root) = args.next() else { return wrong_start() };
+    let Some(root) = args.next() else {
+        return wrong_start();
+    };
     let root = HostRoot::new(PathBuf::from(root));
     if place == Place::Freezer {
-        // It needs its rights until it is ready, must be the last to go when memory is short, and refuses where others make do.
+        // It needs its rights until it is ready, must be the last to go when memory is short, and
+        // refuses where others make do.
         return ended(freezer::serve(&root, args));
     }
     let limitations = prepare(place, &root);
@@ -167,10 +186,14 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
 /// `worker apart ROOT`: the unit's ExecStartPre, with rights that the daemon has not.
 fn make_apart(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(root) = args.next() else {
-        eprintln!("usage: diskvitalsd worker apart ROOT: makes the control group for what must outlive the daemon");
+        eprintln!(
+            "usage: diskvitalsd worker apart ROOT: makes the control group for what must outlive the daemon"
+        );
         return ExitCode::from(2);
     };
-    match freezer::enter_host_mounts(&HostRoot::new(PathBuf::from(root))).and_then(|()| apart::make_control_group()) {
+    match freezer::enter_host_mounts(&HostRoot::new(PathBuf::from(root)))
+        .and_then(|()| apart::make_control_group())
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("diskvitalsd: nothing can be frozen: {why}");
@@ -188,11 +211,14 @@ fn ended(served: std::io::Result<()>) -> ExitCode {
 }
 
 fn wrong_start() -> ExitCode {
-    eprintln!("`diskvitalsd worker` is how the daemon starts its probe processes; it is of no use by hand");
+    eprintln!(
+        "`diskvitalsd worker` is how the daemon starts its probe processes; it is of no use by hand"
+    );
     ExitCode::from(2)
 }
 
-/// Enters the namespace, gives up rights, and makes itself the first to go when memory is short. What fails is a limitation in words.
+/// Enters the namespace, gives up rights, and makes itself the first to go when memory is short.
+/// What fails is a limitation in words.
 fn prepare(place: Place, root: &HostRoot) -> Vec<String> {
     let mut limitations = Vec::new();
     // A name of 15 bytes at most, for ps(1). Without it the process works as well.
@@ -207,7 +233,9 @@ fn prepare(place: Place, root: &HostRoot) -> Vec<String> {
     }
     if nix::unistd::geteuid().is_root() {
         if let Err(error) = namespace::keep_only(place.rights()) {
-            limitations.push(format!("probe processes keep more rights than they need ({error})"));
+            limitations.push(format!(
+                "probe processes keep more rights than they need ({error})"
+            ));
         }
     } else {
         limitations.push("not root: volumes and folders of other users may not be read".into());
@@ -216,23 +244,46 @@ fn prepare(place: Place, root: &HostRoot) -> Vec<String> {
 }
 
 fn serve(root: &HostRoot, place: Place, hello: &Hello) -> std::io::Result<()> {
-    worker::serve(hello, |job: Job| perform(root, place, &job), |error| Answer::Failed { error })
+    worker::serve(
+        hello,
+        |job: Job| perform(root, place, &job),
+        |error| Answer::Failed { error },
+    )
 }
 
 fn perform(root: &HostRoot, place: Place, job: &Job) -> Answer {
     match job {
-        Job::Inventory { admit, ignore } => inventory::scan(root, admit, ignore).map_or_else(failed, Answer::Inventory),
-        Job::Layer { device, layer } => layers::read(root, device, layer).map_or_else(failed, Answer::Layer),
-        Job::Kubelet { kubelet_root } => kubelet::scan(root, kubelet_root).map_or_else(failed, Answer::Kubelet),
-        Job::ProbeMount { path } if root.is_recorded() => mount::recorded(root, path).map_or_else(failed, Answer::ProbeMount),
-        Job::ProbeMount { path } if place == Place::HostMounts => Answer::ProbeMount(mount::probe(path)),
-        Job::Counters { part: Part::Xfs { .. } | Part::Btrfs { .. } } if root.is_recorded() => Answer::Counters(counters::none()),
-        Job::Counters { part: Part::Xfs { path, .. } | Part::Btrfs { path } } if place != Place::HostMounts => misplaced(&path.to_string()),
+        Job::Inventory { admit, ignore } => {
+            inventory::scan(root, admit, ignore).map_or_else(failed, Answer::Inventory)
+        }
+        Job::Layer { device, layer } => {
+            layers::read(root, device, layer).map_or_else(failed, Answer::Layer)
+        }
+        Job::Kubelet { kubelet_root } => {
+            kubelet::scan(root, kubelet_root).map_or_else(failed, Answer::Kubelet)
+        }
+        Job::ProbeMount { path } if root.is_recorded() => {
+            mount::recorded(root, path).map_or_else(failed, Answer::ProbeMount)
+        }
+        Job::ProbeMount { path } if place == Place::HostMounts => {
+            Answer::ProbeMount(mount::probe(path))
+        }
+        Job::Counters {
+            part: Part::Xfs { .. } | Part::Btrfs { .. },
+        } if root.is_recorded() => Answer::Counters(counters::none()),
+        Job::Counters {
+            part: Part::Xfs { path, .. } | Part::Btrfs { path },
+        } if place != Place::HostMounts => misplaced(&path.to_string()),
         Job::Counters { part } => counters::read(root, part).map_or_else(failed, Answer::Counters),
         Job::Controllers => controllers::find(root).map_or_else(failed, Answer::Controllers),
-        Job::NvmeEvents { .. } if root.is_recorded() => Answer::Failed { error: "a recorded tree has no drives to set".to_owned() },
-        Job::NvmeEvents { controller } => nvme::announce_health(root, controller).map_or_else(failed, |set| Answer::NvmeEvents { set }),
-        Job::SyncFs { .. } if root.is_recorded() => Answer::Failed { error: "a recorded tree has nothing to write out".to_owned() },
+        Job::NvmeEvents { .. } if root.is_recorded() => Answer::Failed {
+            error: "a recorded tree has no drives to set".to_owned(),
+        },
+        Job::NvmeEvents { controller } => nvme::announce_health(root, controller)
+            .map_or_else(failed, |set| Answer::NvmeEvents { set }),
+        Job::SyncFs { .. } if root.is_recorded() => Answer::Failed {
+            error: "a recorded tree has nothing to write out".to_owned(),
+        },
         Job::SyncFs { path, dev } if place == Place::HostMounts => {
             mount::sync(path, *dev).map_or_else(failed, |took| Answer::SyncFs { took })
         }
@@ -242,10 +293,14 @@ fn perform(root: &HostRoot, place: Place, job: &Job) -> Answer {
 }
 
 fn misplaced(what: &str) -> Answer {
-    Answer::Failed { error: format!("this worker is not in the host's mount namespace: {what}") }
+    Answer::Failed {
+        error: format!("this worker is not in the host's mount namespace: {what}"),
+    }
 }
 
 /// An error with its causes: it crosses a pipe, where only text goes.
 fn failed(error: impl std::error::Error) -> Answer {
-    Answer::Failed { error: with_causes(&error) }
+    Answer::Failed {
+        error: with_causes(&error),
+    }
 }

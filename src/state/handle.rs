@@ -1,4 +1,5 @@
-//! What everyone else holds of the state: the newest snapshot, a stream of changes, and a few commands to the owner.
+//! What everyone else holds of the state: the newest snapshot, a stream of changes, and a few
+//! commands to the owner.
 
 use std::sync::Arc;
 
@@ -50,8 +51,9 @@ pub enum CommandError {
 /// Commands that the owner answers.
 #[derive(Debug)]
 pub enum Command {
-    /// Answered after the store has it on disk. While history is known to be in memory only (`NodeState.store` says so), answered at once:
-    /// the acknowledgement holds and is written when the store is back. `NotStored`: it holds in memory too, but was expected on disk and is not.
+    /// Answered after the store has it on disk. While history is known to be in memory only
+    /// (`NodeState.store` says so), answered at once: the acknowledgement holds and is written when
+    /// the store is back. `NotStored`: it holds in memory too, but was expected on disk and is not.
     Acknowledge {
         finding: FindingId,
         by: String,
@@ -72,11 +74,9 @@ pub enum Command {
     ReadIo {
         reply: oneshot::Sender<Arc<Vec<DiskStat>>>,
     },
-    /// Volumes of this CSI driver have, or have not, been reached by another way than the one that is watched.
-    Bypassed {
-        driver: String,
-        bypassed: bool,
-    },
+    /// Volumes of this CSI driver have, or have not, been reached by another way than the one that
+    /// is watched.
+    Bypassed { driver: String, bypassed: bool },
     /// Answered when it is queued: how it goes is in the snapshot.
     StartCheck {
         asked: Asked,
@@ -96,8 +96,14 @@ pub struct Handle {
 }
 
 impl Handle {
-    pub fn new(snapshots: watch::Receiver<Arc<Snapshot>>, commands: mpsc::Sender<Command>) -> Handle {
-        Handle { snapshots, commands }
+    pub fn new(
+        snapshots: watch::Receiver<Arc<Snapshot>>,
+        commands: mpsc::Sender<Command>,
+    ) -> Handle {
+        Handle {
+            snapshots,
+            commands,
+        }
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
@@ -109,9 +115,20 @@ impl Handle {
         self.snapshots.clone()
     }
 
-    pub async fn acknowledge(&self, finding: FindingId, by: String, note: String) -> Result<Arc<Finding>, CommandError> {
+    pub async fn acknowledge(
+        &self,
+        finding: FindingId,
+        by: String,
+        note: String,
+    ) -> Result<Arc<Finding>, CommandError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Command::Acknowledge { finding, by, note, reply }).await?;
+        self.send(Command::Acknowledge {
+            finding,
+            by,
+            note,
+            reply,
+        })
+        .await?;
         answer.await.map_err(|_| CommandError::Stopping)?
     }
 
@@ -156,6 +173,9 @@ impl Handle {
     }
 
     async fn send(&self, command: Command) -> Result<(), CommandError> {
-        self.commands.send(command).await.map_err(|_| CommandError::Stopping)
+        self.commands
+            .send(command)
+            .await
+            .map_err(|_| CommandError::Stopping)
     }
 }

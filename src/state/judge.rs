@@ -1,4 +1,5 @@
-//! What the owner asks of the model: the seam at which the rules of judgement are plugged in, and at which its tests plug in their own.
+//! What the owner asks of the model: the seam at which the rules of judgement are plugged in, and
+//! at which its tests plug in their own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,9 +7,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::model;
-use crate::model::facts::counters;
 use crate::model::facts::kernel::Progress;
-use crate::model::facts::{Change, Facts, KnownDrive};
+use crate::model::facts::{Change, Facts, KnownDrive, counters};
 use crate::model::finding::{Judgement, Severity, Subject};
 use crate::model::ids::DriveId;
 use crate::model::kernel::memory::Memory;
@@ -44,7 +44,9 @@ pub trait Judge: Verdicts + Send + 'static {
 
     /// Which drives to ask for their SMART data.
     fn smart_targets(&self, facts: &Facts, ledger: &Ledger) -> Vec<SmartTarget> {
-        let adverse = ledger.active().filter(|finding| finding.severity > Severity::Info);
+        let adverse = ledger
+            .active()
+            .filter(|finding| finding.severity > Severity::Info);
         let suspect: BTreeSet<&DriveId> = adverse
             .filter_map(|finding| match &finding.subject {
                 Subject::Drive(id) => Some(id),
@@ -54,12 +56,19 @@ pub trait Judge: Verdicts + Send + 'static {
         facts.smart_targets(&|drive| suspect.contains(drive))
     }
 
-    fn assess(&self, facts: &Facts, ledger: &Ledger, policy: &Policy, now: Timestamp) -> Vec<Judgement>;
+    fn assess(
+        &self,
+        facts: &Facts,
+        ledger: &Ledger,
+        policy: &Policy,
+        now: Timestamp,
+    ) -> Vec<Judgement>;
 
     /// Drops drives that have been missing for too long and carried nothing; says which.
     fn forget(&self, facts: &mut Facts, rules: &Rules, now: Timestamp) -> Vec<DriveId>;
 
-    /// Drives that the store remembers, at the start or late. What was seen in the meantime counts, with the remembered beginning.
+    /// Drives that the store remembers, at the start or late. What was seen in the meantime counts,
+    /// with the remembered beginning.
     fn restore(&self, facts: &mut Facts, drives: Vec<KnownDrive>) {
         for old in drives {
             match facts.drives.get_mut(&old.facts.id) {
@@ -70,25 +79,40 @@ pub trait Judge: Verdicts + Send + 'static {
     }
 
     /// What the store remembers of the kernel's log, at the start or late.
-    fn restore_errors(&self, facts: &mut Facts, errors: Vec<(Subject, Memory)>, progress: Option<Progress>) {
+    fn restore_errors(
+        &self,
+        facts: &mut Facts,
+        errors: Vec<(Subject, Memory)>,
+        progress: Option<Progress>,
+    ) {
         facts.restore_errors(errors, progress);
     }
 
     /// Counters as they were last read before: what grew meanwhile is seen.
-    fn restore_counters(&self, facts: &mut Facts, remembered: Vec<(counters::Key, model::counters::Memory)>) {
+    fn restore_counters(
+        &self,
+        facts: &mut Facts,
+        remembered: Vec<(counters::Key, model::counters::Memory)>,
+    ) {
         for (key, memory) in remembered {
-            facts.counters.entry(key).or_insert_with(|| Arc::new(memory));
+            facts
+                .counters
+                .entry(key)
+                .or_insert_with(|| Arc::new(memory));
         }
     }
 
     /// Known not to be here any more. What could not be read is not gone.
     fn gone(&self, facts: &Facts, subject: &Subject) -> bool {
-        let Some(inventory) = facts.inventory.value().filter(|_| self.settled(facts)) else { return false };
+        let Some(inventory) = facts.inventory.value().filter(|_| self.settled(facts)) else {
+            return false;
+        };
         match subject {
             Subject::Drive(id) => !facts.drives.contains_key(id),
             Subject::Device(name) => !inventory.devices.contains_key(name),
             Subject::Volume(id) => {
-                let seen = facts.mounts.value().is_some() && !matches!(facts.kubelet, Observation::Failed { .. });
+                let seen = facts.mounts.value().is_some()
+                    && !matches!(facts.kubelet, Observation::Failed { .. });
                 seen && !facts.volumes.contains_key(id)
             }
         }

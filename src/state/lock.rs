@@ -1,7 +1,9 @@
-//! One daemon per state directory: flock(2) on STATE-DIR/lock, with the holder's process id written into it.
+//! One daemon per state directory: flock(2) on STATE-DIR/lock, with the holder's process id written
+//! into it.
 //!
-//! The kernel drops the lock with its holder, so nothing stale is ever left. A holder that was killed may linger for minutes behind a dead disk:
-//! that is told from a living one, for whom a second daemon must refuse to start.
+//! The kernel drops the lock with its holder, so nothing stale is ever left. A holder that was
+//! killed may linger for minutes behind a dead disk: that is told from a living one, for whom a
+//! second daemon must refuse to start.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -32,7 +34,8 @@ pub enum LockError {
     /// Keep history in memory and try again.
     #[error("{} is still locked by process {pid}, which was killed and has not ended", dir.display())]
     HolderDying { dir: PathBuf, pid: u32 },
-    /// A child of the holder that has not come to its exec(2) keeps the lock for a moment; or the holder is in another PID namespace and lives.
+    /// A child of the holder that has not come to its exec(2) keeps the lock for a moment; or the
+    /// holder is in another PID namespace and lives.
     #[error("{} is locked, and its holder, process {pid}, is not to be seen", dir.display())]
     HolderGone { dir: PathBuf, pid: u32 },
     #[error("creating {}", dir.display())]
@@ -57,17 +60,34 @@ pub enum LockError {
     },
 }
 
-/// Creates the directory (0750) where it is missing and takes the lock. Touches the disk: it may block. `acquire_within` does not.
+/// Creates the directory (0750) where it is missing and takes the lock. Touches the disk: it may
+/// block. `acquire_within` does not.
 pub fn acquire(dir: &Path) -> Result<Lock, LockError> {
     let create = DirBuilder::new().recursive(true).mode(0o750).create(dir);
-    create.map_err(|source| LockError::CreateDir { dir: dir.to_owned(), source })?;
+    create.map_err(|source| LockError::CreateDir {
+        dir: dir.to_owned(),
+        source,
+    })?;
     let path = dir.join("lock");
-    let failed = |source| LockError::Lock { path: path.clone(), source };
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o640).open(&path).map_err(failed)?;
+    let failed = |source| LockError::Lock {
+        path: path.clone(),
+        source,
+    };
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o640)
+        .open(&path)
+        .map_err(failed)?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(mut file) => {
-            // The id is for people and for `HolderDying`; the lock holds without it, on a full disk too.
-            let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+            // The id is for people and for `HolderDying`; the lock holds without it, on a full disk
+            // too.
+            let _ = file
+                .set_len(0)
+                .and_then(|()| writeln!(file, "{}", std::process::id()));
             Ok(Lock { _file: file })
         }
         Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
@@ -76,9 +96,16 @@ pub fn acquire(dir: &Path) -> Result<Lock, LockError> {
             let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
             let dir = dir.to_owned();
             match text.trim().parse::<u32>() {
-                Ok(pid) if process::life(pid) == Life::Dying => Err(LockError::HolderDying { dir, pid }),
-                Ok(pid) if process::life(pid) == Life::Gone => Err(LockError::HolderGone { dir, pid }),
-                Ok(pid) => Err(LockError::Held { dir, pid: Some(pid) }),
+                Ok(pid) if process::life(pid) == Life::Dying => {
+                    Err(LockError::HolderDying { dir, pid })
+                }
+                Ok(pid) if process::life(pid) == Life::Gone => {
+                    Err(LockError::HolderGone { dir, pid })
+                }
+                Ok(pid) => Err(LockError::Held {
+                    dir,
+                    pid: Some(pid),
+                }),
                 Err(_) => Err(LockError::Held { dir, pid: None }),
             }
         }
@@ -86,16 +113,20 @@ pub fn acquire(dir: &Path) -> Result<Lock, LockError> {
     }
 }
 
-/// As `acquire`, on a thread of its own, so that a dead disk below the directory holds up nobody. A lock that comes too late is given back.
-/// A holder that was just killed is given until `limit` to end; one that is not to be seen and still holds the lock then counts as living.
+/// As `acquire`, on a thread of its own, so that a dead disk below the directory holds up nobody. A
+/// lock that comes too late is given back. A holder that was just killed is given until `limit` to
+/// end; one that is not to be seen and still holds the lock then counts as living.
 pub async fn acquire_within(dir: &Path, limit: Duration) -> Result<Lock, LockError> {
     let end = Instant::now() + limit;
     let mut known = None;
     loop {
         let ended = match attempt(dir, end, limit).await {
-            // A last attempt that had no time left takes nothing back of what the one before has found.
+            // A last attempt that had no time left takes nothing back of what the one before has
+            // found.
             Err(error @ LockError::NoAnswer { .. }) => Err(known.take().unwrap_or(error)),
-            Err(error @ (LockError::HolderDying { .. } | LockError::HolderGone { .. })) if Instant::now() + AGAIN < end => {
+            Err(error @ (LockError::HolderDying { .. } | LockError::HolderGone { .. }))
+                if Instant::now() + AGAIN < end =>
+            {
                 known = Some(error);
                 tokio::time::sleep(AGAIN).await;
                 continue;
@@ -103,7 +134,10 @@ pub async fn acquire_within(dir: &Path, limit: Duration) -> Result<Lock, LockErr
             ended => ended,
         };
         return match ended {
-            Err(LockError::HolderGone { dir, pid }) => Err(LockError::Held { dir, pid: Some(pid) }),
+            Err(LockError::HolderGone { dir, pid }) => Err(LockError::Held {
+                dir,
+                pid: Some(pid),
+            }),
             ended => ended,
         };
     }
@@ -112,15 +146,23 @@ pub async fn acquire_within(dir: &Path, limit: Duration) -> Result<Lock, LockErr
 async fn attempt(dir: &Path, end: Instant, limit: Duration) -> Result<Lock, LockError> {
     let (send, receive) = oneshot::channel();
     let for_thread = dir.to_owned();
-    let thread = std::thread::Builder::new().name("state-lock".to_owned()).stack_size(256 * 1024);
+    let thread = std::thread::Builder::new()
+        .name("state-lock".to_owned())
+        .stack_size(256 * 1024);
     let started = thread.spawn(move || {
         // Nobody waits any more: dropping the answer gives the lock back.
         let _ = send.send(acquire(&for_thread));
     });
-    started.map_err(|source| LockError::Thread { dir: dir.to_owned(), source })?;
+    started.map_err(|source| LockError::Thread {
+        dir: dir.to_owned(),
+        source,
+    })?;
     match tokio::time::timeout_at(end, receive).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(_)) | Err(_) => Err(LockError::NoAnswer { dir: dir.to_owned(), after: limit }),
+        Ok(Err(_)) | Err(_) => Err(LockError::NoAnswer {
+            dir: dir.to_owned(),
+            after: limit,
+        }),
     }
 }
 
@@ -134,8 +176,13 @@ mod tests {
     async fn a_second_holder_is_told_who_the_first_is_and_a_dropped_lock_is_free() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("a/b");
-        let lock = acquire_within(&state, Duration::from_secs(60)).await.unwrap();
-        assert_eq!(std::fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o750);
+        let lock = acquire_within(&state, Duration::from_secs(60))
+            .await
+            .unwrap();
+        assert_eq!(
+            std::fs::metadata(&state).unwrap().permissions().mode() & 0o777,
+            0o750
+        );
         match acquire(&state) {
             Err(LockError::Held { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
             other => panic!("{other:?}"),
@@ -153,7 +200,16 @@ mod tests {
         // However little is left for the last attempt.
         for micros in [0, 300, 1000, 3000] {
             let wait = acquire_within(dir.path(), AGAIN * 20 + Duration::from_micros(micros)).await;
-            assert!(matches!(wait, Err(LockError::Held { pid: Some(4_194_304), .. })), "{wait:?}");
+            assert!(
+                matches!(
+                    wait,
+                    Err(LockError::Held {
+                        pid: Some(4_194_304),
+                        ..
+                    })
+                ),
+                "{wait:?}"
+            );
         }
         let wait = acquire_within(dir.path(), Duration::from_secs(60));
         let free = async { drop(lock) };
@@ -165,6 +221,9 @@ mod tests {
     fn a_state_directory_that_is_a_file_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = acquire(file.path()).unwrap_err();
-        assert_eq!(error.to_string(), format!("creating {}", file.path().display()));
+        assert_eq!(
+            error.to_string(),
+            format!("creating {}", file.path().display())
+        );
     }
 }

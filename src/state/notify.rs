@@ -1,7 +1,9 @@
-//! Telling somebody else: the program of `[notify] exec` is run on each transition of severity, one at a time, with the finding on its input.
+//! Telling somebody else: the program of `[notify] exec` is run on each transition of severity, one
+//! at a time, with the finding on its input.
 //!
-//! In: transitions, from the owner, through a bounded queue that loses the oldest. Out: a process each, through `host::exec`.
-//! The JSON is that of the API's Finding, with one more member, `transition`: {"kind", "from", "to"}.
+//! In: transitions, from the owner, through a bounded queue that loses the oldest. Out: a process
+//! each, through `host::exec`. The JSON is that of the API's Finding, with one more member,
+//! `transition`: {"kind", "from", "to"}.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +16,8 @@ use crate::host::exec::{self, Exec, ExecError};
 use crate::model::finding::{Evidence, Finding, Severity, Status, Subject};
 use crate::model::ledger::Transition;
 
-/// Transitions that wait for a slow program. Beyond, the oldest are dropped, and counted in the log.
+/// Transitions that wait for a slow program. Beyond, the oldest are dropped, and counted in the
+/// log.
 pub const QUEUE: usize = 256;
 
 /// `[notify]`; may change at any time.
@@ -26,30 +29,50 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { exec: None, timeout: Duration::from_secs(30) }
+        Settings {
+            exec: None,
+            timeout: Duration::from_secs(30),
+        }
     }
 }
 
 /// Ends when the owner has.
-pub async fn run(settings: watch::Receiver<Settings>, mut transitions: broadcast::Receiver<Arc<Transition>>) {
+pub async fn run(
+    settings: watch::Receiver<Settings>,
+    mut transitions: broadcast::Receiver<Arc<Transition>>,
+) {
     loop {
         let transition = match transitions.recv().await {
             Ok(transition) => transition,
             Err(broadcast::error::RecvError::Lagged(lost)) => {
-                tracing::warn!(lost, "notifications dropped: the program of [notify] is too slow");
+                tracing::warn!(
+                    lost,
+                    "notifications dropped: the program of [notify] is too slow"
+                );
                 continue;
             }
             Err(broadcast::error::RecvError::Closed) => return,
         };
-        let Settings { exec: program, timeout } = settings.borrow().clone();
-        let Some(program) = program.filter(|_| transition.from != transition.to) else { continue };
+        let Settings {
+            exec: program,
+            timeout,
+        } = settings.borrow().clone();
+        let Some(program) = program.filter(|_| transition.from != transition.to) else {
+            continue;
+        };
         tell(program, timeout, &transition).await;
     }
 }
 
 async fn tell(program: PathBuf, timeout: Duration, transition: &Transition) {
     let stdin = format!("{}\n", message(transition)).into_bytes();
-    let command = Exec { program, args: Vec::new(), stdin, timeout, max_output: 4096 };
+    let command = Exec {
+        program,
+        args: Vec::new(),
+        stdin,
+        timeout,
+        max_output: 4096,
+    };
     let finding = transition.finding.id.as_str();
     match exec::run(&command).await {
         Ok(output) if output.status == 0 => {}
@@ -60,8 +83,12 @@ async fn tell(program: PathBuf, timeout: Duration, transition: &Transition) {
         }
         Err(error) => {
             let cause = match &error {
-                ExecError::Start { source, .. } | ExecError::Wait { source, .. } => source.to_string(),
-                ExecError::NotAbsolute(_) | ExecError::TimedOut { .. } | ExecError::Unkillable { .. } => String::new(),
+                ExecError::Start { source, .. } | ExecError::Wait { source, .. } => {
+                    source.to_string()
+                }
+                ExecError::NotAbsolute(_)
+                | ExecError::TimedOut { .. }
+                | ExecError::Unkillable { .. } => String::new(),
             };
             tracing::warn!(%error, cause, finding, "a notification was not delivered");
         }
@@ -156,7 +183,12 @@ mod tests {
             acknowledged: None,
             cleared: None,
         };
-        Arc::new(Transition { finding: Arc::new(finding), from, to: Some(Severity::Bad), kind: TransitionKind::Raised })
+        Arc::new(Transition {
+            finding: Arc::new(finding),
+            from,
+            to: Some(Severity::Bad),
+            kind: TransitionKind::Raised,
+        })
     }
 
     #[test]
@@ -176,23 +208,37 @@ mod tests {
         let (program, told) = (dir.path().join("program"), dir.path().join("told"));
         std::fs::write(&program, format!("#!/bin/sh\ncat >> {}\n", told.display())).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let (_settings, settings) = watch::channel(Settings { exec: Some(program), timeout: Duration::from_secs(60) });
+        let (_settings, settings) = watch::channel(Settings {
+            exec: Some(program),
+            timeout: Duration::from_secs(60),
+        });
         let (send, receive) = broadcast::channel(4);
         for id in ["lost", "b", "c", "d"] {
             send.send(transition(id, None)).unwrap();
         }
-        send.send(transition("same severity", Some(Severity::Bad))).unwrap();
+        send.send(transition("same severity", Some(Severity::Bad)))
+            .unwrap();
         drop(send);
         run(settings, receive).await;
         let told = std::fs::read_to_string(told).unwrap();
-        let ids: Vec<String> =
-            told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned()).collect();
+        let ids: Vec<String> = told
+            .lines()
+            .map(|line| {
+                serde_json::from_str::<Value>(line).unwrap()["id"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned()
+            })
+            .collect();
         assert_eq!(ids, ["b", "c", "d"]);
     }
 
     #[tokio::test]
     async fn a_program_that_fails_or_hangs_does_not_end_the_telling() {
-        let (_settings, settings) = watch::channel(Settings { exec: Some("/nonexistent".into()), timeout: Duration::from_millis(10) });
+        let (_settings, settings) = watch::channel(Settings {
+            exec: Some("/nonexistent".into()),
+            timeout: Duration::from_millis(10),
+        });
         let (send, receive) = broadcast::channel(4);
         send.send(transition("a", None)).unwrap();
         drop(send);

@@ -1,7 +1,9 @@
-//! The owner of the state: one task, one loop that only moves data. Reports come in; it applies them, judges, publishes, and tells the store.
+//! The owner of the state: one task, one loop that only moves data. Reports come in; it applies
+//! them, judges, publishes, and tells the store.
 //!
-//! In: `Report`s, `Command`s, changed rules, what the store says. Out: snapshots, changes, transitions, what to probe, what to look at again.
-//! It waits for nothing but its own inputs: not for the disk, not for a client, not for a source.
+//! In: `Report`s, `Command`s, changed rules, what the store says. Out: snapshots, changes,
+//! transitions, what to probe, what to look at again. It waits for nothing but its own inputs: not
+//! for the disk, not for a client, not for a source.
 
 pub mod changes;
 mod history;
@@ -37,11 +39,13 @@ use crate::state::owner::history::History;
 use crate::state::owner::io::IoAskers;
 use crate::state::store::{Event, Store};
 
-/// After a publication the next one waits this long, so that a burst of reports is judged a few times and not once a report.
+/// After a publication the next one waits this long, so that a burst of reports is judged a few
+/// times and not once a report.
 const GAP: Duration = Duration::from_millis(20);
 /// Figures may come together for this long: a round of probes is judged once or twice.
 const FIGURES_WAIT: Duration = Duration::from_secs(1);
-/// What comes in a flood is told together; with the reader's own pace and `GAP` still within a tenth of a second.
+/// What comes in a flood is told together; with the reader's own pace and `GAP` still within a
+/// tenth of a second.
 const FLOOD_WAIT: Duration = Duration::from_millis(40);
 /// Reports that are applied before anything else is looked at.
 const BATCH: usize = 1024;
@@ -50,7 +54,8 @@ const BEAT: Duration = Duration::from_secs(1);
 const BEATS_PER_ASSESSMENT: u64 = 10;
 /// The store's memory is awaited this long at the start; later it is joined when it comes.
 const STORE_WAIT: Duration = Duration::from_secs(1);
-/// The kernel's log is read from where the store says; a store that has not said it by then is not waited for.
+/// The kernel's log is read from where the store says; a store that has not said it by then is not
+/// waited for.
 const BEATS_BEFORE_READING: u64 = 10;
 /// A picture is called full after this time even if something has not answered.
 const SETTLE_DEADLINE: Duration = Duration::from_millis(1500);
@@ -122,16 +127,27 @@ pub struct Owner<J> {
 
 impl<J: Judge> Owner<J> {
     /// Binds nothing and waits for nothing; `run` begins.
-    pub fn new(judge: J, rules: watch::Receiver<SharedRules>, store: Store, store_events: mpsc::Receiver<Event>) -> (Owner<J>, Doors) {
+    pub fn new(
+        judge: J,
+        rules: watch::Receiver<SharedRules>,
+        store: Store,
+        store_events: mpsc::Receiver<Event>,
+    ) -> (Owner<J>, Doors) {
         let revision = u64::try_from(clock::now().as_microsecond()).unwrap_or_default();
-        let (snapshots, snapshot_receiver) = watch::channel(Arc::new(Snapshot { revision, ..Snapshot::default() }));
+        let (snapshots, snapshot_receiver) = watch::channel(Arc::new(Snapshot {
+            revision,
+            ..Snapshot::default()
+        }));
         let (report_sender, reports) = mpsc::channel(BATCH);
         let (command_sender, commands) = mpsc::channel(64);
         let (targets, target_receiver) = watch::channel(Arc::default());
         let (smart_targets, smart_receiver) = watch::channel(Arc::default());
         let (checks, checks_receiver) = watch::channel(Arc::default());
         let (resume, resume_receiver) = watch::channel(Resume::Unknown);
-        let (requests, transitions) = (broadcast::Sender::new(REQUESTS), broadcast::Sender::new(notify::QUEUE));
+        let (requests, transitions) = (
+            broadcast::Sender::new(REQUESTS),
+            broadcast::Sender::new(notify::QUEUE),
+        );
         let heartbeat = Heartbeat::default();
         let doors = Doors {
             handle: Handle::new(snapshot_receiver, command_sender),
@@ -210,7 +226,8 @@ impl<J: Judge> Owner<J> {
                 _ = beat.tick() => self.beat(),
             }
         }
-        self.history.write(&self.facts, &self.ledger, true, Vec::new());
+        self.history
+            .write(&self.facts, &self.ledger, true, Vec::new());
         if !self.history.close(FLUSH).await {
             tracing::warn!("the disk did not take the last changes of history in time");
         }
@@ -223,7 +240,8 @@ impl<J: Judge> Owner<J> {
         }
     }
 
-    /// The kernel's log is read from where the store says; a store that does not answer is not waited for.
+    /// The kernel's log is read from where the store says; a store that does not answer is not
+    /// waited for.
     fn let_read(&self, from: Option<Cursor>) {
         self.resume.send_if_modified(|resume| {
             let first = *resume == Resume::Unknown;
@@ -244,7 +262,8 @@ impl<J: Judge> Owner<J> {
             self.let_read(None);
         }
         if self.history.errors_due() {
-            self.history.write(&self.facts, &self.ledger, false, Vec::new());
+            self.history
+                .write(&self.facts, &self.ledger, false, Vec::new());
         }
     }
 
@@ -252,7 +271,9 @@ impl<J: Judge> Owner<J> {
         let rules = self.rules.borrow().clone();
         let checks = &rules.policy.checks;
         self.facts.prune_checks(checks.keep as usize);
-        let begun = self.facts.begin_due_checks(checks, &self.ledger, &self.zone, clock::now());
+        let begun = self
+            .facts
+            .begin_due_checks(checks, &self.ledger, &self.zone, clock::now());
         if begun > 0 {
             tracing::info!(checks = begun, "filesystem checks are due");
         }
@@ -278,18 +299,32 @@ impl<J: Judge> Owner<J> {
         }
     }
 
-    fn apply(&mut self, report: Report, rules: &crate::state::judge::Rules, now: Timestamp) -> Change {
+    fn apply(
+        &mut self,
+        report: Report,
+        rules: &crate::state::judge::Rules,
+        now: Timestamp,
+    ) -> Change {
         if let Report::DiskStats(seen) = &report {
             self.io_askers.answer(seen);
         }
         let Report::Source { source, status } = report else {
             return self.judge.apply(&mut self.facts, report, rules, now);
         };
-        if self.sources.get(&source).is_some_and(|(known, _)| *known == status) {
+        if self
+            .sources
+            .get(&source)
+            .is_some_and(|(known, _)| *known == status)
+        {
             return Change::Nothing;
         }
         self.sources.insert(source, (status.clone(), now));
-        self.judge.apply(&mut self.facts, Report::Source { source, status }, rules, now);
+        self.judge.apply(
+            &mut self.facts,
+            Report::Source { source, status },
+            rules,
+            now,
+        );
         Change::Material
     }
 
@@ -298,9 +333,16 @@ impl<J: Judge> Owner<J> {
             Event::Opened(loaded) => {
                 let now = clock::now();
                 self.judge.restore(&mut self.facts, loaded.drives);
-                self.let_read(loaded.progress.as_ref().and_then(|progress| progress.cursor.clone()));
-                self.judge.restore_errors(&mut self.facts, loaded.errors, loaded.progress);
-                self.judge.restore_counters(&mut self.facts, loaded.counters);
+                self.let_read(
+                    loaded
+                        .progress
+                        .as_ref()
+                        .and_then(|progress| progress.cursor.clone()),
+                );
+                self.judge
+                    .restore_errors(&mut self.facts, loaded.errors, loaded.progress);
+                self.judge
+                    .restore_counters(&mut self.facts, loaded.counters);
                 self.facts.restore_smart(loaded.smart);
                 self.facts.restore_checks(loaded.checks);
                 // Device numbers and mounts are of one boot.
@@ -309,7 +351,10 @@ impl<J: Judge> Owner<J> {
                 }
                 let given_up = self.ledger.join(loaded.findings, now);
                 if !given_up.is_empty() {
-                    tracing::info!(findings = given_up.len(), "findings go on under the ids that history has for them");
+                    tracing::info!(
+                        findings = given_up.len(),
+                        "findings go on under the ids that history has for them"
+                    );
                 }
                 self.history.opened();
             }
@@ -325,7 +370,12 @@ impl<J: Judge> Owner<J> {
 
     fn command(&mut self, command: Command) {
         match command {
-            Command::Acknowledge { finding, by, note, reply } => {
+            Command::Acknowledge {
+                finding,
+                by,
+                note,
+                reply,
+            } => {
                 let result = self.ledger.acknowledge(&finding, by, note, clock::now());
                 self.answer_stored(result, reply);
             }
@@ -350,21 +400,32 @@ impl<J: Judge> Owner<J> {
             Command::Bypassed { driver, bypassed } => {
                 if self.facts.bypassed.hear(&driver, bypassed) {
                     match bypassed {
-                        true => tracing::warn!(driver, "volumes of a CSI driver do not pass through diskvitals-csi"),
-                        false => tracing::info!(driver, "volumes of a CSI driver pass through diskvitals-csi again"),
+                        true => tracing::warn!(
+                            driver,
+                            "volumes of a CSI driver do not pass through diskvitals-csi"
+                        ),
+                        false => tracing::info!(
+                            driver,
+                            "volumes of a CSI driver pass through diskvitals-csi again"
+                        ),
                     }
                     self.hurry();
                 }
             }
             Command::StartCheck { asked, reply } => {
                 let rules = self.rules.borrow().clone();
-                let begun = self.facts.start_check(asked, &rules.policy.checks, &self.ledger, clock::now());
+                let begun =
+                    self.facts
+                        .start_check(asked, &rules.policy.checks, &self.ledger, clock::now());
                 self.publish(Vec::new());
                 // Whoever asked may have gone.
                 let _ = reply.send(begun.map_err(CommandError::from));
             }
             Command::CancelCheck { check, reply } => {
-                let cancelled = self.facts.cancel_check(&check).ok_or(CommandError::NoSuchCheck(check));
+                let cancelled = self
+                    .facts
+                    .cancel_check(&check)
+                    .ok_or(CommandError::NoSuchCheck(check));
                 self.publish(Vec::new());
                 // Whoever asked may have gone.
                 let _ = reply.send(cancelled);
@@ -372,8 +433,13 @@ impl<J: Judge> Owner<J> {
         }
     }
 
-    /// Published at once; answered when it is on disk, by a task of its own. While history is known to be in memory only, answered at once.
-    fn answer_stored(&mut self, result: Result<Transition, LedgerError>, reply: oneshot::Sender<Result<Arc<Finding>, CommandError>>) {
+    /// Published at once; answered when it is on disk, by a task of its own. While history is known
+    /// to be in memory only, answered at once.
+    fn answer_stored(
+        &mut self,
+        result: Result<Transition, LedgerError>,
+        reply: oneshot::Sender<Result<Arc<Finding>, CommandError>>,
+    ) {
         let transition = match result {
             Ok(transition) => transition,
             Err(error) => {
@@ -395,9 +461,15 @@ impl<J: Judge> Owner<J> {
         tokio::spawn(async move {
             let result = match timeout(STORED_WAIT, answer).await {
                 Ok(Ok(Ok(()))) => Ok(finding),
-                Ok(Ok(Err(why))) => Err(CommandError::NotStored(format!("{why} (it holds in memory)"))),
-                Ok(Err(_)) => Err(CommandError::NotStored("the disk does not keep up (it holds in memory)".to_owned())),
-                Err(_) => Err(CommandError::NotStored(format!("no answer from the disk after {STORED_WAIT:?} (it holds in memory)"))),
+                Ok(Ok(Err(why))) => Err(CommandError::NotStored(format!(
+                    "{why} (it holds in memory)"
+                ))),
+                Ok(Err(_)) => Err(CommandError::NotStored(
+                    "the disk does not keep up (it holds in memory)".to_owned(),
+                )),
+                Err(_) => Err(CommandError::NotStored(format!(
+                    "no answer from the disk after {STORED_WAIT:?} (it holds in memory)"
+                ))),
             };
             // Whoever asked may have gone.
             let _ = reply.send(result);
@@ -417,13 +489,20 @@ impl<J: Judge> Owner<J> {
     fn publish(&mut self, stored: Vec<crate::state::store::Stored>) {
         self.due = None;
         let (now, rules) = (clock::now(), self.rules.borrow().clone());
-        let judgements = self.judge.assess(&self.facts, &self.ledger, &rules.policy, now);
+        let judgements = self
+            .judge
+            .assess(&self.facts, &self.ledger, &rules.policy, now);
         let mut transitions = self.ledger.merge(judgements, now);
         self.judge.forget(&mut self.facts, &rules, now);
         let (facts, judge) = (&self.facts, &self.judge);
-        transitions.extend(self.ledger.subjects_gone(|subject| judge.gone(facts, subject), now));
+        transitions.extend(
+            self.ledger
+                .subjects_gone(|subject| judge.gone(facts, subject), now),
+        );
         self.ledger.prune(rules.history, now);
-        let settled = self.snapshots.borrow().settled || self.judge.settled(&self.facts) || Instant::now() >= self.settle_by;
+        let settled = self.snapshots.borrow().settled
+            || self.judge.settled(&self.facts)
+            || Instant::now() >= self.settle_by;
         let scene = Scene {
             facts: &self.facts,
             ledger: &self.ledger,
@@ -441,20 +520,36 @@ impl<J: Judge> Owner<J> {
         self.changes.tell(picture.changes);
         self.tell_transitions(transitions);
         tell(&self.targets, self.judge.probe_targets(&self.facts));
-        tell(&self.smart_targets, self.judge.smart_targets(&self.facts, &self.ledger));
-        tell(&self.checks, self.facts.wanted_checks(&rules.policy, &self.ledger, now));
+        tell(
+            &self.smart_targets,
+            self.judge.smart_targets(&self.facts, &self.ledger),
+        );
+        tell(
+            &self.checks,
+            self.facts.wanted_checks(&rules.policy, &self.ledger, now),
+        );
         self.history.write(&self.facts, &self.ledger, false, stored);
         self.published = Instant::now();
     }
 
     fn node(&self) -> NodeState {
         let stuck = self.facts.stuck();
-        let inventory = self.facts.inventory.value().map_or(&[][..], |inventory| &inventory.warnings);
-        let kubelet = self.facts.kubelet.value().map_or(&[][..], |kubelet| &kubelet.warnings);
+        let inventory = self
+            .facts
+            .inventory
+            .value()
+            .map_or(&[][..], |inventory| &inventory.warnings);
+        let kubelet = self
+            .facts
+            .kubelet
+            .value()
+            .map_or(&[][..], |kubelet| &kubelet.warnings);
         NodeState {
             sources: self.sources.clone(),
             store: self.history.status.clone(),
-            stuck_probes: stuck.values().fold(0, |sum, stuck| sum.saturating_add(*stuck)),
+            stuck_probes: stuck
+                .values()
+                .fold(0, |sum, stuck| sum.saturating_add(*stuck)),
             stuck,
             timings: self.facts.timings.clone(),
             kernel_log_lost: self.facts.kernel.lost(),
@@ -501,15 +596,40 @@ fn tell<T: PartialEq>(told: &watch::Sender<Arc<T>>, now: T) {
 /// One line a transition; what is bad needs somebody.
 fn log(transition: &Transition) {
     let Transition { finding, kind, .. } = transition;
-    let (subject, reason, message) = (finding.subject.to_string(), finding.reason.name(), finding.message.as_str());
+    let (subject, reason, message) = (
+        finding.subject.to_string(),
+        finding.reason.name(),
+        finding.message.as_str(),
+    );
     let (kind_name, id) = (kind.name(), finding.id.as_str());
     match (kind, finding.severity) {
         (TransitionKind::Raised | TransitionKind::Worsened, Severity::Bad) => {
-            tracing::error!(subject, reason, transition = kind_name, id, message, "finding");
+            tracing::error!(
+                subject,
+                reason,
+                transition = kind_name,
+                id,
+                message,
+                "finding"
+            );
         }
         (TransitionKind::Raised | TransitionKind::Worsened, Severity::Suspect) => {
-            tracing::warn!(subject, reason, transition = kind_name, id, message, "finding");
+            tracing::warn!(
+                subject,
+                reason,
+                transition = kind_name,
+                id,
+                message,
+                "finding"
+            );
         }
-        _ => tracing::info!(subject, reason, transition = kind_name, id, message, "finding"),
+        _ => tracing::info!(
+            subject,
+            reason,
+            transition = kind_name,
+            id,
+            message,
+            "finding"
+        ),
     }
 }

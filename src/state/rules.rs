@@ -39,7 +39,13 @@ impl Judge for Model {
         facts.probe_targets()
     }
 
-    fn assess(&self, facts: &Facts, ledger: &Ledger, policy: &Policy, now: Timestamp) -> Vec<Judgement> {
+    fn assess(
+        &self,
+        facts: &Facts,
+        ledger: &Ledger,
+        policy: &Policy,
+        now: Timestamp,
+    ) -> Vec<Judgement> {
         assess::assess(facts, ledger, policy, now)
     }
 
@@ -55,7 +61,9 @@ impl Active for Ledger {
     }
 
     fn all(&self) -> Vec<(Subject, Reason)> {
-        self.active().map(|finding| (finding.subject.clone(), finding.reason)).collect()
+        self.active()
+            .map(|finding| (finding.subject.clone(), finding.reason))
+            .collect()
     }
 }
 
@@ -76,7 +84,19 @@ impl Verdicts for Model {
         let findings: Vec<&Finding> = findings.iter().map(Arc::as_ref).collect();
         let statuses = condition::statuses(volume, &findings);
         let previous = previous.map(|previous| &previous.condition);
-        let condition = condition::condition(&volume.facts, &findings, health, statuses, unknown, previous);
-        Standing { csi_status: statuses.csi, operational_status: statuses.operational, usage_status: statuses.usage, condition }
+        let condition = condition::condition(
+            &volume.facts,
+            &findings,
+            health,
+            statuses,
+            unknown,
+            previous,
+        );
+        Standing {
+            csi_status: statuses.csi,
+            operational_status: statuses.operational,
+            usage_status: statuses.usage,
+            condition,
+        }
     }
 }

@@ -1,8 +1,11 @@
-//! History on disk: drives, findings and memories in SQLite, on a thread of its own, which is the only one that touches the state directory.
+//! History on disk: drives, findings and memories in SQLite, on a thread of its own, which is the
+//! only one that touches the state directory.
 //!
-//! In: `Write`s from the owner, through a bounded queue that never makes it wait. Out: `Event`s: what was remembered, and how the store is.
-//! Whatever the disk does (full, read-only, damaged, dead), the daemon goes on in memory and says so; when writing works again the owner is asked
-//! for all it has. Every commit is synchronous (WAL, synchronous=FULL): there are few, and an answer may depend on any.
+//! In: `Write`s from the owner, through a bounded queue that never makes it wait. Out: `Event`s:
+//! what was remembered, and how the store is. Whatever the disk does (full, read-only, damaged,
+//! dead), the daemon goes on in memory and says so; when writing works again the owner is asked for
+//! all it has. Every commit is synchronous (WAL, synchronous=FULL): there are few, and an answer
+//! may depend on any.
 
 mod memories;
 mod open;
@@ -20,9 +23,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::model;
 use crate::model::check::Check;
-use crate::model::facts::counters;
 use crate::model::facts::kernel::Progress;
-use crate::model::facts::{KnownDrive, StoredVolume};
+use crate::model::facts::{KnownDrive, StoredVolume, counters};
 use crate::model::finding::{Finding, Subject};
 use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
 use crate::model::kernel::memory::Memory;
@@ -45,7 +47,11 @@ pub struct Config {
 
 impl Config {
     pub fn new(dir: impl Into<PathBuf>) -> Config {
-        Config { dir: dir.into(), retry_first: Duration::from_secs(1), retry_max: Duration::from_secs(60) }
+        Config {
+            dir: dir.into(),
+            retry_first: Duration::from_secs(1),
+            retry_max: Duration::from_secs(60),
+        }
     }
 }
 
@@ -68,7 +74,8 @@ pub struct Loaded {
 
 #[derive(Debug)]
 pub enum Event {
-    /// For the first time since the start. The owner joins it with what it has and writes everything.
+    /// For the first time since the start. The owner joins it with what it has and writes
+    /// everything.
     Opened(Box<Loaded>),
     /// Writing works again: the owner writes everything.
     Reopened,
@@ -82,7 +89,8 @@ pub struct Write {
     pub forgotten: Vec<DriveId>,
     pub findings: Vec<Arc<Finding>>,
     pub dropped: Vec<FindingId>,
-    /// What the kernel's log has said. Together with `progress`, or not at all: else something would be counted twice or lost.
+    /// What the kernel's log has said. Together with `progress`, or not at all: else something
+    /// would be counted twice or lost.
     pub errors: Rows<Subject, Arc<Memory>>,
     pub progress: Option<Arc<Progress>>,
     pub counters: Rows<counters::Key, Arc<model::counters::Memory>>,
@@ -108,7 +116,10 @@ pub struct Rows<K, V> {
 #[allow(clippy::derivable_impls)]
 impl<K, V> Default for Rows<K, V> {
     fn default() -> Self {
-        Rows { put: Vec::new(), gone: Vec::new() }
+        Rows {
+            put: Vec::new(),
+            gone: Vec::new(),
+        }
     }
 }
 
@@ -120,9 +131,25 @@ impl<K, V> Rows<K, V> {
 
 impl Write {
     pub fn is_empty(&self) -> bool {
-        let Write { drives, forgotten, findings, dropped, errors, progress, counters, smart, volumes, checks, boot, everything } = self;
+        let Write {
+            drives,
+            forgotten,
+            findings,
+            dropped,
+            errors,
+            progress,
+            counters,
+            smart,
+            volumes,
+            checks,
+            boot,
+            everything,
+        } = self;
         !everything
-            && (drives.is_empty() && forgotten.is_empty() && findings.is_empty() && dropped.is_empty())
+            && (drives.is_empty()
+                && forgotten.is_empty()
+                && findings.is_empty()
+                && dropped.is_empty())
             && (errors.is_empty() && progress.is_none() && counters.is_empty() && smart.is_empty())
             && (volumes.is_empty() && checks.is_empty() && boot.is_none())
     }
@@ -154,10 +181,13 @@ pub struct Store {
 }
 
 impl Store {
-    /// Starts the thread; opening happens there. Without a lock the thread takes it, as soon as it can.
+    /// Starts the thread; opening happens there. Without a lock the thread takes it, as soon as it
+    /// can.
     pub fn spawn(config: Config, lock: Option<Lock>) -> io::Result<(Store, mpsc::Receiver<Event>)> {
         let (store, ops, end, events, receiver) = Store::ends();
-        let thread = std::thread::Builder::new().name("store".to_owned()).stack_size(512 * 1024);
+        let thread = std::thread::Builder::new()
+            .name("store".to_owned())
+            .stack_size(512 * 1024);
         thread.spawn(move || {
             thread::run(config, lock, &ops, &events);
             // Nobody may be waiting for the end.
@@ -167,11 +197,23 @@ impl Store {
     }
 
     /// A store whose disk is played by the caller: for tests of a slow or dead one.
-    pub fn played() -> (Store, Receiver<Op>, oneshot::Sender<()>, mpsc::Sender<Event>, mpsc::Receiver<Event>) {
+    pub fn played() -> (
+        Store,
+        Receiver<Op>,
+        oneshot::Sender<()>,
+        mpsc::Sender<Event>,
+        mpsc::Receiver<Event>,
+    ) {
         Store::ends()
     }
 
-    fn ends() -> (Store, Receiver<Op>, oneshot::Sender<()>, mpsc::Sender<Event>, mpsc::Receiver<Event>) {
+    fn ends() -> (
+        Store,
+        Receiver<Op>,
+        oneshot::Sender<()>,
+        mpsc::Sender<Event>,
+        mpsc::Receiver<Event>,
+    ) {
         let (ops, ops_end) = sync_channel(QUEUE);
         let (end, ended) = oneshot::channel();
         let (events, events_end) = mpsc::channel(8);
@@ -180,13 +222,16 @@ impl Store {
 
     /// Never waits.
     pub fn write(&self, write: Write, stored: Vec<Stored>) -> Result<(), WriteError> {
-        self.ops.try_send(Op { write, stored }).map_err(|error| match error {
-            TrySendError::Full(_) => WriteError::QueueFull,
-            TrySendError::Disconnected(_) => WriteError::Ended,
-        })
+        self.ops
+            .try_send(Op { write, stored })
+            .map_err(|error| match error {
+                TrySendError::Full(_) => WriteError::QueueFull,
+                TrySendError::Disconnected(_) => WriteError::Ended,
+            })
     }
 
-    /// Lets what is queued be written, for at most `limit`. False when the disk took longer: nobody waits for it any more.
+    /// Lets what is queued be written, for at most `limit`. False when the disk took longer: nobody
+    /// waits for it any more.
     pub async fn close(self, limit: Duration) -> bool {
         drop(self.ops);
         matches!(tokio::time::timeout(limit, self.ended).await, Ok(Ok(())))

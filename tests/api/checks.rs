@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use diskvitals::api::wire;
 use diskvitals::api::wire::checks_client::ChecksClient;
-use diskvitals::model::check::{Ballot, Check, End, Filesystem, Flaw, Mode, Origin, Output, Run, State, Target, Terms, Verdict, Weight};
+use diskvitals::model::check::{
+    Ballot, Check, End, Filesystem, Flaw, Mode, Origin, Output, Run, State, Target, Terms, Verdict,
+    Weight,
+};
 use diskvitals::model::ids::{CheckId, VolumeId};
 use diskvitals::model::snapshot::Snapshot;
 use jiff::ToSpan;
@@ -17,7 +20,11 @@ use crate::fixture::{Served, channel, now, snapshot};
 fn gzip(text: &str) -> Output {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(text.as_bytes()).unwrap();
-    Output { gzip: encoder.finish().unwrap().into(), written: 5000, kept: text.len() as u64 }
+    Output {
+        gzip: encoder.finish().unwrap().into(),
+        written: 5000,
+        kept: text.len() as u64,
+    }
 }
 
 fn check(number: i64, volume: &VolumeId) -> Check {
@@ -32,7 +39,12 @@ fn check(number: i64, volume: &VolumeId) -> Check {
         ballot: Ballot::Findings,
         why: String::new(),
         failure: None,
-        flaws: vec![Flaw { kind: "inode-checksum".into(), ids: vec!["12".into()], weight: Weight::Damage, text: "Inode 12 …".into() }],
+        flaws: vec![Flaw {
+            kind: "inode-checksum".into(),
+            ids: vec!["12".into()],
+            weight: Weight::Damage,
+            text: "Inode 12 …".into(),
+        }],
         more_flaws: 3,
         pending_replay: None,
         bytes_read: 74 << 20,
@@ -86,7 +98,10 @@ fn with_checks(number: i64) -> (Snapshot, Vec<Check>) {
     let volume = VolumeId::csi("d.example", "a");
     let mut checks: Vec<Check> = (0..number).map(|number| check(number, &volume)).collect();
     checks.reverse();
-    snapshot.checks = checks.iter().map(|check| (check.id.clone(), Arc::new(check.clone()))).collect();
+    snapshot.checks = checks
+        .iter()
+        .map(|check| (check.id.clone(), Arc::new(check.clone())))
+        .collect();
     (snapshot, checks)
 }
 
@@ -97,20 +112,53 @@ async fn checks_are_listed_newest_first_page_by_page_and_without_their_output() 
     let mut client = ChecksClient::new(channel(&served.socket()).await);
     let (mut seen, mut page_token) = (Vec::new(), String::new());
     loop {
-        let request = wire::ListChecksRequest { page_size: 2, page_token, target: "csi:d.example/a".into() };
+        let request = wire::ListChecksRequest {
+            page_size: 2,
+            page_token,
+            target: "csi:d.example/a".into(),
+        };
         let page = client.list_checks(request).await.unwrap().into_inner();
-        assert!(page.checks.len() <= 2 && page.checks.iter().all(|check| check.runs[0].output.is_empty()));
+        assert!(
+            page.checks.len() <= 2
+                && page
+                    .checks
+                    .iter()
+                    .all(|check| check.runs[0].output.is_empty())
+        );
         seen.extend(page.checks.into_iter().map(|check| check.id));
         page_token = page.next_page_token;
         if page_token.is_empty() {
             break;
         }
     }
-    assert_eq!(seen, checks.iter().map(|check| check.id.to_string()).collect::<Vec<_>>());
-    let other = wire::ListChecksRequest { target: "csi:d.example/b".into(), ..Default::default() };
-    assert!(client.list_checks(other).await.unwrap().into_inner().checks.is_empty());
-    let nothing = wire::ListChecksRequest { target: "nonsense".into(), ..Default::default() };
-    assert_eq!(client.list_checks(nothing).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(
+        seen,
+        checks
+            .iter()
+            .map(|check| check.id.to_string())
+            .collect::<Vec<_>>()
+    );
+    let other = wire::ListChecksRequest {
+        target: "csi:d.example/b".into(),
+        ..Default::default()
+    };
+    assert!(
+        client
+            .list_checks(other)
+            .await
+            .unwrap()
+            .into_inner()
+            .checks
+            .is_empty()
+    );
+    let nothing = wire::ListChecksRequest {
+        target: "nonsense".into(),
+        ..Default::default()
+    };
+    assert_eq!(
+        client.list_checks(nothing).await.unwrap_err().code(),
+        Code::NotFound
+    );
 }
 
 #[tokio::test]
@@ -118,20 +166,52 @@ async fn one_check_is_told_whole() {
     let (snapshot, checks) = with_checks(1);
     let served = Served::start(snapshot).await;
     let mut client = ChecksClient::new(channel(&served.socket()).await);
-    let told = client.get_check(wire::GetCheckRequest { id: checks[0].id.to_string(), without_output: false }).await.unwrap().into_inner();
+    let told = client
+        .get_check(wire::GetCheckRequest {
+            id: checks[0].id.to_string(),
+            without_output: false,
+        })
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(
         (told.verdict(), told.mode(), told.filesystem.as_str()),
-        (wire::check::Verdict::Corrupted, wire::check::Mode::Frozen, "ext4")
+        (
+            wire::check::Verdict::Corrupted,
+            wire::check::Mode::Frozen,
+            "ext4"
+        )
     );
     let run = &told.runs[0];
-    assert_eq!((run.ballot(), run.exit_status, run.signal), (wire::check_run::Ballot::Findings, Some(4), 0));
-    assert_eq!((run.held.unwrap().nanos, run.more_findings, run.output_bytes), (550_000_000, 3, 5000));
+    assert_eq!(
+        (run.ballot(), run.exit_status, run.signal),
+        (wire::check_run::Ballot::Findings, Some(4), 0)
+    );
+    assert_eq!(
+        (run.held.unwrap().nanos, run.more_findings, run.output_bytes),
+        (550_000_000, 3, 5000)
+    );
     assert_eq!(run.output, "Pass 1: Checking inodes, blocks, and sizes\n");
-    assert_eq!(run.findings[0].weight(), wire::check_finding::Weight::Damage);
-    let missing = client.get_check(wire::GetCheckRequest { id: "0123456789ab".into(), without_output: true }).await.unwrap_err();
+    assert_eq!(
+        run.findings[0].weight(),
+        wire::check_finding::Weight::Damage
+    );
+    let missing = client
+        .get_check(wire::GetCheckRequest {
+            id: "0123456789ab".into(),
+            without_output: true,
+        })
+        .await
+        .unwrap_err();
     assert_eq!(missing.code(), Code::NotFound);
-    let empty = client.get_check(wire::GetCheckRequest::default()).await.unwrap_err();
-    assert_eq!((empty.code(), empty.message()), (Code::InvalidArgument, "id: is empty"));
+    let empty = client
+        .get_check(wire::GetCheckRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (empty.code(), empty.message()),
+        (Code::InvalidArgument, "id: is empty")
+    );
 }
 
 #[tokio::test]
@@ -139,18 +219,47 @@ async fn a_callers_mistakes_are_named_and_what_cannot_be_checked_is_a_preconditi
     let (snapshot, checks) = with_checks(1);
     let served = Served::start(snapshot).await;
     let mut client = ChecksClient::new(channel(&served.socket()).await);
-    let request = |target: &str| wire::StartCheckRequest { target: target.into(), ..Default::default() };
+    let request = |target: &str| wire::StartCheckRequest {
+        target: target.into(),
+        ..Default::default()
+    };
     for (request, code, word) in [
         (request(""), Code::InvalidArgument, "target: is empty"),
         (request("nonsense"), Code::NotFound, "nonsense"),
-        (wire::StartCheckRequest { runs: 2, ..request("csi:d.example/a") }, Code::InvalidArgument, "runs: 2 is not between 3 and 20"),
-        (wire::StartCheckRequest { filesystem: "zfs".into(), ..request("csi:d.example/a") }, Code::InvalidArgument, "filesystem: "),
-        (request("csi:d.example/a"), Code::FailedPrecondition, "is not checked"),
+        (
+            wire::StartCheckRequest {
+                runs: 2,
+                ..request("csi:d.example/a")
+            },
+            Code::InvalidArgument,
+            "runs: 2 is not between 3 and 20",
+        ),
+        (
+            wire::StartCheckRequest {
+                filesystem: "zfs".into(),
+                ..request("csi:d.example/a")
+            },
+            Code::InvalidArgument,
+            "filesystem: ",
+        ),
+        (
+            request("csi:d.example/a"),
+            Code::FailedPrecondition,
+            "is not checked",
+        ),
     ] {
         let refused = client.start_check(request).await.unwrap_err();
-        assert!(refused.code() == code && refused.message().contains(word), "{refused:?}");
+        assert!(
+            refused.code() == code && refused.message().contains(word),
+            "{refused:?}"
+        );
     }
-    let over = client.cancel_check(wire::CancelCheckRequest { id: checks[0].id.to_string() }).await.unwrap_err();
+    let over = client
+        .cancel_check(wire::CancelCheckRequest {
+            id: checks[0].id.to_string(),
+        })
+        .await
+        .unwrap_err();
     assert_eq!(over.code(), Code::FailedPrecondition);
 }
 
@@ -158,7 +267,18 @@ async fn a_callers_mistakes_are_named_and_what_cannot_be_checked_is_a_preconditi
 async fn explain_shows_the_newest_check_with_what_its_checker_wrote() {
     let (snapshot, checks) = with_checks(3);
     let served = Served::start(snapshot).await;
-    let told = served.client().await.explain("csi:d.example/a").await.unwrap();
-    assert_eq!(told.checks.iter().map(|check| check.id.as_str()).collect::<Vec<_>>(), [checks[0].id.as_str()]);
+    let told = served
+        .client()
+        .await
+        .explain("csi:d.example/a")
+        .await
+        .unwrap();
+    assert_eq!(
+        told.checks
+            .iter()
+            .map(|check| check.id.as_str())
+            .collect::<Vec<_>>(),
+        [checks[0].id.as_str()]
+    );
     assert!(told.checks[0].runs[0].output.contains("Pass 1"));
 }

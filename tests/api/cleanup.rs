@@ -28,10 +28,16 @@ fn target(handle: &str) -> String {
 
 fn attachment(handle: &str, role: MountRole, stale: bool) -> Attachment {
     let path = match role {
-        MountRole::Staging => format!("{K}/plugins/kubernetes.io/csi/d.example/{handle}/globalmount"),
+        MountRole::Staging => {
+            format!("{K}/plugins/kubernetes.io/csi/d.example/{handle}/globalmount")
+        }
         _ => target(handle),
     };
-    let orphaned = Orphaned { since: now() - SignedDuration::from_secs(600), confirmed: now(), why: "its pod is gone".into() };
+    let orphaned = Orphaned {
+        since: now() - SignedDuration::from_secs(600),
+        confirmed: now(),
+        why: "its pod is gone".into(),
+    };
     Attachment {
         path: path.as_str().into(),
         role,
@@ -41,7 +47,10 @@ fn attachment(handle: &str, role: MountRole, stale: bool) -> Attachment {
         read_only: false,
         block: false,
         mode: None,
-        pod: (role == MountRole::Pod).then(|| PodOf { uid: format!("uid-{handle}"), ..PodOf::default() }),
+        pod: (role == MountRole::Pod).then(|| PodOf {
+            uid: format!("uid-{handle}"),
+            ..PodOf::default()
+        }),
         since: now(),
         used_by: (!stale).then(|| "the kubelet's record says that a pod has it".into()),
         orphaned: stale.then_some(orphaned),
@@ -52,10 +61,20 @@ fn attachment(handle: &str, role: MountRole, stale: bool) -> Attachment {
 fn picture(more: usize) -> Snapshot {
     let mut picture = snapshot(more);
     let root = HostPath::from(K);
-    picture.surroundings = Arc::new(Surroundings { kubelet_named: root.clone(), kubelet_root: root, ..Surroundings::default() });
-    let handles = (0..more).map(|n| format!("more{n:05}")).chain(["a".to_owned(), "b".to_owned()]);
-    let attachments = handles.flat_map(|handle| [MountRole::Staging, MountRole::Pod].map(|role| attachment(&handle, role, handle == "a")));
-    picture.attachments = attachments.map(|attachment| (attachment.path.clone(), Arc::new(attachment))).collect();
+    picture.surroundings = Arc::new(Surroundings {
+        kubelet_named: root.clone(),
+        kubelet_root: root,
+        ..Surroundings::default()
+    });
+    let handles = (0..more)
+        .map(|n| format!("more{n:05}"))
+        .chain(["a".to_owned(), "b".to_owned()]);
+    let attachments = handles.flat_map(|handle| {
+        [MountRole::Staging, MountRole::Pod].map(|role| attachment(&handle, role, handle == "a"))
+    });
+    picture.attachments = attachments
+        .map(|attachment| (attachment.path.clone(), Arc::new(attachment)))
+        .collect();
     picture
 }
 
@@ -79,12 +98,19 @@ impl Cleanup for Hands {
             return std::future::pending().await;
         }
         let refused = self.unmount.lock().unwrap().clone().filter(|_| is_unmount);
-        let not_empty = is_parent.then(|| StepError { kind: Trouble::Held, message: "it is not empty".into() });
+        let not_empty = is_parent.then(|| StepError {
+            kind: Trouble::Held,
+            message: "it is not empty".into(),
+        });
         refused.or(not_empty).map_or(Ok(Done::Nothing), Err)
     }
 
     async fn holders(&self, _: Vec<HostPath>) -> Result<Vec<String>, String> {
-        self.holders.lock().unwrap().clone().unwrap_or(Ok(Vec::new()))
+        self.holders
+            .lock()
+            .unwrap()
+            .clone()
+            .unwrap_or(Ok(Vec::new()))
     }
 
     async fn look_again(&self) {}
@@ -93,7 +119,10 @@ impl Cleanup for Hands {
 async fn served(picture: Snapshot) -> (Served, Arc<Hands>) {
     let hands = Arc::new(Hands::default());
     let given = hands.clone();
-    (Served::build(picture, |server| server.with_cleanup(given)).await, hands)
+    (
+        Served::build(picture, |server| server.with_cleanup(given)).await,
+        hands,
+    )
 }
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (Code, String) {
@@ -116,13 +145,26 @@ async fn attachments_are_listed_in_pages_of_any_size_and_by_volume() {
     let served = Served::start(picture(150)).await;
     let channel = crate::fixture::channel(&served.socket()).await;
     let mut client = wire::inventory_client::InventoryClient::new(channel);
-    let whole = served.client().await.attachments("", "", false).await.unwrap().attachments;
+    let whole = served
+        .client()
+        .await
+        .attachments("", "", false)
+        .await
+        .unwrap()
+        .attachments;
     assert_eq!(whole.len(), 304);
     for page_size in [1, 7, 100, 1000] {
-        let mut request = wire::ListAttachmentsRequest { page_size, ..Default::default() };
+        let mut request = wire::ListAttachmentsRequest {
+            page_size,
+            ..Default::default()
+        };
         let mut joined = Vec::new();
         loop {
-            let page = client.list_attachments(request.clone()).await.unwrap().into_inner();
+            let page = client
+                .list_attachments(request.clone())
+                .await
+                .unwrap()
+                .into_inner();
             joined.extend(page.attachments);
             request.page_token = page.next_page_token;
             if request.page_token.is_empty() {
@@ -131,16 +173,57 @@ async fn attachments_are_listed_in_pages_of_any_size_and_by_volume() {
         }
         assert_eq!(joined, whole, "page size {page_size}");
     }
-    let stale = served.client().await.attachments("", "", true).await.unwrap().attachments;
+    let stale = served
+        .client()
+        .await
+        .attachments("", "", true)
+        .await
+        .unwrap()
+        .attachments;
     assert_eq!(
-        stale.iter().map(|it| (it.role(), it.stale.as_str())).collect::<Vec<_>>(),
-        [(wire::MountRole::Staging, "its pod is gone"), (wire::MountRole::Pod, "its pod is gone")]
+        stale
+            .iter()
+            .map(|it| (it.role(), it.stale.as_str()))
+            .collect::<Vec<_>>(),
+        [
+            (wire::MountRole::Staging, "its pod is gone"),
+            (wire::MountRole::Pod, "its pod is gone")
+        ]
     );
-    assert_eq!((stale[1].pod_uid.as_str(), stale[1].volume_id.as_str()), ("uid-a", "csi:d.example/a"));
-    assert_eq!(served.client().await.attachments("d.example", "b", false).await.unwrap().attachments.len(), 2);
-    assert_eq!(served.client().await.attachments("other", "", false).await.unwrap().attachments.len(), 0);
-    let wrong = wire::ListAttachmentsRequest { page_token: "junk".into(), ..Default::default() };
-    assert_eq!(client.list_attachments(wrong).await.unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(
+        (stale[1].pod_uid.as_str(), stale[1].volume_id.as_str()),
+        ("uid-a", "csi:d.example/a")
+    );
+    assert_eq!(
+        served
+            .client()
+            .await
+            .attachments("d.example", "b", false)
+            .await
+            .unwrap()
+            .attachments
+            .len(),
+        2
+    );
+    assert_eq!(
+        served
+            .client()
+            .await
+            .attachments("other", "", false)
+            .await
+            .unwrap()
+            .attachments
+            .len(),
+        0
+    );
+    let wrong = wire::ListAttachmentsRequest {
+        page_token: "junk".into(),
+        ..Default::default()
+    };
+    assert_eq!(
+        client.list_attachments(wrong).await.unwrap_err().code(),
+        Code::InvalidArgument
+    );
 }
 
 #[tokio::test]
@@ -149,12 +232,27 @@ async fn a_dry_run_says_what_would_be_done_and_does_nothing() {
         return;
     }
     let (served, hands) = served(picture(0)).await;
-    let answer = served.client().await.clean_up("csi:d.example/a", false, false).await.unwrap();
+    let answer = served
+        .client()
+        .await
+        .clean_up("csi:d.example/a", false, false)
+        .await
+        .unwrap();
     assert_eq!(answer.volume_id, "csi:d.example/a");
-    let steps: Vec<(&str, State)> = answer.steps.iter().map(|step| (step.action.as_str(), step.state())).collect();
+    let steps: Vec<(&str, State)> = answer
+        .steps
+        .iter()
+        .map(|step| (step.action.as_str(), step.state()))
+        .collect();
     let each = ["unmount", "remove", "remove if empty"].map(|words| (words, State::Planned));
     assert_eq!(steps, [each, each].concat());
-    assert_eq!((answer.steps[0].path.as_str(), hands.taken.lock().unwrap().len()), (target("a").as_str(), 0));
+    assert_eq!(
+        (
+            answer.steps[0].path.as_str(),
+            hands.taken.lock().unwrap().len()
+        ),
+        (target("a").as_str(), 0)
+    );
 }
 
 #[tokio::test]
@@ -163,8 +261,16 @@ async fn each_step_is_taken_in_order_and_told() {
         return;
     }
     let (served, hands) = served(picture(0)).await;
-    let answer = served.client().await.clean_up("a", true, true).await.unwrap();
-    assert!(answer.steps.iter().all(|step| step.state() == State::Done), "{answer:?}");
+    let answer = served
+        .client()
+        .await
+        .clean_up("a", true, true)
+        .await
+        .unwrap();
+    assert!(
+        answer.steps.iter().all(|step| step.state() == State::Done),
+        "{answer:?}"
+    );
     assert_eq!(answer.steps[2].detail, "it is not empty and stays");
     let taken = hands.taken.lock().unwrap();
     assert_eq!(taken.len(), 6);
@@ -172,7 +278,10 @@ async fn each_step_is_taken_in_order_and_told() {
         matches!(&taken[0].1, Step::Unmount { target: place, lazy: true } if place.path == HostPath::from(target("a").as_str()) && place.root == HostPath::from(K))
     );
     assert!(matches!(&taken[1].1, Step::RemoveTarget { .. }));
-    assert_eq!(*served.owner.asked.lock().unwrap(), [Request::Mounts, Request::Kubelet]);
+    assert_eq!(
+        *served.owner.asked.lock().unwrap(),
+        [Request::Mounts, Request::Kubelet]
+    );
 }
 
 #[tokio::test]
@@ -181,11 +290,24 @@ async fn a_step_that_fails_ends_it_and_the_rest_is_not_begun() {
         return;
     }
     let (served, hands) = served(picture(0)).await;
-    *hands.unmount.lock().unwrap() = Some(StepError { kind: Trouble::Held, message: "unmounting /x: in use".into() });
-    let answer = served.client().await.clean_up(&target("a"), true, false).await.unwrap();
+    *hands.unmount.lock().unwrap() = Some(StepError {
+        kind: Trouble::Held,
+        message: "unmounting /x: in use".into(),
+    });
+    let answer = served
+        .client()
+        .await
+        .clean_up(&target("a"), true, false)
+        .await
+        .unwrap();
     let states: Vec<State> = answer.steps.iter().map(wire::CleanupStep::state).collect();
     assert_eq!(states, [State::Failed, State::Planned, State::Planned]);
-    assert!(answer.steps[0].detail.starts_with("unmounting /x: in use; a lazy unmount"), "{answer:?}");
+    assert!(
+        answer.steps[0]
+            .detail
+            .starts_with("unmounting /x: in use; a lazy unmount"),
+        "{answer:?}"
+    );
     assert_eq!(hands.taken.lock().unwrap().len(), 1);
 }
 
@@ -209,7 +331,10 @@ async fn a_lazy_clean_up_waits_for_nothing_that_hangs_on_the_volume() {
     });
     assert_eq!(hanging.unwrap().steps[0].detail, "under way");
     let lazy = lazy.unwrap();
-    assert!(lazy.steps.iter().all(|step| step.state() == State::Done), "{lazy:?}");
+    assert!(
+        lazy.steps.iter().all(|step| step.state() == State::Done),
+        "{lazy:?}"
+    );
 }
 
 #[tokio::test]
@@ -221,18 +346,38 @@ async fn it_is_refused_while_somebody_has_it_or_nobody_can_tell() {
     let client = served.client().await;
     for commit in [false, true] {
         let (code, said) = refused(client.clean_up("b", commit, true).await);
-        assert_eq!((code, said.contains("says that a pod has it")), (Code::FailedPrecondition, true), "{said}");
+        assert_eq!(
+            (code, said.contains("says that a pod has it")),
+            (Code::FailedPrecondition, true),
+            "{said}"
+        );
         *hands.holders.lock().unwrap() = Some(Ok(vec!["812 (mysqld) has /x/y open".into()]));
         let (code, said) = refused(client.clean_up("a", commit, true).await);
-        assert_eq!((code, said.contains("812 (mysqld) has /x/y open")), (Code::FailedPrecondition, true), "{said}");
+        assert_eq!(
+            (code, said.contains("812 (mysqld) has /x/y open")),
+            (Code::FailedPrecondition, true),
+            "{said}"
+        );
         *hands.holders.lock().unwrap() = Some(Err("the worker does not answer".into()));
-        assert_eq!(refused(client.clean_up("a", commit, true).await).0, Code::FailedPrecondition);
+        assert_eq!(
+            refused(client.clean_up("a", commit, true).await).0,
+            Code::FailedPrecondition
+        );
         *hands.holders.lock().unwrap() = None;
     }
-    assert_eq!(refused(client.clean_up("nope", true, false).await).0, Code::NotFound);
-    assert_eq!(refused(client.clean_up("", true, false).await).0, Code::InvalidArgument);
+    assert_eq!(
+        refused(client.clean_up("nope", true, false).await).0,
+        Code::NotFound
+    );
+    assert_eq!(
+        refused(client.clean_up("", true, false).await).0,
+        Code::InvalidArgument
+    );
     served.owner.redraw(|picture| picture.settled = false);
-    assert_eq!(refused(client.clean_up("a", true, false).await).0, Code::FailedPrecondition);
+    assert_eq!(
+        refused(client.clean_up("a", true, false).await).0,
+        Code::FailedPrecondition
+    );
     assert!(hands.taken.lock().unwrap().is_empty());
 }
 
@@ -242,16 +387,28 @@ async fn where_nothing_can_be_unmounted_it_is_refused() {
         return;
     }
     let served = Served::start(picture(0)).await;
-    assert_eq!(refused(served.client().await.clean_up("a", false, false).await).0, Code::FailedPrecondition);
+    assert_eq!(
+        refused(served.client().await.clean_up("a", false, false).await).0,
+        Code::FailedPrecondition
+    );
 }
 
 #[allow(clippy::disallowed_methods)] // The very program that is tested.
 async fn diskvitals(socket: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_diskvitals"));
-    command.args(arguments).env("DISKVITALS_SOCKET", socket).stdin(std::process::Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    command
+        .args(arguments)
+        .env("DISKVITALS_SOCKET", socket)
+        .stdin(std::process::Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap())
+        .await
+        .unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }
 
 #[tokio::test]
@@ -264,12 +421,22 @@ async fn the_command_line_prints_what_would_be_done_and_how_to_do_it() {
     assert_eq!((code, printed.lines().count()), (Some(0), 3), "{printed}");
     let (code, printed, _) = diskvitals(&served.socket(), &["cleanup", "a"]).await;
     assert_eq!(code, Some(0));
-    assert!(printed.ends_with("nothing has been done; to do it: diskvitals cleanup a --yes\n"), "{printed}");
+    assert!(
+        printed.ends_with("nothing has been done; to do it: diskvitals cleanup a --yes\n"),
+        "{printed}"
+    );
     assert!(hands.taken.lock().unwrap().is_empty());
-    let (code, printed, _) = diskvitals(&served.socket(), &["cleanup", "a", "--yes", "-o", "json"]).await;
+    let (code, printed, _) =
+        diskvitals(&served.socket(), &["cleanup", "a", "--yes", "-o", "json"]).await;
     let answer: serde_json::Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!((code, &answer["steps"][0]["state"]), (Some(0), &"STATE_DONE".into()));
+    assert_eq!(
+        (code, &answer["steps"][0]["state"]),
+        (Some(0), &"STATE_DONE".into())
+    );
     let (code, _, complaint) = diskvitals(&served.socket(), &["cleanup", "b", "--yes"]).await;
     assert_eq!(code, Some(1));
-    assert!(complaint.starts_with("diskvitals: ") && complaint.contains("is in use"), "{complaint}");
+    assert!(
+        complaint.starts_with("diskvitals: ") && complaint.contains("is in use"),
+        "{complaint}"
+    );
 }

@@ -12,7 +12,9 @@ use diskvitals::model::block::{BlockDevice, DiskStat, Inventory, Layer};
 use diskvitals::model::dev::DevNo;
 use diskvitals::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
 use diskvitals::model::facts::checks::Refusal;
-use diskvitals::model::finding::{Acknowledgement, Evidence, Finding, Health, Severity, Status, Subject};
+use diskvitals::model::finding::{
+    Acknowledgement, Evidence, Finding, Health, Severity, Status, Subject,
+};
 use diskvitals::model::ids::{DriveId, FindingId, VolumeId};
 use diskvitals::model::kubelet::PodName;
 use diskvitals::model::path::HostPath;
@@ -20,8 +22,13 @@ use diskvitals::model::probe::Usage;
 use diskvitals::model::reason::Reason;
 use diskvitals::model::report::Request;
 use diskvitals::model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
-use diskvitals::model::volume::{Condition, CsiStatus, MountRole, OperationalStatus, PodUse, Stack, UsageStatus, VolumeFacts, VolumeMount};
-use diskvitals::state::handle::{Change, ChangeKind, Command, CommandError, Handle, Item, Start, Subscription};
+use diskvitals::model::volume::{
+    Condition, CsiStatus, MountRole, OperationalStatus, PodUse, Stack, UsageStatus, VolumeFacts,
+    VolumeMount,
+};
+use diskvitals::state::handle::{
+    Change, ChangeKind, Command, CommandError, Handle, Item, Start, Subscription,
+};
 use jiff::Timestamp;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -85,8 +92,12 @@ pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
         root: path("/".into()),
         pod_uid,
     };
-    let staging = path(format!("/var/lib/kubelet/plugins/kubernetes.io/csi/d.example/{handle}/globalmount"));
-    let published = path(format!("/var/lib/kubelet/pods/uid-{handle}/volumes/kubernetes.io~csi/pv-{handle}/mount"));
+    let staging = path(format!(
+        "/var/lib/kubelet/plugins/kubernetes.io/csi/d.example/{handle}/globalmount"
+    ));
+    let published = path(format!(
+        "/var/lib/kubelet/pods/uid-{handle}/volumes/kubernetes.io~csi/pv-{handle}/mount"
+    ));
     let facts = VolumeFacts {
         id: VolumeId::csi("d.example", handle),
         driver: Some("d.example".into()),
@@ -99,11 +110,21 @@ pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
         fs_type: Some("ext4".into()),
         fs_uuid: Some(format!("uuid-{handle}")),
         fs_label: None,
-        mounts: vec![mount(staging, MountRole::Staging, None), mount(published.clone(), MountRole::Pod, Some(format!("uid-{handle}")))],
+        mounts: vec![
+            mount(staging, MountRole::Staging, None),
+            mount(
+                published.clone(),
+                MountRole::Pod,
+                Some(format!("uid-{handle}")),
+            ),
+        ],
         missing_mounts: Vec::new(),
         pods: vec![PodUse {
             uid: format!("uid-{handle}"),
-            name: Some(PodName { namespace: "default".into(), name: format!("pod-{handle}") }),
+            name: Some(PodName {
+                namespace: "default".into(),
+                name: format!("pod-{handle}"),
+            }),
             volume_name: format!("pv-{handle}"),
             path: published,
         }],
@@ -124,7 +145,11 @@ pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
     };
     Volume {
         facts: facts.into(),
-        usage: VolumeUsage::Mounted { usage, at: now(), stale: None },
+        usage: VolumeUsage::Mounted {
+            usage,
+            at: now(),
+            stale: None,
+        },
         csi_status: CsiStatus::Published,
         operational_status: OperationalStatus::Operative,
         usage_status: UsageStatus::InUse,
@@ -160,7 +185,12 @@ pub fn finding(subject: Subject, reason: Reason, severity: Severity, since: Time
     }
 }
 
-fn block(name: &str, layer: Layer, below: &[&str], drive: Option<DriveId>) -> (String, BlockDevice) {
+fn block(
+    name: &str,
+    layer: Layer,
+    below: &[&str],
+    drive: Option<DriveId>,
+) -> (String, BlockDevice) {
     let device = BlockDevice {
         name: name.into(),
         dev: DevNo::new(8, 0),
@@ -178,15 +208,26 @@ fn block(name: &str, layer: Layer, below: &[&str], drive: Option<DriveId>) -> (S
     (name.into(), device)
 }
 
-/// Drives sda and sdb; on sda's first partition volume `a`, on the second (under LVM) volume `b`; `volumes` more on nothing known.
+/// Drives sda and sdb; on sda's first partition volume `a`, on the second (under LVM) volume `b`;
+/// `volumes` more on nothing known.
 pub fn snapshot(more: usize) -> Snapshot {
     let (mut one, other) = (drive("sda", "S1"), drive("sdb", "S2"));
     let id = one.facts.id.clone();
     let mut volumes = vec![volume("a", "sda1", &id), volume("b", "dm-0", &id)];
     Arc::make_mut(&mut volumes[1].facts).devices = vec!["dm-0".into(), "sda2".into(), "sda".into()];
-    volumes.extend((0..more).map(|n| volume(&format!("more{n:05}"), &format!("nbd{n}"), &other.facts.id)));
-    one.volumes = volumes[..2].iter().map(|volume| volume.facts.id.clone()).collect();
-    let found = finding(Subject::Volume(volumes[0].facts.id.clone()), Reason::ReadOnly, Severity::Bad, now());
+    volumes.extend(
+        (0..more).map(|n| volume(&format!("more{n:05}"), &format!("nbd{n}"), &other.facts.id)),
+    );
+    one.volumes = volumes[..2]
+        .iter()
+        .map(|volume| volume.facts.id.clone())
+        .collect();
+    let found = finding(
+        Subject::Volume(volumes[0].facts.id.clone()),
+        Reason::ReadOnly,
+        Severity::Bad,
+        now(),
+    );
     volumes[0].findings.push(found.id.clone());
     volumes[0].health = Health::Bad;
     let lv = Layer::Dm {
@@ -197,18 +238,42 @@ pub fn snapshot(more: usize) -> Snapshot {
     };
     let devices = BTreeMap::from([
         block("sda", Layer::Disk, &[], Some(id)),
-        block("sda1", Layer::Partition { number: 1, start_bytes: 0 }, &["sda"], None),
-        block("sda2", Layer::Partition { number: 2, start_bytes: 1 << 30 }, &["sda"], None),
+        block(
+            "sda1",
+            Layer::Partition {
+                number: 1,
+                start_bytes: 0,
+            },
+            &["sda"],
+            None,
+        ),
+        block(
+            "sda2",
+            Layer::Partition {
+                number: 2,
+                start_bytes: 1 << 30,
+            },
+            &["sda"],
+            None,
+        ),
         block("dm-0", lv, &["sda2"], None),
         block("sdb", Layer::Disk, &[], Some(other.facts.id.clone())),
     ]);
     Snapshot {
         revision: 1000,
         settled: true,
-        drives: [one, other].map(|drive| (drive.facts.id.clone(), Arc::new(drive))).into(),
-        volumes: volumes.into_iter().map(|volume| (volume.facts.id.clone(), Arc::new(volume))).collect(),
+        drives: [one, other]
+            .map(|drive| (drive.facts.id.clone(), Arc::new(drive)))
+            .into(),
+        volumes: volumes
+            .into_iter()
+            .map(|volume| (volume.facts.id.clone(), Arc::new(volume)))
+            .collect(),
         findings: BTreeMap::from([(found.id.clone(), Arc::new(found))]),
-        inventory: Arc::new(Inventory { devices, ..Inventory::default() }),
+        inventory: Arc::new(Inventory {
+            devices,
+            ..Inventory::default()
+        }),
         ..Snapshot::default()
     }
 }
@@ -261,7 +326,12 @@ impl Owner {
             (Item::Finding(it), _) => drop(snapshot.findings.insert(it.id.clone(), it.clone())),
         }
         let revision = snapshot.revision;
-        let change = Arc::new(Change { revision, time: now(), kind, item });
+        let change = Arc::new(Change {
+            revision,
+            time: now(),
+            kind,
+            item,
+        });
         self.snapshots.send_replace(Arc::new(snapshot));
         self.remembered.lock().unwrap().push(change.clone());
         let _ = self.changes.send(change);
@@ -270,11 +340,13 @@ impl Owner {
 
     /// A picture that nobody watches the change of.
     pub fn redraw(&self, change: impl FnOnce(&mut Snapshot)) {
-        self.snapshots.send_modify(|snapshot| change(Arc::make_mut(snapshot)));
+        self.snapshots
+            .send_modify(|snapshot| change(Arc::make_mut(snapshot)));
     }
 
     pub fn settle(&self) {
-        self.snapshots.send_modify(|snapshot| Arc::make_mut(snapshot).settled = true);
+        self.snapshots
+            .send_modify(|snapshot| Arc::make_mut(snapshot).settled = true);
     }
 
     fn answer(&self, command: Command) {
@@ -284,17 +356,38 @@ impl Owner {
                 let remembered = self.remembered.lock().unwrap();
                 let first = snapshot.revision - remembered.len() as u64;
                 let start = match resume {
-                    Some(after) if after >= first && after <= snapshot.revision => {
-                        Start::Resume(remembered.iter().filter(|change| change.revision > after).cloned().collect())
-                    }
+                    Some(after) if after >= first && after <= snapshot.revision => Start::Resume(
+                        remembered
+                            .iter()
+                            .filter(|change| change.revision > after)
+                            .cloned()
+                            .collect(),
+                    ),
                     _ => Start::Snapshot(snapshot),
                 };
-                let _ = reply.send(Subscription { start, changes: self.changes.subscribe() });
+                let _ = reply.send(Subscription {
+                    start,
+                    changes: self.changes.subscribe(),
+                });
             }
-            Command::Acknowledge { finding, by, note, reply } => {
-                let ack = Acknowledgement { by, time: now(), note };
+            Command::Acknowledge {
+                finding,
+                by,
+                note,
+                reply,
+            } => {
+                let ack = Acknowledgement {
+                    by,
+                    time: now(),
+                    note,
+                };
                 let found = self.snapshots.borrow().findings.get(&finding).cloned();
-                let answer = found.map(|found| Arc::new(Finding { acknowledged: Some(ack), ..(*found).clone() }));
+                let answer = found.map(|found| {
+                    Arc::new(Finding {
+                        acknowledged: Some(ack),
+                        ..(*found).clone()
+                    })
+                });
                 if let Some(found) = &answer {
                     self.change(ChangeKind::Modified, Item::Finding(found.clone()));
                 }
@@ -304,7 +397,8 @@ impl Owner {
                 let _ = reply.send(Err(CommandError::NotAcknowledged(finding)));
             }
             Command::StartCheck { asked, reply } => {
-                let refused = Refusal::NotCheckable(format!("{:?} is not checked in this play", asked.what));
+                let refused =
+                    Refusal::NotCheckable(format!("{:?} is not checked in this play", asked.what));
                 let _ = reply.send(Err(refused.into()));
             }
             Command::CancelCheck { check, reply } => {
@@ -317,7 +411,9 @@ impl Owner {
                     let _ = reply.send(Arc::new(reading));
                 }
             }
-            Command::Bypassed { driver, bypassed } => self.bypassed.lock().unwrap().push((driver, bypassed)),
+            Command::Bypassed { driver, bypassed } => {
+                self.bypassed.lock().unwrap().push((driver, bypassed))
+            }
         }
     }
 }
@@ -342,7 +438,10 @@ impl Served {
 
     /// With this node's own volumes.
     pub async fn with_volumes(snapshot: Snapshot, engine: Engine) -> Served {
-        Served::build(snapshot, |server| server.with_volumes(engine, "csi.diskvitals.io".into())).await
+        Served::build(snapshot, |server| {
+            server.with_volumes(engine, "csi.diskvitals.io".into())
+        })
+        .await
     }
 
     pub async fn build(snapshot: Snapshot, change: impl FnOnce(Server) -> Server) -> Served {
@@ -350,14 +449,24 @@ impl Served {
         let (owner, handle) = Owner::start(snapshot);
         let (allow_uids, allowed) = watch::channel(Vec::new());
         let (stop, stopped) = oneshot::channel();
-        let main = Listener::bind(&dir.path().join("main.sock"), WhoMayConnect::Group).await.unwrap();
-        let agent = Listener::bind(&dir.path().join("csi/agent.sock"), WhoMayConnect::Anyone).await.unwrap();
+        let main = Listener::bind(&dir.path().join("main.sock"), WhoMayConnect::Group)
+            .await
+            .unwrap();
+        let agent = Listener::bind(&dir.path().join("csi/agent.sock"), WhoMayConnect::Anyone)
+            .await
+            .unwrap();
         let server = change(Server::new(handle, node(), allowed));
         let task = tokio::spawn(async move {
             let until = async move { drop(stopped.await) };
             server.serve(main, Some(agent), until).await.unwrap();
         });
-        Served { dir, owner, allow_uids, stop: Some(stop), task }
+        Served {
+            dir,
+            owner,
+            allow_uids,
+            stop: Some(stop),
+            task,
+        }
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -380,7 +489,9 @@ impl Served {
 }
 
 pub async fn client(socket: &Path) -> Client {
-    Client::connect(socket, Duration::from_secs(30)).await.unwrap()
+    Client::connect(socket, Duration::from_secs(30))
+        .await
+        .unwrap()
 }
 
 pub fn node() -> NodeFacts {
@@ -399,11 +510,20 @@ pub async fn channel(socket: &Path) -> tonic::transport::Channel {
     let socket = socket.to_owned();
     let connector = tower::service_fn(move |_: tonic::transport::Uri| {
         let socket = socket.clone();
-        async move { tokio::net::UnixStream::connect(socket).await.map(hyper_util::rt::TokioIo::new) }
+        async move {
+            tokio::net::UnixStream::connect(socket)
+                .await
+                .map(hyper_util::rt::TokioIo::new)
+        }
     });
-    tonic::transport::Endpoint::from_static("http://localhost").connect_with_connector(connector).await.unwrap()
+    tonic::transport::Endpoint::from_static("http://localhost")
+        .connect_with_connector(connector)
+        .await
+        .unwrap()
 }
 
 pub async fn within<T>(seconds: u64, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(seconds), future).await.expect("in time")
+    tokio::time::timeout(Duration::from_secs(seconds), future)
+        .await
+        .expect("in time")
 }

@@ -1,4 +1,5 @@
-//! A daemon that is told what to say: the services of the agent's socket over values, which can hang, vanish and come back.
+//! A daemon that is told what to say: the services of the agent's socket over values, which can
+//! hang, vanish and come back.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -54,7 +55,12 @@ pub struct Fake {
 impl Fake {
     /// Not there yet.
     pub fn new(dir: &Path) -> Fake {
-        Fake { state: Arc::default(), hung: watch::channel(false).0, socket: dir.join("agent.sock"), process: None }
+        Fake {
+            state: Arc::default(),
+            hung: watch::channel(false).0,
+            socket: dir.join("agent.sock"),
+            process: None,
+        }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -62,10 +68,17 @@ impl Fake {
     }
 
     pub fn come(&mut self) {
-        let process = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let process = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
         let _inside = process.enter();
         let incoming = UnixListenerStream::new(UnixListener::bind(&self.socket).expect("bound"));
-        let service = Service { state: self.state.clone(), hung: self.hung.subscribe() };
+        let service = Service {
+            state: self.state.clone(),
+            hung: self.hung.subscribe(),
+        };
         let router = tonic::transport::Server::builder()
             .add_service(InventoryServer::new(service.clone()))
             .add_service(VolumesServer::new(service.clone()))
@@ -104,13 +117,19 @@ struct Service {
 }
 
 impl Service {
-    async fn answer<T>(&self, answer: impl FnOnce(&mut State) -> Result<T, Status>) -> Result<Response<T>, Status> {
+    async fn answer<T>(
+        &self,
+        answer: impl FnOnce(&mut State) -> Result<T, Status>,
+    ) -> Result<Response<T>, Status> {
         // An error: the test is over.
         let _ = self.hung.clone().wait_for(|hung| !*hung).await;
         answer(&mut self.state.lock().expect("no panic")).map(Response::new)
     }
 
-    async fn change<T>(&self, change: impl FnOnce(&mut State) -> Result<T, Status>) -> Result<Response<T>, Status> {
+    async fn change<T>(
+        &self,
+        change: impl FnOnce(&mut State) -> Result<T, Status>,
+    ) -> Result<Response<T>, Status> {
         self.answer(|state| match state.refusal.clone() {
             Some(refusal) => Err(refusal),
             None => change(state),
@@ -120,81 +139,147 @@ impl Service {
 }
 
 fn provided(state: &State, handle: &str) -> Result<wire::ProvidedVolume, Status> {
-    state.provided.get(handle).cloned().ok_or_else(|| Status::not_found(format!("handle: no volume `{handle}`")))
+    state
+        .provided
+        .get(handle)
+        .cloned()
+        .ok_or_else(|| Status::not_found(format!("handle: no volume `{handle}`")))
 }
 
 /// One page of `entries`, by position.
 fn page<T>(entries: Vec<T>, size: usize, token: &str) -> (Vec<T>, String) {
-    let from: usize = if token.is_empty() { 0 } else { token.parse().expect("ours") };
-    let next = if from + size < entries.len() { (from + size).to_string() } else { String::new() };
+    let from: usize = if token.is_empty() {
+        0
+    } else {
+        token.parse().expect("ours")
+    };
+    let next = if from + size < entries.len() {
+        (from + size).to_string()
+    } else {
+        String::new()
+    };
     (entries.into_iter().skip(from).take(size).collect(), next)
 }
 
 #[tonic::async_trait]
 impl Inventory for Service {
-    async fn get_node(&self, _: Request<wire::GetNodeRequest>) -> Result<Response<wire::Node>, Status> {
+    async fn get_node(
+        &self,
+        _: Request<wire::GetNodeRequest>,
+    ) -> Result<Response<wire::Node>, Status> {
         self.answer(|state| {
-            Ok(wire::Node { api_revision: diskvitals::api::API_REVISION + state.ahead, version: "0.0.1".into(), ..Default::default() })
+            Ok(wire::Node {
+                api_revision: diskvitals::api::API_REVISION + state.ahead,
+                version: "0.0.1".into(),
+                ..Default::default()
+            })
         })
         .await
     }
 
-    async fn get_volume(&self, request: Request<wire::GetVolumeRequest>) -> Result<Response<wire::Volume>, Status> {
+    async fn get_volume(
+        &self,
+        request: Request<wire::GetVolumeRequest>,
+    ) -> Result<Response<wire::Volume>, Status> {
         let wire::GetVolumeRequest { driver, handle, .. } = request.into_inner();
-        self.answer(|state| state.volumes.get(&(driver, handle)).cloned().ok_or_else(|| Status::not_found("no such volume"))).await
+        self.answer(|state| {
+            state
+                .volumes
+                .get(&(driver, handle))
+                .cloned()
+                .ok_or_else(|| Status::not_found("no such volume"))
+        })
+        .await
     }
 
-    async fn list_volumes(&self, request: Request<wire::ListVolumesRequest>) -> Result<Response<wire::ListVolumesResponse>, Status> {
+    async fn list_volumes(
+        &self,
+        request: Request<wire::ListVolumesRequest>,
+    ) -> Result<Response<wire::ListVolumesResponse>, Status> {
         let token = request.into_inner().page_token;
         self.answer(|state| {
-            let (volumes, next_page_token) = page(state.volumes.values().cloned().collect(), 7, &token);
-            Ok(wire::ListVolumesResponse { volumes, next_page_token })
+            let (volumes, next_page_token) =
+                page(state.volumes.values().cloned().collect(), 7, &token);
+            Ok(wire::ListVolumesResponse {
+                volumes,
+                next_page_token,
+            })
         })
         .await
     }
 
-    async fn list_drives(&self, _: Request<wire::ListDrivesRequest>) -> Result<Response<wire::ListDrivesResponse>, Status> {
+    async fn list_drives(
+        &self,
+        _: Request<wire::ListDrivesRequest>,
+    ) -> Result<Response<wire::ListDrivesResponse>, Status> {
         Err(Status::unimplemented("not asked"))
     }
 
-    async fn get_drive(&self, _: Request<wire::GetDriveRequest>) -> Result<Response<wire::Drive>, Status> {
+    async fn get_drive(
+        &self,
+        _: Request<wire::GetDriveRequest>,
+    ) -> Result<Response<wire::Drive>, Status> {
         Err(Status::unimplemented("not asked"))
     }
 
-    async fn list_findings(&self, _: Request<wire::ListFindingsRequest>) -> Result<Response<wire::ListFindingsResponse>, Status> {
+    async fn list_findings(
+        &self,
+        _: Request<wire::ListFindingsRequest>,
+    ) -> Result<Response<wire::ListFindingsResponse>, Status> {
         Err(Status::unimplemented("not asked"))
     }
 
-    async fn explain(&self, _: Request<wire::ExplainRequest>) -> Result<Response<wire::Explanation>, Status> {
+    async fn explain(
+        &self,
+        _: Request<wire::ExplainRequest>,
+    ) -> Result<Response<wire::Explanation>, Status> {
         Err(Status::unimplemented("not asked"))
     }
 
-    async fn get_smart_history(&self, _: Request<wire::GetSmartHistoryRequest>) -> Result<Response<wire::SmartHistory>, Status> {
+    async fn get_smart_history(
+        &self,
+        _: Request<wire::GetSmartHistoryRequest>,
+    ) -> Result<Response<wire::SmartHistory>, Status> {
         Err(Status::unimplemented("not asked"))
     }
 
-    async fn list_attachments(&self, _: Request<wire::ListAttachmentsRequest>) -> Result<Response<wire::ListAttachmentsResponse>, Status> {
+    async fn list_attachments(
+        &self,
+        _: Request<wire::ListAttachmentsRequest>,
+    ) -> Result<Response<wire::ListAttachmentsResponse>, Status> {
         Err(Status::unimplemented("not asked"))
     }
 
-    async fn list_reasons(&self, _: Request<wire::ListReasonsRequest>) -> Result<Response<wire::ListReasonsResponse>, Status> {
+    async fn list_reasons(
+        &self,
+        _: Request<wire::ListReasonsRequest>,
+    ) -> Result<Response<wire::ListReasonsResponse>, Status> {
         Err(Status::unimplemented("not asked"))
     }
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<wire::WatchEvent, Status>> + Send>>;
 
-    async fn watch(&self, _: Request<wire::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+    async fn watch(
+        &self,
+        _: Request<wire::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
         Err(Status::unimplemented("not asked"))
     }
 }
 
 #[tonic::async_trait]
 impl Volumes for Service {
-    async fn get_pool(&self, _: Request<wire::GetPoolRequest>) -> Result<Response<wire::Pool>, Status> {
+    async fn get_pool(
+        &self,
+        _: Request<wire::GetPoolRequest>,
+    ) -> Result<Response<wire::Pool>, Status> {
         self.answer(|state| Ok(state.pool.clone())).await
     }
 
-    async fn create(&self, request: Request<wire::CreateRequest>) -> Result<Response<wire::ProvidedVolume>, Status> {
+    async fn create(
+        &self,
+        request: Request<wire::CreateRequest>,
+    ) -> Result<Response<wire::ProvidedVolume>, Status> {
         let request = request.into_inner();
         self.change(|state| {
             state.created.push(request.clone());
@@ -211,7 +296,10 @@ impl Volumes for Service {
         .await
     }
 
-    async fn delete(&self, request: Request<wire::DeleteRequest>) -> Result<Response<wire::DeleteResponse>, Status> {
+    async fn delete(
+        &self,
+        request: Request<wire::DeleteRequest>,
+    ) -> Result<Response<wire::DeleteResponse>, Status> {
         let handle = request.into_inner().handle;
         self.change(|state| {
             state.provided.remove(&handle);
@@ -221,30 +309,50 @@ impl Volumes for Service {
         .await
     }
 
-    async fn get_provided(&self, request: Request<wire::GetProvidedRequest>) -> Result<Response<wire::ProvidedVolume>, Status> {
-        self.answer(|state| provided(state, &request.into_inner().handle)).await
+    async fn get_provided(
+        &self,
+        request: Request<wire::GetProvidedRequest>,
+    ) -> Result<Response<wire::ProvidedVolume>, Status> {
+        self.answer(|state| provided(state, &request.into_inner().handle))
+            .await
     }
 
-    async fn list_provided(&self, request: Request<wire::ListProvidedRequest>) -> Result<Response<wire::ListProvidedResponse>, Status> {
+    async fn list_provided(
+        &self,
+        request: Request<wire::ListProvidedRequest>,
+    ) -> Result<Response<wire::ListProvidedResponse>, Status> {
         let token = request.into_inner().page_token;
         self.answer(|state| {
-            let (volumes, next_page_token) = page(state.provided.values().cloned().collect(), 5, &token);
-            Ok(wire::ListProvidedResponse { volumes, next_page_token })
+            let (volumes, next_page_token) =
+                page(state.provided.values().cloned().collect(), 5, &token);
+            Ok(wire::ListProvidedResponse {
+                volumes,
+                next_page_token,
+            })
         })
         .await
     }
 
-    async fn expand(&self, request: Request<wire::ExpandRequest>) -> Result<Response<wire::ExpandResponse>, Status> {
+    async fn expand(
+        &self,
+        request: Request<wire::ExpandRequest>,
+    ) -> Result<Response<wire::ExpandResponse>, Status> {
         let request = request.into_inner();
         self.change(|state| {
             provided(state, &request.handle)?;
             state.expanded.push(request.clone());
-            Ok(wire::ExpandResponse { size_bytes: request.required_bytes, node_expansion_required: request.device_only })
+            Ok(wire::ExpandResponse {
+                size_bytes: request.required_bytes,
+                node_expansion_required: request.device_only,
+            })
         })
         .await
     }
 
-    async fn stage(&self, request: Request<wire::StageRequest>) -> Result<Response<wire::StageResponse>, Status> {
+    async fn stage(
+        &self,
+        request: Request<wire::StageRequest>,
+    ) -> Result<Response<wire::StageResponse>, Status> {
         let request = request.into_inner();
         self.change(|state| {
             provided(state, &request.handle)?;
@@ -254,7 +362,10 @@ impl Volumes for Service {
         .await
     }
 
-    async fn unstage(&self, request: Request<wire::UnstageRequest>) -> Result<Response<wire::UnstageResponse>, Status> {
+    async fn unstage(
+        &self,
+        request: Request<wire::UnstageRequest>,
+    ) -> Result<Response<wire::UnstageResponse>, Status> {
         let request = request.into_inner();
         self.change(|state| {
             provided(state, &request.handle)?;
@@ -264,7 +375,10 @@ impl Volumes for Service {
         .await
     }
 
-    async fn publish(&self, request: Request<wire::PublishRequest>) -> Result<Response<wire::PublishResponse>, Status> {
+    async fn publish(
+        &self,
+        request: Request<wire::PublishRequest>,
+    ) -> Result<Response<wire::PublishResponse>, Status> {
         let request = request.into_inner();
         self.change(|state| {
             provided(state, &request.handle)?;
@@ -274,7 +388,10 @@ impl Volumes for Service {
         .await
     }
 
-    async fn unpublish(&self, request: Request<wire::UnpublishRequest>) -> Result<Response<wire::UnpublishResponse>, Status> {
+    async fn unpublish(
+        &self,
+        request: Request<wire::UnpublishRequest>,
+    ) -> Result<Response<wire::UnpublishResponse>, Status> {
         let request = request.into_inner();
         self.change(|state| {
             provided(state, &request.handle)?;
@@ -284,39 +401,71 @@ impl Volumes for Service {
         .await
     }
 
-    async fn list_attachments(&self, _: Request<wire::ListAttachmentsRequest>) -> Result<Response<wire::ListAttachmentsResponse>, Status> {
+    async fn list_attachments(
+        &self,
+        _: Request<wire::ListAttachmentsRequest>,
+    ) -> Result<Response<wire::ListAttachmentsResponse>, Status> {
         Err(Status::unimplemented("not asked"))
     }
 }
 
 #[tonic::async_trait]
 impl Storage for Service {
-    async fn get_usage(&self, request: Request<wire::GetUsageRequest>) -> Result<Response<wire::VolumeUsageAnswer>, Status> {
-        let wire::GetUsageRequest { handle, volume_path, .. } = request.into_inner();
+    async fn get_usage(
+        &self,
+        request: Request<wire::GetUsageRequest>,
+    ) -> Result<Response<wire::VolumeUsageAnswer>, Status> {
+        let wire::GetUsageRequest {
+            handle,
+            volume_path,
+            ..
+        } = request.into_inner();
         self.answer(|state| {
             if state.late > 0 {
                 state.late -= 1;
                 return Err(Status::not_found("volume_path: not mounted there"));
             }
-            state.usage.get(&(handle, volume_path)).cloned().ok_or_else(|| Status::not_found("volume_path: not mounted there"))
+            state
+                .usage
+                .get(&(handle, volume_path))
+                .cloned()
+                .ok_or_else(|| Status::not_found("volume_path: not mounted there"))
         })
         .await
     }
 
-    async fn get_storage_health(&self, _: Request<wire::GetStorageHealthRequest>) -> Result<Response<wire::StorageHealth>, Status> {
-        self.answer(|state| Ok(wire::StorageHealth { faults: state.faults.clone() })).await
+    async fn get_storage_health(
+        &self,
+        _: Request<wire::GetStorageHealthRequest>,
+    ) -> Result<Response<wire::StorageHealth>, Status> {
+        self.answer(|state| {
+            Ok(wire::StorageHealth {
+                faults: state.faults.clone(),
+            })
+        })
+        .await
     }
 
-    async fn check_connectivity(&self, request: Request<wire::CheckConnectivityRequest>) -> Result<Response<wire::Connectivity>, Status> {
+    async fn check_connectivity(
+        &self,
+        request: Request<wire::CheckConnectivityRequest>,
+    ) -> Result<Response<wire::Connectivity>, Status> {
         let request = request.into_inner();
         self.answer(|state| {
             state.sampled.push(request);
-            Ok(wire::Connectivity { connected: false, io_in_progress: true, messages: vec!["sda is missing".into()] })
+            Ok(wire::Connectivity {
+                connected: false,
+                io_in_progress: true,
+                messages: vec!["sda is missing".into()],
+            })
         })
         .await
     }
 
-    async fn witness(&self, _: Request<wire::WitnessRequest>) -> Result<Response<wire::WitnessResponse>, Status> {
+    async fn witness(
+        &self,
+        _: Request<wire::WitnessRequest>,
+    ) -> Result<Response<wire::WitnessResponse>, Status> {
         Err(Status::unimplemented("not asked"))
     }
 }

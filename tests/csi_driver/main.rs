@@ -1,5 +1,6 @@
-//! The shim as a process, in modes driver and controller, before a daemon that says what the test wants: every answer, every refusal, and what becomes of
-//! them while the daemon is away, hangs or does not know.
+//! The shim as a process, in modes driver and controller, before a daemon that says what the test
+//! wants: every answer, every refusal, and what becomes of them while the daemon is away, hangs or
+//! does not know.
 
 mod away;
 mod bad_input;
@@ -56,15 +57,30 @@ impl Shim {
     pub async fn alone(arguments: &[&str]) -> Shim {
         let dir = tempfile::tempdir().expect("dir");
         let process = start(dir.path(), arguments);
-        let endpoint = Endpoint::from_shared(format!("unix://{}", dir.path().join("csi.sock").display())).expect("an endpoint");
+        let endpoint =
+            Endpoint::from_shared(format!("unix://{}", dir.path().join("csi.sock").display()))
+                .expect("an endpoint");
         let channel = awaited("the shim listens", async || endpoint.connect().await.ok()).await;
-        Shim { _process: process, daemon: Fake::new(dir.path()), dir, channel }
+        Shim {
+            _process: process,
+            daemon: Fake::new(dir.path()),
+            dir,
+            channel,
+        }
     }
 
     pub async fn ready(&self) {
         let mut identity = self.identity();
-        let mut probe =
-            async || identity.probe(wire::ProbeRequest {}).await.expect("an answer").into_inner().ready.expect("said").then_some(());
+        let mut probe = async || {
+            identity
+                .probe(wire::ProbeRequest {})
+                .await
+                .expect("an answer")
+                .into_inner()
+                .ready
+                .expect("said")
+                .then_some(())
+        };
         awaited("the shim is ready", async || probe().await).await;
     }
 
@@ -97,25 +113,41 @@ impl Shim {
 
     /// It is in the daemon's picture of the node, with these findings.
     pub fn picture(&self, handle: &str, health: daemon::Health, findings: Vec<daemon::Finding>) {
-        let message = if findings.is_empty() { "nothing is known against it" } else { "something is wrong" };
+        let message = if findings.is_empty() {
+            "nothing is known against it"
+        } else {
+            "something is wrong"
+        };
         let volume = daemon::Volume {
             id: format!("csi:{DRIVER}/{handle}"),
             driver: DRIVER.into(),
             handle: handle.into(),
             health: health.into(),
-            condition: Some(daemon::Condition { abnormal: !findings.is_empty(), message: message.into() }),
+            condition: Some(daemon::Condition {
+                abnormal: !findings.is_empty(),
+                message: message.into(),
+            }),
             findings,
             ..Default::default()
         };
-        self.daemon.state().volumes.insert((DRIVER.into(), handle.into()), volume);
+        self.daemon
+            .state()
+            .volumes
+            .insert((DRIVER.into(), handle.into()), volume);
     }
 }
 
 #[allow(clippy::disallowed_methods)] // A test starts the program it tests.
 fn start(dir: &Path, arguments: &[&str]) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"));
-    command.arg("--endpoint").arg(format!("unix://{}", dir.join("csi.sock").display()));
-    command.arg("--agent").arg(dir.join("agent.sock")).args(["--node-id", NODE]).args(arguments);
+    command
+        .arg("--endpoint")
+        .arg(format!("unix://{}", dir.join("csi.sock").display()));
+    command
+        .arg("--agent")
+        .arg(dir.join("agent.sock"))
+        .args(["--node-id", NODE])
+        .args(arguments);
     Process(command.spawn().expect("starts"))
 }
 
@@ -132,15 +164,30 @@ pub async fn awaited<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>)
 }
 
 pub fn mounted(mode: Mode) -> wire::VolumeCapability {
-    let mount = MountVolume { fs_type: "ext4".into(), mount_flags: vec!["noatime".into()], ..Default::default() };
-    wire::VolumeCapability { access_type: Some(AccessType::Mount(mount)), access_mode: Some(AccessMode { mode: mode.into() }) }
+    let mount = MountVolume {
+        fs_type: "ext4".into(),
+        mount_flags: vec!["noatime".into()],
+        ..Default::default()
+    };
+    wire::VolumeCapability {
+        access_type: Some(AccessType::Mount(mount)),
+        access_mode: Some(AccessMode { mode: mode.into() }),
+    }
 }
 
 pub fn block(mode: Mode) -> wire::VolumeCapability {
-    wire::VolumeCapability { access_type: Some(AccessType::Block(BlockVolume {})), ..mounted(mode) }
+    wire::VolumeCapability {
+        access_type: Some(AccessType::Block(BlockVolume {})),
+        ..mounted(mode)
+    }
 }
 
-pub fn finding(severity: daemon::Severity, status: daemon::FindingStatus, reason: &str, message: &str) -> daemon::Finding {
+pub fn finding(
+    severity: daemon::Severity,
+    status: daemon::FindingStatus,
+    reason: &str,
+    message: &str,
+) -> daemon::Finding {
     daemon::Finding {
         severity: severity.into(),
         status: status.into(),
@@ -151,12 +198,22 @@ pub fn finding(severity: daemon::Severity, status: daemon::FindingStatus, reason
 }
 
 pub fn here() -> wire::Topology {
-    wire::Topology { segments: [(TOPOLOGY.to_owned(), NODE.to_owned())].into() }
+    wire::Topology {
+        segments: [(TOPOLOGY.to_owned(), NODE.to_owned())].into(),
+    }
 }
 
 #[track_caller]
-pub fn refused<T: std::fmt::Debug>(answer: Result<tonic::Response<T>, tonic::Status>, code: Code, words: &str) {
+pub fn refused<T: std::fmt::Debug>(
+    answer: Result<tonic::Response<T>, tonic::Status>,
+    code: Code,
+    words: &str,
+) {
     let status = answer.expect_err("refused");
     assert_eq!(status.code(), code, "{status:?}");
-    assert!(status.message().contains(words), "`{}` lacks `{words}`", status.message());
+    assert!(
+        status.message().contains(words),
+        "`{}` lacks `{words}`",
+        status.message()
+    );
 }

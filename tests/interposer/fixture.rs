@@ -27,9 +27,18 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-pub const BOTH: Dialects = Dialects { condition: true, health: true };
-pub const CONDITION: Dialects = Dialects { condition: true, health: false };
-pub const HEALTH: Dialects = Dialects { condition: false, health: true };
+pub const BOTH: Dialects = Dialects {
+    condition: true,
+    health: true,
+};
+pub const CONDITION: Dialects = Dialects {
+    condition: true,
+    health: false,
+};
+pub const HEALTH: Dialects = Dialects {
+    condition: false,
+    health: true,
+};
 /// For a loaded machine; nothing waits so long when all is well.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -50,23 +59,39 @@ type Handler = Arc<dyn Fn(Request<Incoming>) -> Answer + Send + Sync>;
 
 /// A body of these frames, whose length nobody is told.
 pub fn body(chunks: Vec<Bytes>, trailers: Option<HeaderMap>) -> Body {
-    let frames = chunks.into_iter().map(Frame::data).chain(trailers.map(Frame::trailers));
+    let frames = chunks
+        .into_iter()
+        .map(Frame::data)
+        .chain(trailers.map(Frame::trailers));
     StreamBody::new(tokio_stream::iter(frames.map(Ok::<_, Error>))).boxed_unsync()
 }
 
 /// A body that is sent as it comes.
 pub fn channel() -> (mpsc::Sender<Result<Frame<Bytes>, Error>>, Body) {
     let (sender, receiver) = mpsc::channel(1);
-    (sender, StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync())
+    (
+        sender,
+        StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync(),
+    )
 }
 
 pub fn framed(message: &[u8]) -> Bytes {
-    let length = u32::try_from(message.len()).expect("short enough").to_be_bytes();
+    let length = u32::try_from(message.len())
+        .expect("short enough")
+        .to_be_bytes();
     [&[0][..], &length, message].concat().into()
 }
 
 pub fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-    pairs.iter().map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_str(value).expect("a value"))).collect()
+    pairs
+        .iter()
+        .map(|(name, value)| {
+            (
+                http::HeaderName::from_static(name),
+                HeaderValue::from_str(value).expect("a value"),
+            )
+        })
+        .collect()
 }
 
 /// An upstream driver; ends, connections included, when it is dropped.
@@ -86,9 +111,17 @@ impl Upstream {
                 count.fetch_add(1, Ordering::SeqCst);
                 let handler = Arc::clone(&handler);
                 served.spawn(async move {
-                    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                    builder.auto_date_header(false).max_header_list_size(1 << 20);
-                    let _ = builder.serve_connection(TokioIo::new(stream), service_fn(move |request| handler(request))).await;
+                    let mut builder =
+                        hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                    builder
+                        .auto_date_header(false)
+                        .max_header_list_size(1 << 20);
+                    let _ = builder
+                        .serve_connection(
+                            TokioIo::new(stream),
+                            service_fn(move |request| handler(request)),
+                        )
+                        .await;
                 });
             }
         });
@@ -113,7 +146,8 @@ pub type Said = Result<Vec<u8>, Code>;
 /// Calls and messages, in their order.
 pub type Asked = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
-/// A driver that answers each call as the table says, and all others with UNIMPLEMENTED. Tells what it was asked.
+/// A driver that answers each call as the table says, and all others with UNIMPLEMENTED. Tells what
+/// it was asked.
 pub fn driver(said: &[(&'static str, Said)]) -> (Handler, Asked) {
     let mut table: HashMap<&'static str, Said> = said.iter().cloned().collect();
     let name = [&[0x0a, 11][..], b"example.com"].concat();
@@ -121,12 +155,21 @@ pub fn driver(said: &[(&'static str, Said)]) -> (Handler, Asked) {
     let asked = Asked::default();
     let log = Arc::clone(&asked);
     let handler = handler(move |request| {
-        let call = request.uri().path().trim_start_matches("/csi.v1.").to_owned();
-        let said = table.get(call.as_str()).cloned().unwrap_or(Err(Code::Unimplemented));
+        let call = request
+            .uri()
+            .path()
+            .trim_start_matches("/csi.v1.")
+            .to_owned();
+        let said = table
+            .get(call.as_str())
+            .cloned()
+            .unwrap_or(Err(Code::Unimplemented));
         let log = Arc::clone(&log);
         async move {
             let message = request.into_body().collect().await?.to_bytes();
-            log.lock().expect("whole").push((call, message[5..].to_vec()));
+            log.lock()
+                .expect("whole")
+                .push((call, message[5..].to_vec()));
             Ok(answer(&said))
         }
     });
@@ -136,10 +179,23 @@ pub fn driver(said: &[(&'static str, Said)]) -> (Handler, Asked) {
 pub fn answer(said: &Said) -> Response<Body> {
     let content_type = ("content-type", "application/grpc");
     let (headers, body) = match said {
-        Ok(message) => (headers(&[content_type]), body(vec![framed(message)], Some(headers(&[("grpc-status", "0")])))),
+        Ok(message) => (
+            headers(&[content_type]),
+            body(
+                vec![framed(message)],
+                Some(headers(&[("grpc-status", "0")])),
+            ),
+        ),
         Err(code) => {
             let code = i32::from(*code).to_string();
-            (headers(&[content_type, ("grpc-status", &code), ("grpc-message", "the driver says so")]), body(Vec::new(), None))
+            (
+                headers(&[
+                    content_type,
+                    ("grpc-status", &code),
+                    ("grpc-message", "the driver says so"),
+                ]),
+                body(Vec::new(), None),
+            )
         }
     };
     let mut response = Response::new(body);
@@ -166,26 +222,50 @@ pub struct Fake {
 }
 
 impl Fake {
-    async fn answer<T>(&self, of: impl FnOnce(&Known) -> Result<T, WitnessError>) -> Result<T, WitnessError> {
+    async fn answer<T>(
+        &self,
+        of: impl FnOnce(&Known) -> Result<T, WitnessError>,
+    ) -> Result<T, WitnessError> {
         if self.known.lock().expect("whole").hangs {
             std::future::pending::<Infallible>().await;
         }
         let known = self.known.lock().expect("whole");
-        if known.away { Err(WitnessError::Away("no socket".into())) } else { of(&known) }
+        if known.away {
+            Err(WitnessError::Away("no socket".into()))
+        } else {
+            of(&known)
+        }
     }
 }
 
 impl Witness for Fake {
     async fn health(&self, driver: &str, handle: &str) -> Result<Told, WitnessError> {
         assert_eq!(driver, "example.com");
-        self.answer(|known| known.volumes.get(handle).cloned().ok_or_else(|| WitnessError::NotFound(format!("no volume {handle}")))).await
+        self.answer(|known| {
+            known
+                .volumes
+                .get(handle)
+                .cloned()
+                .ok_or_else(|| WitnessError::NotFound(format!("no volume {handle}")))
+        })
+        .await
     }
 
     async fn usage(&self, _: &str, handle: &str, _: &str) -> Result<Usage, WitnessError> {
-        self.answer(|known| known.usage.get(handle).cloned().ok_or_else(|| WitnessError::NotFound(format!("no volume {handle}")))).await
+        self.answer(|known| {
+            known
+                .usage
+                .get(handle)
+                .cloned()
+                .ok_or_else(|| WitnessError::NotFound(format!("no volume {handle}")))
+        })
+        .await
     }
 
-    async fn storage(&self, _: &str) -> Result<Vec<diskvitals::csi::interposer::verdict::HealthStatus>, WitnessError> {
+    async fn storage(
+        &self,
+        _: &str,
+    ) -> Result<Vec<diskvitals::csi::interposer::verdict::HealthStatus>, WitnessError> {
         self.answer(|known| Ok(known.storage.clone())).await
     }
 
@@ -197,7 +277,8 @@ impl Witness for Fake {
 
     async fn told(&self, driver: &str, passing: &Passing) -> Result<(), WitnessError> {
         self.answer(|_| Ok(())).await?;
-        self.told.send_modify(|told| told.push((driver.to_owned(), passing.clone())));
+        self.told
+            .send_modify(|told| told.push((driver.to_owned(), passing.clone())));
         Ok(())
     }
 }
@@ -217,12 +298,25 @@ impl Setup {
 
     pub fn looking(dialects: Dialects, look: Duration) -> Setup {
         let dir = tempfile::tempdir().expect("dir");
-        let witness = Arc::new(Fake { known: Mutex::default(), told: watch::Sender::default(), looks: watch::Sender::default() });
+        let witness = Arc::new(Fake {
+            known: Mutex::default(),
+            told: watch::Sender::default(),
+            looks: watch::Sender::default(),
+        });
         let (connections, accepted) = mpsc::channel(1);
-        let settings = Settings { look, ..Settings::new(dir.path().join("upstream.sock"), dialects) };
+        let settings = Settings {
+            look,
+            ..Settings::new(dir.path().join("upstream.sock"), dialects)
+        };
         let interposer = Interposer::new(settings, Arc::clone(&witness));
-        let task = tokio::spawn(interposer.serve(ReceiverStream::new(accepted), std::future::pending()));
-        Setup { witness, connections, dir, task }
+        let task =
+            tokio::spawn(interposer.serve(ReceiverStream::new(accepted), std::future::pending()));
+        Setup {
+            witness,
+            connections,
+            dir,
+            task,
+        }
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -237,7 +331,11 @@ impl Setup {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         self.connections.send(Ok(theirs)).await.expect("serves");
         let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
-        let (sender, connection) = builder.max_header_list_size(1 << 20).handshake(TokioIo::new(ours)).await.expect("shakes hands");
+        let (sender, connection) = builder
+            .max_header_list_size(1 << 20)
+            .handshake(TokioIo::new(ours))
+            .await
+            .expect("shakes hands");
         tokio::spawn(connection);
         Caller { sender }
     }
@@ -255,7 +353,10 @@ pub struct Caller {
 }
 
 impl Caller {
-    pub async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, hyper::Error> {
+    pub async fn send(
+        &mut self,
+        request: Request<Body>,
+    ) -> Result<Response<Incoming>, hyper::Error> {
         self.sender.send_request(request).await
     }
 
@@ -263,21 +364,30 @@ impl Caller {
     pub async fn call(&mut self, call: &str, message: &[u8]) -> Result<Vec<u8>, (Code, String)> {
         let mut request = Request::new(body(vec![framed(message)], None));
         *request.method_mut() = http::Method::POST;
-        *request.uri_mut() = format!("http://localhost/csi.v1.{call}").parse().expect("a path");
-        *request.headers_mut() = headers(&[("content-type", "application/grpc"), ("te", "trailers")]);
+        *request.uri_mut() = format!("http://localhost/csi.v1.{call}")
+            .parse()
+            .expect("a path");
+        *request.headers_mut() =
+            headers(&[("content-type", "application/grpc"), ("te", "trailers")]);
         let answer = self.send(request).await.expect("an answer");
         let (head, body) = answer.into_parts();
         let collected = body.collect().await.expect("a whole answer");
         let trailers = collected.trailers().cloned().unwrap_or(head.headers);
         let code = Code::from_bytes(trailers["grpc-status"].as_bytes());
         if code != Code::Ok {
-            let message = trailers.get("grpc-message").map(|text| text.to_str().expect("text").to_owned());
+            let message = trailers
+                .get("grpc-message")
+                .map(|text| text.to_str().expect("text").to_owned());
             return Err((code, message.unwrap_or_default()));
         }
         Ok(collected.to_bytes()[5..].to_vec())
     }
 
-    pub async fn ask<T: prost::Message + Default>(&mut self, call: &str, request: &impl prost::Message) -> Result<T, (Code, String)> {
+    pub async fn ask<T: prost::Message + Default>(
+        &mut self,
+        call: &str,
+        request: &impl prost::Message,
+    ) -> Result<T, (Code, String)> {
         let answer = self.call(call, &request.encode_to_vec()).await?;
         Ok(T::decode(answer.as_slice()).expect("reads"))
     }

@@ -11,7 +11,9 @@ use proptest::prelude::*;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Code;
 
-use crate::fixture::{BOTH, Body, Error, PATIENCE, Setup, answer, body, channel, driver, framed, handler, headers};
+use crate::fixture::{
+    BOTH, Body, Error, PATIENCE, Setup, answer, body, channel, driver, framed, handler, headers,
+};
 
 /// One side of an exchange.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +25,13 @@ struct Side {
 
 impl Side {
     fn body(&self, chunk: usize) -> Body {
-        body(self.data.chunks(chunk).map(Bytes::copy_from_slice).collect(), self.trailers.clone())
+        body(
+            self.data
+                .chunks(chunk)
+                .map(Bytes::copy_from_slice)
+                .collect(),
+            self.trailers.clone(),
+        )
     }
 
     async fn of<B>(headers: HeaderMap, incoming: B) -> Side
@@ -32,7 +40,11 @@ impl Side {
     {
         let collected = incoming.collect().await.expect("whole");
         let trailers = collected.trailers().cloned();
-        Side { headers, data: collected.to_bytes().to_vec(), trailers }
+        Side {
+            headers,
+            data: collected.to_bytes().to_vec(),
+            trailers,
+        }
     }
 }
 
@@ -49,7 +61,10 @@ fn metadata() -> impl Strategy<Value = HeaderMap> {
     prop::collection::vec((name, "[!-~][ -~]{0,40}[!-~]"), 0..8).prop_map(|pairs| {
         let mut map = HeaderMap::new();
         for (name, value) in pairs {
-            map.append(HeaderName::try_from(name).expect("a name"), HeaderValue::try_from(value).expect("a value"));
+            map.append(
+                HeaderName::try_from(name).expect("a name"),
+                HeaderValue::try_from(value).expect("a value"),
+            );
         }
         map
     })
@@ -61,12 +76,19 @@ fn data() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         junk.clone(),
         junk.clone().prop_map(|bytes| framed(&bytes).to_vec()),
-        prop::collection::vec(junk, 0..4).prop_map(|many| many.iter().flat_map(|bytes| framed(bytes).to_vec()).collect()),
+        prop::collection::vec(junk, 0..4).prop_map(|many| many
+            .iter()
+            .flat_map(|bytes| framed(bytes).to_vec())
+            .collect()),
     ]
 }
 
 fn side() -> impl Strategy<Value = Side> {
-    (metadata(), data(), prop::option::of(metadata())).prop_map(|(headers, data, trailers)| Side { headers, data, trailers })
+    (metadata(), data(), prop::option::of(metadata())).prop_map(|(headers, data, trailers)| Side {
+        headers,
+        data,
+        trailers,
+    })
 }
 
 fn path() -> impl Strategy<Value = String> {
@@ -93,7 +115,10 @@ struct Exchange {
 
 #[test]
 fn whatever_is_sent_arrives_unchanged_both_ways() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let exchange: Arc<Mutex<Exchange>> = Arc::default();
     let (setup, _upstream, caller) = runtime.block_on(async {
         let setup = Setup::new(BOTH);
@@ -102,7 +127,11 @@ fn whatever_is_sent_arrives_unchanged_both_ways() {
             let shared = Arc::clone(&shared);
             async move {
                 let (head, incoming) = request.into_parts();
-                if head.headers.get("user-agent").is_some_and(|agent| agent == "diskvitals-csi") {
+                if head
+                    .headers
+                    .get("user-agent")
+                    .is_some_and(|agent| agent == "diskvitals-csi")
+                {
                     // The interposer's own question, for the driver's name.
                     return Ok(answer(&Err(Code::Unavailable)));
                 }
@@ -156,11 +185,21 @@ async fn ten_megabytes_pass_both_ways_also_through_calls_that_are_looked_into() 
     // A field that CSI does not have, so that the message can be read.
     let filler = vec![0x2a; 10 << 20];
     let message = [&[0xc2, 0x3e, 0x80, 0x80, 0x80, 0x05][..], &filler].concat();
-    for call in ["/other.Service/Call", "/csi.v1.Node/NodeStageVolume", "/csi.v1.Node/NodeGetVolumeStats", "/csi.v1.Controller/ListVolumes"]
-    {
-        let answer = caller.send(post(call, body(vec![framed(&message)], None))).await.expect("an answer");
+    for call in [
+        "/other.Service/Call",
+        "/csi.v1.Node/NodeStageVolume",
+        "/csi.v1.Node/NodeGetVolumeStats",
+        "/csi.v1.Controller/ListVolumes",
+    ] {
+        let answer = caller
+            .send(post(call, body(vec![framed(&message)], None)))
+            .await
+            .expect("an answer");
         let got = Side::of(HeaderMap::new(), answer.into_body()).await;
-        assert!(got.data == framed(&message) && got.trailers.is_some(), "{call}");
+        assert!(
+            got.data == framed(&message) && got.trailers.is_some(),
+            "{call}"
+        );
     }
 }
 
@@ -178,21 +217,33 @@ async fn streams_flow_both_ways_at_once() {
                 }
             }
             // The caller may have gone.
-            let _ = sender.send(Ok(Frame::trailers(headers(&[("grpc-status", "0")])))).await;
+            let _ = sender
+                .send(Ok(Frame::trailers(headers(&[("grpc-status", "0")]))))
+                .await;
         });
         Ok(Response::new(answer))
     }));
     let mut caller = setup.caller().await;
     let (sender, streamed) = channel();
-    let mut answer = caller.send(post("/a.B/Stream", streamed)).await.expect("headers before any message").into_body();
+    let mut answer = caller
+        .send(post("/a.B/Stream", streamed))
+        .await
+        .expect("headers before any message")
+        .into_body();
     for round in 0u8..20 {
-        sender.send(Ok(Frame::data(Bytes::from(vec![round; 100])))).await.expect("sends");
+        sender
+            .send(Ok(Frame::data(Bytes::from(vec![round; 100]))))
+            .await
+            .expect("sends");
         let frame = answer.frame().await.expect("more").expect("no error");
         assert_eq!(frame.into_data().expect("data"), vec![round; 100]);
     }
     drop(sender);
     let last = answer.frame().await.expect("more").expect("no error");
-    assert_eq!(last.into_trailers().expect("trailers"), headers(&[("grpc-status", "0")]));
+    assert_eq!(
+        last.into_trailers().expect("trailers"),
+        headers(&[("grpc-status", "0")])
+    );
 }
 
 /// Tells when it is dropped.
@@ -227,17 +278,41 @@ async fn a_call_that_is_given_up_is_given_up_at_the_upstream() {
         }
     }));
     let mut caller = setup.caller().await;
-    for call in ["/a.B/Unary", "/csi.v1.Node/NodeGetVolumeStats", "/csi.v1.Node/NodeStageVolume"] {
+    for call in [
+        "/a.B/Unary",
+        "/csi.v1.Node/NodeGetVolumeStats",
+        "/csi.v1.Node/NodeStageVolume",
+    ] {
         let mut sending = caller.clone();
-        let waiting = tokio::spawn(async move { sending.send(post(call, body(vec![framed(b"")], None))).await.map(drop) });
+        let waiting = tokio::spawn(async move {
+            sending
+                .send(post(call, body(vec![framed(b"")], None)))
+                .await
+                .map(drop)
+        });
         // The name of the driver is asked as well.
-        while tokio::time::timeout(PATIENCE, happened.recv()).await.expect("in time") != Some("asked") {}
+        while tokio::time::timeout(PATIENCE, happened.recv())
+            .await
+            .expect("in time")
+            != Some("asked")
+        {}
         waiting.abort();
-        while tokio::time::timeout(PATIENCE, happened.recv()).await.expect("in time") != Some("given up") {}
+        while tokio::time::timeout(PATIENCE, happened.recv())
+            .await
+            .expect("in time")
+            != Some("given up")
+        {}
     }
-    let answer = caller.send(post("/a.B/Stream", body(vec![framed(b"")], None))).await.expect("headers");
+    let answer = caller
+        .send(post("/a.B/Stream", body(vec![framed(b"")], None)))
+        .await
+        .expect("headers");
     drop(answer);
-    while tokio::time::timeout(PATIENCE, happened.recv()).await.expect("in time") != Some("stream given up") {}
+    while tokio::time::timeout(PATIENCE, happened.recv())
+        .await
+        .expect("in time")
+        != Some("stream given up")
+    {}
 }
 
 #[tokio::test]
@@ -260,11 +335,27 @@ async fn an_answer_of_trailers_only_stays_one() {
         }
     }));
     let mut caller = setup.caller().await;
-    for call in ["/a.B/C", "/csi.v1.Node/NodeGetVolumeHealth", "/csi.v1.Node/NodeGetVolumeStats", "/csi.v1.Node/NodePublishVolume"] {
-        let answer = caller.send(post(call, body(vec![framed(b"")], None))).await.expect("an answer");
+    for call in [
+        "/a.B/C",
+        "/csi.v1.Node/NodeGetVolumeHealth",
+        "/csi.v1.Node/NodeGetVolumeStats",
+        "/csi.v1.Node/NodePublishVolume",
+    ] {
+        let answer = caller
+            .send(post(call, body(vec![framed(b"")], None)))
+            .await
+            .expect("an answer");
         let (head, incoming) = answer.into_parts();
         let got = Side::of(head.headers, incoming).await;
-        assert_eq!(got, Side { headers: refusal.clone(), data: Vec::new(), trailers: None }, "{call}");
+        assert_eq!(
+            got,
+            Side {
+                headers: refusal.clone(),
+                data: Vec::new(),
+                trailers: None
+            },
+            "{call}"
+        );
     }
 }
 
@@ -272,24 +363,54 @@ async fn an_answer_of_trailers_only_stays_one() {
 async fn an_upstream_that_is_away_is_unavailable_and_comes_back_by_itself() {
     let setup = Setup::new(BOTH);
     let mut caller = setup.caller().await;
-    let (code, message) = caller.call("Node/NodeGetInfo", b"").await.expect_err("nobody there");
+    let (code, message) = caller
+        .call("Node/NodeGetInfo", b"")
+        .await
+        .expect_err("nobody there");
     assert_eq!(code, Code::Unavailable);
-    assert!(message.contains("connecting to the upstream driver"), "{message}");
-    for call in ["Node/NodeGetVolumeStats", "Node/NodeGetVolumeHealth", "Node/NodeGetCapabilities", "Node/NodeStageVolume"] {
-        assert_eq!(caller.call(call, &[0x0a, 1, b'v']).await.expect_err("nobody there").0, Code::Unavailable, "{call}");
+    assert!(
+        message.contains("connecting to the upstream driver"),
+        "{message}"
+    );
+    for call in [
+        "Node/NodeGetVolumeStats",
+        "Node/NodeGetVolumeHealth",
+        "Node/NodeGetCapabilities",
+        "Node/NodeStageVolume",
+    ] {
+        assert_eq!(
+            caller
+                .call(call, &[0x0a, 1, b'v'])
+                .await
+                .expect_err("nobody there")
+                .0,
+            Code::Unavailable,
+            "{call}"
+        );
     }
     for round in 0..3 {
         let (handler, _) = driver(&[("Node/NodeGetInfo", Ok(vec![0x0a, 1, b'n']))]);
         let upstream = setup.upstream(handler);
         for _ in 0..5 {
-            assert_eq!(caller.call("Node/NodeGetInfo", b"").await, Ok(vec![0x0a, 1, b'n']), "round {round}");
+            assert_eq!(
+                caller.call("Node/NodeGetInfo", b"").await,
+                Ok(vec![0x0a, 1, b'n']),
+                "round {round}"
+            );
         }
-        assert_eq!(upstream.connections.load(Ordering::SeqCst), 1, "one connection for all calls");
+        assert_eq!(
+            upstream.connections.load(Ordering::SeqCst),
+            1,
+            "one connection for all calls"
+        );
         drop(upstream);
         std::fs::remove_file(setup.socket()).expect("there");
         let end = tokio::time::Instant::now() + PATIENCE;
         while caller.call("Node/NodeGetInfo", b"").await.is_ok() {
-            assert!(tokio::time::Instant::now() < end, "the upstream does not go");
+            assert!(
+                tokio::time::Instant::now() < end,
+                "the upstream does not go"
+            );
         }
     }
 }
@@ -320,7 +441,10 @@ async fn a_connection_that_breaks_during_an_answer_ends_it_as_unavailable() {
         let ready = ready.lock().expect("whole").take();
         async move {
             tokio::spawn(async move {
-                sender.send(Ok(Frame::data(framed(b"part")))).await.expect("sends");
+                sender
+                    .send(Ok(Frame::data(framed(b"part"))))
+                    .await
+                    .expect("sends");
                 if let Some(ready) = ready {
                     ready.send(()).expect("waited for");
                 }
@@ -330,23 +454,53 @@ async fn a_connection_that_breaks_during_an_answer_ends_it_as_unavailable() {
         }
     }));
     let mut caller = setup.caller().await;
-    let mut answer = caller.send(post("/a.B/Stream", body(vec![framed(b"")], None))).await.expect("headers").into_body();
+    let mut answer = caller
+        .send(post("/a.B/Stream", body(vec![framed(b"")], None)))
+        .await
+        .expect("headers")
+        .into_body();
     waiting.await.expect("told");
-    assert_eq!(answer.frame().await.expect("data").expect("no error").into_data().expect("data"), framed(b"part"));
+    assert_eq!(
+        answer
+            .frame()
+            .await
+            .expect("data")
+            .expect("no error")
+            .into_data()
+            .expect("data"),
+        framed(b"part")
+    );
     drop(upstream);
-    let trailers = answer.frame().await.expect("more").expect("no error").into_trailers().expect("trailers");
+    let trailers = answer
+        .frame()
+        .await
+        .expect("more")
+        .expect("no error")
+        .into_trailers()
+        .expect("trailers");
     assert_eq!(trailers["grpc-status"], "14");
 }
 
 #[tokio::test]
 async fn a_stream_that_the_upstream_resets_is_reset_for_the_same_reason() {
     let setup = Setup::new(BOTH);
-    let _upstream = setup.upstream(handler(|_| async move { Err(Error::from(h2::Error::from(h2::Reason::ENHANCE_YOUR_CALM))) }));
+    let _upstream = setup.upstream(handler(|_| async move {
+        Err(Error::from(h2::Error::from(h2::Reason::ENHANCE_YOUR_CALM)))
+    }));
     let mut caller = setup.caller().await;
     for call in ["/a.B/C", "/csi.v1.Node/NodeGetVolumeStats"] {
-        let error = caller.send(post(call, body(vec![framed(b"")], None))).await.expect_err("reset");
-        let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<h2::Error>()).expect("h2's");
-        assert_eq!(cause.reason(), Some(h2::Reason::ENHANCE_YOUR_CALM), "{call}");
+        let error = caller
+            .send(post(call, body(vec![framed(b"")], None)))
+            .await
+            .expect_err("reset");
+        let cause = std::error::Error::source(&error)
+            .and_then(|cause| cause.downcast_ref::<h2::Error>())
+            .expect("h2's");
+        assert_eq!(
+            cause.reason(),
+            Some(h2::Reason::ENHANCE_YOUR_CALM),
+            "{call}"
+        );
     }
 }
 
@@ -355,12 +509,19 @@ async fn large_metadata_pass() {
     let setup = Setup::new(BOTH);
     let _upstream = setup.upstream(handler(|request| async move {
         let mut response = Response::new(body(Vec::new(), Some(headers(&[("grpc-status", "0")]))));
-        response.headers_mut().insert("x-back", request.headers()["x-there"].clone());
+        response
+            .headers_mut()
+            .insert("x-back", request.headers()["x-there"].clone());
         Ok(response)
     }));
     let mut caller = setup.caller().await;
     let value = "m".repeat(200 << 10);
     let mut request = post("/a.B/C", body(Vec::new(), None));
-    request.headers_mut().extend(headers(&[("x-there", &value)]));
-    assert_eq!(caller.send(request).await.expect("an answer").headers()["x-back"], value);
+    request
+        .headers_mut()
+        .extend(headers(&[("x-there", &value)]));
+    assert_eq!(
+        caller.send(request).await.expect("an answer").headers()["x-back"],
+        value
+    );
 }

@@ -37,18 +37,39 @@ pub struct Scene {
 
 impl Scene {
     pub fn stage() -> Scene {
-        let scene = Scene { host: Host::new(OFTEN), server: Server::start() };
-        scene.server.state().claims = scene.pvs().into_iter().enumerate().map(|(at, pv)| (pv, format!("tenant-{at}"))).collect();
+        let scene = Scene {
+            host: Host::new(OFTEN),
+            server: Server::start(),
+        };
+        scene.server.state().claims = scene
+            .pvs()
+            .into_iter()
+            .enumerate()
+            .map(|(at, pv)| (pv, format!("tenant-{at}")))
+            .collect();
         scene
     }
 
     /// The first drive fails by its own word.
     pub fn break_drive(&self) {
-        self.host.smartctl.answers("/dev/sda", &Ata { passed: false, ..sata() }.answer()).expect("written");
+        self.host
+            .smartctl
+            .answers(
+                "/dev/sda",
+                &Ata {
+                    passed: false,
+                    ..sata()
+                }
+                .answer(),
+            )
+            .expect("written");
     }
 
     pub fn mend_drive(&self) {
-        self.host.smartctl.answers("/dev/sda", &sata().answer()).expect("written");
+        self.host
+            .smartctl
+            .answers("/dev/sda", &sata().answer())
+            .expect("written");
     }
 
     pub fn agent(&self) -> PathBuf {
@@ -56,7 +77,11 @@ impl Scene {
     }
 
     pub fn dir(&self) -> PathBuf {
-        self.host.root().parent().expect("below a folder").to_owned()
+        self.host
+            .root()
+            .parent()
+            .expect("below a folder")
+            .to_owned()
     }
 
     /// In the order of their pods.
@@ -64,15 +89,25 @@ impl Scene {
         let logs = std::fs::read_dir(self.host.root().join("var/log/pods")).expect("readable");
         let mut pods: Vec<(String, String)> = logs
             .map(|entry| {
-                let name = entry.expect("readable").file_name().into_string().expect("text");
+                let name = entry
+                    .expect("readable")
+                    .file_name()
+                    .into_string()
+                    .expect("text");
                 let (pod, uid) = name.rsplit_once('_').expect("a pod's folder");
                 (pod.to_owned(), uid.to_owned())
             })
             .collect();
         pods.sort();
         let pv = |(_, uid): (String, String)| {
-            let volumes = self.host.root().join(format!("var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi"));
-            let first = std::fs::read_dir(volumes).expect("readable").next().expect("a volume").expect("readable");
+            let volumes = self.host.root().join(format!(
+                "var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi"
+            ));
+            let first = std::fs::read_dir(volumes)
+                .expect("readable")
+                .next()
+                .expect("a volume")
+                .expect("readable");
             first.file_name().into_string().expect("text")
         };
         pods.into_iter().map(pv).collect()
@@ -98,11 +133,19 @@ impl Scene {
     }
 
     pub fn until_told(&self, line: &str) {
-        self.until(line, || self.server.told().iter().any(|told| told == line).then_some(()));
+        self.until(line, || {
+            self.server
+                .told()
+                .iter()
+                .any(|told| told == line)
+                .then_some(())
+        });
     }
 
     pub fn until_status(&self, status: &str) {
-        self.until(status, || (self.server.status().as_deref() == Some(status)).then_some(()));
+        self.until(status, || {
+            (self.server.status().as_deref() == Some(status)).then_some(())
+        });
     }
 
     /// In this process, at a pace of the test's.
@@ -111,10 +154,19 @@ impl Scene {
         let agent = self.agent();
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
             runtime.block_on(async move {
                 let api = Api::new(config, NODE, &pace).expect("a client");
-                let reporter = Reporter { agent, node: NODE.into(), what, pace, api };
+                let reporter = Reporter {
+                    agent,
+                    node: NODE.into(),
+                    what,
+                    pace,
+                    api,
+                };
                 tokio::select! {
                     never = reporter.run() => match never {},
                     // An error: the test is over.
@@ -122,7 +174,10 @@ impl Scene {
                 }
             });
         });
-        Running { stop: Some(stop), thread: Some(thread) }
+        Running {
+            stop: Some(stop),
+            thread: Some(thread),
+        }
     }
 }
 
@@ -142,7 +197,10 @@ impl Drop for Running {
     }
 }
 
-pub const BOTH: What = What { events: true, conditions: true };
+pub const BOTH: What = What {
+    events: true,
+    conditions: true,
+};
 
 /// As shipped, but for the waiting.
 pub fn brisk() -> Pace {

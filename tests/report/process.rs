@@ -10,10 +10,17 @@ use crate::child::Process;
 use crate::*;
 
 impl Process {
-    #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a test starts the programs it tests"
+    )]
     fn start(scene: &Scene, arguments: &[&str]) -> Process {
         let kubeconfig = kubeconfig(&scene.dir(), &scene.server.url());
-        let log = std::fs::File::options().create(true).append(true).open(scene.dir().join("reporter.log")).expect("the log");
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(scene.dir().join("reporter.log"))
+            .expect("the log");
         let child = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"))
             .args(arguments)
             .args(["--node-id", NODE, "--agent"])
@@ -38,7 +45,8 @@ fn kubeconfig(dir: &Path, url: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_failing_drive_is_told_once_to_the_node_its_pod_and_its_claim_however_often_the_reporter_starts() {
+fn a_failing_drive_is_told_once_to_the_node_its_pod_and_its_claim_however_often_the_reporter_starts()
+ {
     let scene = Scene::stage();
     let _daemon = started(&scene);
     let reporter = Process::start(&scene, &["--report", "events"]);
@@ -56,8 +64,18 @@ fn a_failing_drive_is_told_once_to_the_node_its_pod_and_its_claim_however_often_
 
     let before = scene.server.told();
     let reporter = Process::start(&scene, &["--report", "events"]);
-    let refused = |scene: &Scene| scene.server.state().asked.iter().filter(|asked| asked.code == 409).count();
-    scene.until("what is fresh is told again, and is there", || (refused(&scene) >= expected.len()).then_some(()));
+    let refused = |scene: &Scene| {
+        scene
+            .server
+            .state()
+            .asked
+            .iter()
+            .filter(|asked| asked.code == 409)
+            .count()
+    };
+    scene.until("what is fresh is told again, and is there", || {
+        (refused(&scene) >= expected.len()).then_some(())
+    });
     assert_eq!(scene.server.told(), before);
 
     scene.mend_drive();
@@ -72,35 +90,67 @@ fn a_failing_drive_is_told_once_to_the_node_its_pod_and_its_claim_however_often_
         );
     }
     // No right that the chart does not give was needed.
-    assert!(state.asked.iter().all(|asked| asked.method == "POST" || asked.path.starts_with("/api/v1/persistentvolumes/")));
+    assert!(state.asked.iter().all(
+        |asked| asked.method == "POST" || asked.path.starts_with("/api/v1/persistentvolumes/")
+    ));
 }
 
 #[test]
 fn the_condition_follows_the_drive_and_keeps_the_time_of_its_transition_over_a_restart() {
     let scene = Scene::stage();
-    scene.server.state().conditions.push(serde_json::json!({"type": "Ready", "status": "True"}));
+    scene
+        .server
+        .state()
+        .conditions
+        .push(serde_json::json!({"type": "Ready", "status": "True"}));
     let _daemon = started(&scene);
     let reporter = Process::start(&scene, &["--report=conditions"]);
     scene.until_status("True");
     scene.break_drive();
     scene.until_status("False");
-    let of_drive = |condition: &Value| condition["reason"].as_str().is_some_and(|reason| reason.starts_with("Smart"));
-    let failing = scene.until("with its reason", || scene.server.condition().filter(of_drive));
+    let of_drive = |condition: &Value| {
+        condition["reason"]
+            .as_str()
+            .is_some_and(|reason| reason.starts_with("Smart"))
+    };
+    let failing = scene.until("with its reason", || {
+        scene.server.condition().filter(of_drive)
+    });
     let message = failing["message"].as_str().expect("text");
-    assert!(message.contains("bad") && message.contains("SmartFailing: drive sda"), "{message}");
+    assert!(
+        message.contains("bad") && message.contains("SmartFailing: drive sda"),
+        "{message}"
+    );
 
     reporter.end(Signal::SIGKILL);
     let asked = scene.server.state().asked.len();
     let _reporter = Process::start(&scene, &["--report=conditions"]);
     scene.until("it is told again", || {
-        scene.server.state().asked[asked..].iter().any(|asked| asked.kind == "application/apply-patch+yaml").then_some(())
+        scene.server.state().asked[asked..]
+            .iter()
+            .any(|asked| asked.kind == "application/apply-patch+yaml")
+            .then_some(())
     });
     let again = scene.server.condition().expect("told");
-    assert_eq!((&again["status"], &again["lastTransitionTime"]), (&failing["status"], &failing["lastTransitionTime"]));
+    assert_eq!(
+        (&again["status"], &again["lastTransitionTime"]),
+        (&failing["status"], &failing["lastTransitionTime"])
+    );
     // The other conditions are the kubelet's, and no event was asked for.
     let state = scene.server.state();
-    assert!(state.conditions.iter().any(|condition| condition["type"] == "Ready"));
-    assert!(state.events.is_empty() && state.asked.iter().all(|asked| asked.path.ends_with("/status")));
+    assert!(
+        state
+            .conditions
+            .iter()
+            .any(|condition| condition["type"] == "Ready")
+    );
+    assert!(
+        state.events.is_empty()
+            && state
+                .asked
+                .iter()
+                .all(|asked| asked.path.ends_with("/status"))
+    );
 }
 
 #[test]
@@ -110,9 +160,14 @@ fn the_driver_serves_while_the_api_server_is_away() {
     let _daemon = started(&scene);
     let socket = scene.dir().join("csi.sock");
     let endpoint = format!("unix://{}", socket.display());
-    let driver = Process::start(&scene, &["--report", "events,conditions", "--endpoint", &endpoint]);
+    let driver = Process::start(
+        &scene,
+        &["--report", "events,conditions", "--endpoint", &endpoint],
+    );
     scene.break_drive();
-    scene.until("it listens", || std::os::unix::net::UnixStream::connect(&socket).ok());
+    scene.until("it listens", || {
+        std::os::unix::net::UnixStream::connect(&socket).ok()
+    });
     scene.server.come();
     scene.until_status("False");
     scene.until_told(&format!("Node {NODE} Warning SmartFailing"));
@@ -120,24 +175,47 @@ fn the_driver_serves_while_the_api_server_is_away() {
     assert!(!socket.exists());
 }
 
-#[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a test starts the programs it tests"
+)]
 fn without_a_cluster(arguments: &[&str], kubeconfig: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"));
-    command.args(arguments).env("KUBECONFIG", kubeconfig).env("HOME", "/nonexistent").env_remove("CSI_ENDPOINT");
-    command.env_remove("KUBERNETES_SERVICE_HOST").output().expect("runs")
+    command
+        .args(arguments)
+        .env("KUBECONFIG", kubeconfig)
+        .env("HOME", "/nonexistent")
+        .env_remove("CSI_ENDPOINT");
+    command
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .output()
+        .expect("runs")
 }
 
 #[test]
 fn what_cannot_work_is_said_at_the_start() {
     let dir = tempfile::tempdir().expect("a folder");
-    let there = kubeconfig(dir.path(), "http://127.0.0.1:1").display().to_string();
+    let there = kubeconfig(dir.path(), "http://127.0.0.1:1")
+        .display()
+        .to_string();
     for (arguments, kubeconfig, says) in [
-        (vec!["--report", "events"], "/nonexistent/kubeconfig", "finding the API server"),
-        (vec!["--report", "events", "--node-id", "no/name"], there.as_str(), "is no name of a node"),
+        (
+            vec!["--report", "events"],
+            "/nonexistent/kubeconfig",
+            "finding the API server",
+        ),
+        (
+            vec!["--report", "events", "--node-id", "no/name"],
+            there.as_str(),
+            "is no name of a node",
+        ),
     ] {
         let output = without_a_cluster(&arguments, kubeconfig);
         let words = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {words}");
-        assert!(words.contains("--report") && words.contains(says), "{arguments:?}: {words}");
+        assert!(
+            words.contains("--report") && words.contains(says),
+            "{arguments:?}: {words}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! An API server as small as can be: it keeps events, one node's conditions and PersistentVolumes, remembers what it was asked, and fails as it is told.
+//! An API server as small as can be: it keeps events, one node's conditions and PersistentVolumes,
+//! remembers what it was asked, and fails as it is told.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -68,7 +69,11 @@ pub struct Server {
 
 impl Server {
     pub fn start() -> Server {
-        let mut server = Server { state: Arc::default(), address: SocketAddr::from(([127, 0, 0, 1], 0)), runtime: None };
+        let mut server = Server {
+            state: Arc::default(),
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            runtime: None,
+        };
         server.come();
         server
     }
@@ -90,7 +95,11 @@ impl Server {
 
     /// At the same address as before.
     pub fn come(&mut self) {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
         let listener = runtime.block_on(async {
             let end = Instant::now() + Duration::from_secs(10);
             loop {
@@ -111,7 +120,9 @@ impl Server {
                 tokio::spawn(async move {
                     let service = service_fn(move |request| answer(state.clone(), request));
                     // It ends as the test wants it to.
-                    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                    let _ = http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
                 });
             }
         });
@@ -127,7 +138,12 @@ impl Server {
                 Some(namespace) => format!("{namespace}/{}", word(&regarding["name"])),
                 None => word(&regarding["name"]),
             };
-            format!("{} {name} {} {}", word(&regarding["kind"]), word(&event["type"]), word(&event["reason"]))
+            format!(
+                "{} {name} {} {}",
+                word(&regarding["kind"]),
+                word(&event["type"]),
+                word(&event["reason"])
+            )
         };
         let mut told: Vec<String> = self.state().events.values().map(line).collect();
         told.sort();
@@ -136,7 +152,11 @@ impl Server {
 
     /// The condition as it stands.
     pub fn condition(&self) -> Option<Value> {
-        self.state().conditions.iter().find(|condition| condition["type"] == "StorageHealthy").cloned()
+        self.state()
+            .conditions
+            .iter()
+            .find(|condition| condition["type"] == "StorageHealthy")
+            .cloned()
     }
 
     pub fn status(&self) -> Option<String> {
@@ -150,10 +170,22 @@ impl Drop for Server {
     }
 }
 
-async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, std::io::Error> {
+async fn answer(
+    state: Arc<Mutex<State>>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let (head, body) = request.into_parts();
-    let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
-    let kind = head.headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
+    let body = body
+        .collect()
+        .await
+        .map_err(std::io::Error::other)?
+        .to_bytes();
+    let kind = head
+        .headers
+        .get("content-type")
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default()
+        .to_owned();
     let mut asked = Asked {
         at: Instant::now(),
         method: head.method.to_string(),
@@ -165,7 +197,10 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
     };
     let fault = {
         let mut state = state.lock().expect("no panic");
-        let of_path = state.of_path.filter(|(part, _)| asked.path.contains(part)).map(|(_, fault)| fault);
+        let of_path = state
+            .of_path
+            .filter(|(part, _)| asked.path.contains(part))
+            .map(|(_, fault)| fault);
         state.faults.pop_front().or(of_path).or(state.always)
     };
     let (code, answer) = match fault {
@@ -178,13 +213,21 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
             return Err(std::io::Error::other("broken off"));
         }
         Some(Fault::Stranger) => (503, json!({"message": "no healthy upstream"})),
-        Some(Fault::Status { code, reason, retry_after_seconds }) => (code, failure(code, reason, retry_after_seconds)),
+        Some(Fault::Status {
+            code,
+            reason,
+            retry_after_seconds,
+        }) => (code, failure(code, reason, retry_after_seconds)),
         None => state.lock().expect("no panic").answer(&asked),
     };
     asked.code = code;
     state.lock().expect("no panic").asked.push(asked);
     let body = Full::new(Bytes::from(answer.to_string()));
-    Response::builder().status(code).header("content-type", "application/json").body(body).map_err(std::io::Error::other)
+    Response::builder()
+        .status(code)
+        .header("content-type", "application/json")
+        .body(body)
+        .map_err(std::io::Error::other)
 }
 
 fn failure(code: u16, reason: &str, retry_after_seconds: Option<u32>) -> Value {
@@ -199,7 +242,17 @@ impl State {
     fn answer(&mut self, asked: &Asked) -> (u16, Value) {
         let parts: Vec<&str> = asked.path.trim_matches('/').split('/').collect();
         match (asked.method.as_str(), parts.as_slice()) {
-            ("POST", ["apis", "events.k8s.io", "v1", "namespaces", namespace, "events"]) => self.event(namespace, &asked.body),
+            (
+                "POST",
+                [
+                    "apis",
+                    "events.k8s.io",
+                    "v1",
+                    "namespaces",
+                    namespace,
+                    "events",
+                ],
+            ) => self.event(namespace, &asked.body),
             ("PATCH", ["api", "v1", "nodes", NODE, "status"]) => self.node(asked),
             ("GET", ["api", "v1", "persistentvolumes", name]) => match self.claims.get(*name) {
                 Some(namespace) => (200, volume(name, namespace)),
@@ -211,12 +264,25 @@ impl State {
 
     fn event(&mut self, namespace: &str, event: &Value) -> (u16, Value) {
         // As the API server does (pkg/apis/core/validation/events.go).
-        let missing = ["reportingController", "reportingInstance", "action", "reason", "type", "eventTime"]
-            .into_iter()
-            .find(|field| event[*field].as_str().is_none_or(str::is_empty));
-        let of = event["regarding"]["namespace"].as_str().unwrap_or("default");
+        let missing = [
+            "reportingController",
+            "reportingInstance",
+            "action",
+            "reason",
+            "type",
+            "eventTime",
+        ]
+        .into_iter()
+        .find(|field| event[*field].as_str().is_none_or(str::is_empty));
+        let of = event["regarding"]["namespace"]
+            .as_str()
+            .unwrap_or("default");
         let name = event["metadata"]["name"].as_str().unwrap_or_default();
-        if missing.is_some() || of != namespace || name.is_empty() || event["note"].as_str().is_none_or(|note| note.len() > 1024) {
+        if missing.is_some()
+            || of != namespace
+            || name.is_empty()
+            || event["note"].as_str().is_none_or(|note| note.len() > 1024)
+        {
             return (422, failure(422, "Invalid", None));
         }
         let key = (namespace.to_owned(), name.to_owned());
@@ -231,17 +297,26 @@ impl State {
         match asked.kind.as_str() {
             "application/merge-patch+json" if asked.body == json!({}) => {}
             "application/apply-patch+yaml"
-                if asked.query.contains("fieldManager=diskvitals-report") && asked.query.contains("force=true") =>
+                if asked.query.contains("fieldManager=diskvitals-report")
+                    && asked.query.contains("force=true") =>
             {
-                for applied in asked.body["status"]["conditions"].as_array().into_iter().flatten() {
-                    self.conditions.retain(|condition| condition["type"] != applied["type"]);
+                for applied in asked.body["status"]["conditions"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                {
+                    self.conditions
+                        .retain(|condition| condition["type"] != applied["type"]);
                     self.conditions.push(applied.clone());
                 }
             }
             _ => return (415, failure(415, "UnsupportedMediaType", None)),
         }
         let status = json!({"conditions": self.conditions});
-        (200, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "status": status}))
+        (
+            200,
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "status": status}),
+        )
     }
 }
 

@@ -1,4 +1,5 @@
-//! A recorded host with three drives that tell of themselves (`sda` SATA, `sdb` SAS, `nvme0n1`), the daemon on it, and waiting.
+//! A recorded host with three drives that tell of themselves (`sda` SATA, `sdb` SAS, `nvme0n1`),
+//! the daemon on it, and waiting.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,7 +16,8 @@ use crate::tree;
 pub const SOON: Duration = Duration::from_secs(30);
 
 /// Every drive is asked every second.
-pub const OFTEN: &str = "interval = \"1s\"\nsuspect_interval = \"1s\"\nshortest_interval = \"1s\"\ntimeout = \"20s\"\n";
+pub const OFTEN: &str =
+    "interval = \"1s\"\nsuspect_interval = \"1s\"\nshortest_interval = \"1s\"\ntimeout = \"20s\"\n";
 
 pub struct Host {
     dir: tempfile::TempDir,
@@ -41,13 +43,31 @@ impl Host {
     pub fn new(settings: &str) -> Host {
         let dir = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(dir.path().join("root")).expect("a folder");
-        tree::write(&dir.path().join("root"), tree::Plan { drives: 3, volumes: 3, hung: 0 }).expect("the tree");
+        tree::write(
+            &dir.path().join("root"),
+            tree::Plan {
+                drives: 3,
+                volumes: 3,
+                hung: 0,
+            },
+        )
+        .expect("the tree");
         let smartctl = Smartctl::new(&dir.path().join("smartctl")).expect("a smartctl");
-        smartctl.answers("/dev/sda", &sata().answer()).expect("written");
-        smartctl.answers("/dev/sdb", &sas().answer()).expect("written");
-        smartctl.answers("/dev/nvme0", &nvme().answer()).expect("written");
+        smartctl
+            .answers("/dev/sda", &sata().answer())
+            .expect("written");
+        smartctl
+            .answers("/dev/sdb", &sas().answer())
+            .expect("written");
+        smartctl
+            .answers("/dev/nvme0", &nvme().answer())
+            .expect("written");
         let settings = format!("command = \"{}\"\n{settings}", smartctl.program().display());
-        Host { dir, smartctl, settings }
+        Host {
+            dir,
+            smartctl,
+            settings,
+        }
     }
 
     pub fn root(&self) -> PathBuf {
@@ -72,8 +92,15 @@ impl Host {
             self.configure(&self.settings);
         }
         let path = |name: &str| self.dir.path().join(name);
-        let log = std::fs::File::options().create(true).append(true).open(path("log")).expect("the log");
-        #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(path("log"))
+            .expect("the log");
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "a test starts the programs it tests"
+        )]
         let child = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
             .arg("--host-root")
             .arg(self.root())
@@ -90,14 +117,20 @@ impl Host {
             .stderr(log)
             .spawn()
             .expect("starts");
-        Daemon { process: Process(child), socket: path("d.sock"), log: path("log") }
+        Daemon {
+            process: Process(child),
+            socket: path("d.sock"),
+            log: path("log"),
+        }
     }
 
     /// Started, and every drive has told something of itself.
     pub fn started(&self) -> Daemon {
         let daemon = self.start();
         for drive in ["sda", "sdb", "nvme0n1"] {
-            daemon.until(&format!("{drive} has answered"), |daemon| state(&daemon.drive(drive)?, "STATE_ANSWERED"));
+            daemon.until(&format!("{drive} has answered"), |daemon| {
+                state(&daemon.drive(drive)?, "STATE_ANSWERED")
+            });
         }
         daemon
     }
@@ -116,22 +149,41 @@ pub struct Daemon {
 
 impl Daemon {
     /// The answer of `diskvitals WORDS -o json`, or what it complains of.
-    #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a test starts the programs it tests"
+    )]
     pub fn ask(&self, words: &[&str]) -> Result<Value, String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals"));
-        let output = command.arg("--socket").arg(&self.socket).args(["-o", "json"]).args(words).output().expect("runs");
+        let output = command
+            .arg("--socket")
+            .arg(&self.socket)
+            .args(["-o", "json"])
+            .args(words)
+            .output()
+            .expect("runs");
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
         }
-        serde_json::from_slice(&output.stdout).map_err(|error| format!("{error}: {}", String::from_utf8_lossy(&output.stdout)))
+        serde_json::from_slice(&output.stdout)
+            .map_err(|error| format!("{error}: {}", String::from_utf8_lossy(&output.stdout)))
     }
 
     /// As a person sees it.
-    #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a test starts the programs it tests"
+    )]
     pub fn text(&self, words: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals"));
-        let output = command.arg("--socket").arg(&self.socket).args(words).output().expect("runs");
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+        let output = command
+            .arg("--socket")
+            .arg(&self.socket)
+            .args(words)
+            .output()
+            .expect("runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr)
     }
 
     pub fn drive(&self, name: &str) -> Option<Value> {
@@ -140,36 +192,56 @@ impl Daemon {
 
     /// All findings of the drive, of this moment.
     pub fn findings(&self, name: &str) -> Vec<Value> {
-        self.drive(name).and_then(|drive| drive["findings"].as_array().cloned()).unwrap_or_default()
+        self.drive(name)
+            .and_then(|drive| drive["findings"].as_array().cloned())
+            .unwrap_or_default()
     }
 
     pub fn finding(&self, name: &str, reason: &str) -> Option<Value> {
-        self.findings(name).into_iter().find(|finding| finding["reason"] == reason)
+        self.findings(name)
+            .into_iter()
+            .find(|finding| finding["reason"] == reason)
     }
 
     /// What the source of SMART data says of itself.
     pub fn source(&self) -> Option<Value> {
-        self.ask(&["status"]).ok()?["sources"].as_array()?.iter().find(|source| source["name"] == "smart").cloned()
+        self.ask(&["status"]).ok()?["sources"]
+            .as_array()?
+            .iter()
+            .find(|source| source["name"] == "smart")
+            .cloned()
     }
 
     pub fn until<T: Holds>(&self, what: &str, mut condition: impl FnMut(&Daemon) -> T) -> T::Out {
         self.within(SOON, what, &mut condition)
     }
 
-    pub fn within<T: Holds>(&self, time: Duration, what: &str, mut condition: impl FnMut(&Daemon) -> T) -> T::Out {
+    pub fn within<T: Holds>(
+        &self,
+        time: Duration,
+        what: &str,
+        mut condition: impl FnMut(&Daemon) -> T,
+    ) -> T::Out {
         let end = Instant::now() + time;
         loop {
             if let Some(out) = condition(self).held() {
                 return out;
             }
-            assert!(Instant::now() < end, "not so: {what}; {:#}\n{}", self.ask(&["drives"]).unwrap_or_default(), self.said());
+            assert!(
+                Instant::now() < end,
+                "not so: {what}; {:#}\n{}",
+                self.ask(&["drives"]).unwrap_or_default(),
+                self.said()
+            );
             pause(20);
         }
     }
 
     pub fn said(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        text.chars().skip(text.chars().count().saturating_sub(3000)).collect()
+        text.chars()
+            .skip(text.chars().count().saturating_sub(3000))
+            .collect()
     }
 
     /// SIGKILL.
@@ -204,12 +276,23 @@ pub fn state(drive: &Value, state: &str) -> Option<()> {
 
 /// The newest value that the drive is judged by.
 pub fn value(drive: &Value, metric: &str) -> Option<u64> {
-    drive["smart"]["values"].as_array()?.iter().find(|value| value["metric"] == metric)?["value"].as_str()?.parse().ok()
+    drive["smart"]["values"]
+        .as_array()?
+        .iter()
+        .find(|value| value["metric"] == metric)?["value"]
+        .as_str()?
+        .parse()
+        .ok()
 }
 
 /// All evidence in one text.
 pub fn evidence(finding: &Value) -> String {
-    finding["evidence"].as_array().into_iter().flatten().map(|one| format!("{}: {}\n", one["source"], one["text"])).collect()
+    finding["evidence"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|one| format!("{}: {}\n", one["source"], one["text"]))
+        .collect()
 }
 
 /// A RAID controller, as the kernel shows it: a SCSI host of that number with that driver.
@@ -220,11 +303,18 @@ pub fn controller(root: &Path, number: u32, driver: &str) {
     std::fs::write(folder.join("proc_name"), format!("{driver}\n")).expect("written");
     std::fs::write(folder.join("unique_id"), "1\n").expect("written");
     std::fs::create_dir_all(root.join("sys/class/scsi_host")).expect("a folder");
-    std::os::unix::fs::symlink(format!("../../devices/{host}"), root.join(format!("sys/class/scsi_host/host{number}"))).expect("linked");
+    std::os::unix::fs::symlink(
+        format!("../../devices/{host}"),
+        root.join(format!("sys/class/scsi_host/host{number}")),
+    )
+    .expect("linked");
 }
 
 /// The one wait that has no condition: between two looks.
-#[allow(clippy::disallowed_methods, reason = "between two looks at another process")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "between two looks at another process"
+)]
 pub fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }

@@ -20,13 +20,35 @@ impl Daemon {
     }
 
     #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
-    pub fn start_with(root: &Path, config: &str, listen: Option<&str>, arguments: &[&str]) -> Daemon {
+    pub fn start_with(
+        root: &Path,
+        config: &str,
+        listen: Option<&str>,
+        arguments: &[&str],
+    ) -> Daemon {
         let dir = tempfile::tempdir().expect("a folder");
-        std::fs::write(dir.path().join("config.toml"), config.replace("DIR", &dir.path().display().to_string())).expect("configuration");
+        std::fs::write(
+            dir.path().join("config.toml"),
+            config.replace("DIR", &dir.path().display().to_string()),
+        )
+        .expect("configuration");
         let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"));
-        command.arg("--host-root").arg(root).arg("--config").arg(dir.path().join("config.toml"));
-        command.arg("--socket").arg(dir.path().join("d.sock")).arg("--agent-socket").arg(dir.path().join("a.sock"));
-        command.arg("--state-dir").arg(dir.path().join("state")).args(["--log-format", "json"]).args(arguments).stderr(Stdio::piped());
+        command
+            .arg("--host-root")
+            .arg(root)
+            .arg("--config")
+            .arg(dir.path().join("config.toml"));
+        command
+            .arg("--socket")
+            .arg(dir.path().join("d.sock"))
+            .arg("--agent-socket")
+            .arg(dir.path().join("a.sock"));
+        command
+            .arg("--state-dir")
+            .arg(dir.path().join("state"))
+            .args(["--log-format", "json"])
+            .args(arguments)
+            .stderr(Stdio::piped());
         if let Some(listen) = listen {
             command.arg("--metrics-listen").arg(listen);
         }
@@ -37,10 +59,20 @@ impl Daemon {
 
     /// Where it serves, by its own word; it says so before it serves anything.
     pub fn address(&mut self) -> SocketAddr {
-        for line in self.log.as_mut().expect("a log").lines().map_while(Result::ok) {
+        for line in self
+            .log
+            .as_mut()
+            .expect("a log")
+            .lines()
+            .map_while(Result::ok)
+        {
             let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
             if said["message"] == "metrics are served" {
-                return said["address"].as_str().expect("an address").parse().expect("an address");
+                return said["address"]
+                    .as_str()
+                    .expect("an address")
+                    .parse()
+                    .expect("an address");
             }
         }
         panic!("the daemon ended without serving metrics");
@@ -66,15 +98,25 @@ impl Drop for Daemon {
 }
 
 pub fn ask(mut stream: impl Read + Write, accept: &str) -> String {
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n").expect("is asked");
+    write!(
+        stream,
+        "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n"
+    )
+    .expect("is asked");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("is answered");
     answer
 }
 
 pub fn scrape(address: SocketAddr) -> String {
-    let answer = ask(TcpStream::connect(address).expect("connects"), "application/openmetrics-text");
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("# EOF\n"), "{answer}");
+    let answer = ask(
+        TcpStream::connect(address).expect("connects"),
+        "application/openmetrics-text",
+    );
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("# EOF\n"),
+        "{answer}"
+    );
     answer
 }
 

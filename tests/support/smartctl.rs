@@ -1,8 +1,9 @@
-//! A smartctl of our own making (`smartctl`, the script beside this file) and what it answers: records as smartctl 7.4 writes them, of drives that
-//! do not exist, made of a few numbers.
+//! A smartctl of our own making (`smartctl`, the script beside this file) and what it answers:
+//! records as smartctl 7.4 writes them, of drives that do not exist, made of a few numbers.
 //!
-//! In: how a drive is. Out: a program to give to `[smart] command`, and what it was asked. The shapes are of smartctl's JSON (ataprint.cpp,
-//! nvmeprint.cpp, scsiprint.cpp); models and serial numbers are invented, or those of the recorded tree (`tree`). Shared by tests and `benches/`.
+//! In: how a drive is. Out: a program to give to `[smart] command`, and what it was asked. The
+//! shapes are of smartctl's JSON (ataprint.cpp, nvmeprint.cpp, scsiprint.cpp); models and serial
+//! numbers are invented, or those of the recorded tree (`tree`). Shared by tests and `benches/`.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -58,11 +59,20 @@ impl Ata {
         }
     }
 
-    /// With its exit status (smartctl(8)): bit 3 it fails, bit 4 an attribute says so, bit 7 a self-test has failed.
+    /// With its exit status (smartctl(8)): bit 3 it fails, bit 4 an attribute says so, bit 7 a
+    /// self-test has failed.
     pub fn answer(&self) -> Answer {
-        let outdated = self.self_tests.iter().take_while(|test| !(test.extended && test.passed)).all(|test| test.passed);
+        let outdated = self
+            .self_tests
+            .iter()
+            .take_while(|test| !(test.extended && test.passed))
+            .all(|test| test.passed);
         let status = if self.passed { 0 } else { 0x18 } | if outdated { 0 } else { 0x80 };
-        let health = if self.reallocated > 1900 { 100 } else { 200 - self.reallocated / 19 };
+        let health = if self.reallocated > 1900 {
+            100
+        } else {
+            200 - self.reallocated / 19
+        };
         let mut body = start("sat", "ATA", status);
         merge(
             &mut body,
@@ -111,7 +121,13 @@ impl Ata {
     }
 }
 
-fn attribute(id: u8, name: &str, prefailure: bool, (value, threshold): (u64, u64), raw: u64) -> Value {
+fn attribute(
+    id: u8,
+    name: &str,
+    prefailure: bool,
+    (value, threshold): (u64, u64),
+    raw: u64,
+) -> Value {
     json!({
         "id": id, "name": name, "value": value, "worst": value, "thresh": threshold, "when_failed": if value <= threshold { "now" } else { "" },
         "flags": {"value": if prefailure { 51 } else { 50 }, "string": if prefailure { "PO--CK " } else { "-O--CK " }, "prefailure": prefailure,
@@ -121,8 +137,11 @@ fn attribute(id: u8, name: &str, prefailure: bool, (value, threshold): (u64, u64
 }
 
 fn entry(test: &SelfTest) -> Value {
-    let kind =
-        if test.extended { json!({"value": 2, "string": "Extended offline"}) } else { json!({"value": 1, "string": "Short offline"}) };
+    let kind = if test.extended {
+        json!({"value": 2, "string": "Extended offline"})
+    } else {
+        json!({"value": 1, "string": "Short offline"})
+    };
     let status = if test.passed {
         json!({"value": 0, "string": "Completed without error", "passed": true})
     } else {
@@ -284,14 +303,20 @@ pub fn self_test_answer(taken: bool) -> Answer {
     let status = if taken { 0 } else { 4 };
     let mut body = start("sat", "ATA", status);
     let lines = if taken {
-        ["Drive command \"Execute SMART Short self-test routine immediately in off-line mode\" successful.", "Testing has begun."]
+        [
+            "Drive command \"Execute SMART Short self-test routine immediately in off-line mode\" successful.",
+            "Testing has begun.",
+        ]
     } else {
         [
             "Can't start self-test without aborting current test (40% remaining),",
             "add '-t force' option to override, or run 'smartctl -X' to abort test.",
         ]
     };
-    let mut output = vec!["smartctl 7.4 2023-08-01 r5530 [x86_64-linux-6.12.0-recorded] (recorded)", ""];
+    let mut output = vec![
+        "smartctl 7.4 2023-08-01 r5530 [x86_64-linux-6.12.0-recorded] (recorded)",
+        "",
+    ];
     output.push("=== START OF OFFLINE IMMEDIATE AND SELF-TEST SECTION ===");
     output.extend(lines);
     merge(&mut body["smartctl"], json!({"output": output}));
@@ -325,7 +350,8 @@ impl Smartctl {
     pub fn new(dir: &Path) -> io::Result<Smartctl> {
         std::fs::create_dir_all(dir)?;
         let dir = dir.canonicalize()?;
-        // Moved into place: a program that is open for writing cannot be run, and another thread's child may have inherited that for a moment.
+        // Moved into place: a program that is open for writing cannot be run, and another thread's
+        // child may have inherited that for a moment.
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/smartctl");
         let new = dir.join("smartctl.new");
         std::fs::write(&new, std::fs::read(script)?)?;
@@ -338,13 +364,20 @@ impl Smartctl {
         self.dir.join("smartctl")
     }
 
-    /// `device` as smartctl names it, with its type where it needs one: `/dev/sda`, `/dev/bus/0.megaraid,3`.
+    /// `device` as smartctl names it, with its type where it needs one: `/dev/sda`,
+    /// `/dev/bus/0.megaraid,3`.
     pub fn answers(&self, device: &str, answer: &Answer) -> io::Result<()> {
         let (name, kind) = device.split_once('.').unwrap_or((device, ""));
         let mut body = answer.body.clone();
-        merge(&mut body["device"], json!({"name": name, "info_name": name}));
+        merge(
+            &mut body["device"],
+            json!({"name": name, "info_name": name}),
+        );
         if !kind.is_empty() {
-            merge(&mut body["device"], json!({"type": kind, "info_name": format!("{name} [{kind}]")}));
+            merge(
+                &mut body["device"],
+                json!({"type": kind, "info_name": format!("{name} [{kind}]")}),
+            );
         }
         self.forgets(device, "does")?;
         self.put(device, "exit", &answer.status.to_string())?;
@@ -355,7 +388,10 @@ impl Smartctl {
     pub fn answers_to_test(&self, device: &str, answer: &Answer) -> io::Result<()> {
         let (name, _) = device.split_once('.').unwrap_or((device, ""));
         let mut body = answer.body.clone();
-        merge(&mut body["device"], json!({"name": name, "info_name": name}));
+        merge(
+            &mut body["device"],
+            json!({"name": name, "info_name": name}),
+        );
         self.put(device, "test.exit", &answer.status.to_string())?;
         self.put(device, "test", &format!("{body:#}"))
     }
@@ -388,18 +424,25 @@ impl Smartctl {
         self.put("", "scan.json", &body.to_string())
     }
 
-    /// All that it was asked, each run a line that begins with `begin` and one that begins with `end` where it came to one.
+    /// All that it was asked, each run a line that begins with `begin` and one that begins with
+    /// `end` where it came to one.
     pub fn calls(&self) -> Vec<String> {
-        std::fs::read_to_string(self.dir.join("calls")).unwrap_or_default().lines().map(str::to_owned).collect()
+        std::fs::read_to_string(self.dir.join("calls"))
+            .unwrap_or_default()
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
-    /// How often it was asked about the device with this word (`-t`), whatever came of it; no word: in any way.
+    /// How often it was asked about the device with this word (`-t`), whatever came of it; no word:
+    /// in any way.
     pub fn asked(&self, device: &str, word: &str) -> usize {
         let about = |line: &&String| {
             let mut words = line.split(' ');
             words.next() == Some("begin") && {
                 let words: Vec<&str> = words.collect();
-                words.iter().any(|word| word.ends_with(device)) && (word.is_empty() || words.contains(&word))
+                words.iter().any(|word| word.ends_with(device))
+                    && (word.is_empty() || words.contains(&word))
             }
         };
         self.calls().iter().filter(about).count()
@@ -409,8 +452,11 @@ impl Smartctl {
         // Replaced at once: it may be read at any moment.
         let file = self.file(device, extension);
         file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-        let new =
-            file.with_file_name(format!(".{}.new", file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())));
+        let new = file.with_file_name(format!(
+            ".{}.new",
+            file.file_name()
+                .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+        ));
         std::fs::write(&new, format!("{text}\n"))?;
         std::fs::rename(&new, &file)
     }
@@ -424,6 +470,9 @@ impl Smartctl {
 
     fn file(&self, device: &str, extension: &str) -> PathBuf {
         let dot = if device.is_empty() { "" } else { "." };
-        self.dir.join(format!("{}{dot}{extension}", device.trim_start_matches('/')))
+        self.dir.join(format!(
+            "{}{dot}{extension}",
+            device.trim_start_matches('/')
+        ))
     }
 }

@@ -1,7 +1,9 @@
-//! A recorded host of any size: drives, partitions, logical volumes, mounts, the kubelet's records and the answers of probes, as files.
+//! A recorded host of any size: drives, partitions, logical volumes, mounts, the kubelet's records
+//! and the answers of probes, as files.
 //!
-//! In: how many drives and volumes, and which of them hang. Out: a folder to give to `diskvitalsd --host-root`. Shapes are those of a real
-//! node (Linux 6.12 sysfs, udev 255, kubelet 1.30 and later); the numbers are made up. Shared by the tests and by `benches/`.
+//! In: how many drives and volumes, and which of them hang. Out: a folder to give to
+//! `diskvitalsd --host-root`. Shapes are those of a real node (Linux 6.12 sysfs, udev 255, kubelet
+//! 1.30 and later); the numbers are made up. Shared by the tests and by `benches/`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +21,8 @@ const DRIVER: &str = "local.csi.example.org";
 pub struct Plan {
     /// A third each SATA, SAS and NVMe.
     pub drives: usize,
-    /// CSI volumes, spread over the drives: in turn a partition, a logical volume and a folder of a drive's data filesystem.
+    /// CSI volumes, spread over the drives: in turn a partition, a logical volume and a folder of a
+    /// drive's data filesystem.
     pub volumes: usize,
     /// The last so many volumes never answer a probe.
     pub hung: usize,
@@ -50,7 +53,9 @@ pub fn write(dir: &Path, plan: Plan) -> io::Result<Vec<TreeVolume>> {
         mounts: 0,
     };
     tree.system()?;
-    let drives = (0..plan.drives).map(|at| tree.drive(at)).collect::<io::Result<Vec<_>>>()?;
+    let drives = (0..plan.drives)
+        .map(|at| tree.drive(at))
+        .collect::<io::Result<Vec<_>>>()?;
     if let Some(first) = drives.first() {
         tree.partition(first, 62, Some(("ext4", uuid(6, 0))))?;
     }
@@ -84,10 +89,15 @@ struct Drive {
 
 impl Drive {
     fn partition_name(&self, number: usize) -> String {
-        if self.name.starts_with("nvme") { format!("{}p{number}", self.name) } else { format!("{}{number}", self.name) }
+        if self.name.starts_with("nvme") {
+            format!("{}p{number}", self.name)
+        } else {
+            format!("{}{number}", self.name)
+        }
     }
 
-    /// SCSI disks have sixteen minors each, what is beyond has extended ones (block/genhd.c); the tree gives every drive 64.
+    /// SCSI disks have sixteen minors each, what is beyond has extended ones (block/genhd.c); the
+    /// tree gives every drive 64.
     fn partition_dev(&self, number: usize) -> String {
         format!("{}:{}", self.major, self.first_minor + number)
     }
@@ -113,7 +123,10 @@ impl Tree {
         ] {
             std::fs::create_dir_all(self.dir.join(folder))?;
         }
-        self.put("proc/sys/kernel/random/boot_id", "5e1c2f4a-0b6d-4c1e-9a57-3f2b8d6c7e10\n")?;
+        self.put(
+            "proc/sys/kernel/random/boot_id",
+            "5e1c2f4a-0b6d-4c1e-9a57-3f2b8d6c7e10\n",
+        )?;
         self.put("proc/sys/kernel/hostname", "recorded\n")?;
         self.put("proc/sys/kernel/osrelease", "6.12.0-recorded\n")?;
         self.put("etc/hostname", "recorded\n")?;
@@ -127,15 +140,25 @@ impl Tree {
         Ok(())
     }
 
-    /// One drive with a data filesystem on its first partition and an LVM physical volume on its second.
+    /// One drive with a data filesystem on its first partition and an LVM physical volume on its
+    /// second.
     fn drive(&mut self, at: usize) -> io::Result<Drive> {
-        let drive = if at % 3 == 2 { self.nvme(at)? } else { self.scsi(at, at % 3 == 1)? };
+        let drive = if at % 3 == 2 {
+            self.nvme(at)?
+        } else {
+            self.scsi(at, at % 3 == 1)?
+        };
         let data = format!("/srv/disk{at}");
         self.partition(&drive, 1, Some(("ext4", uuid(1, at))))?;
         self.partition(&drive, 2, Some(("LVM2_member", uuid(2, at))))?;
         let source = format!("/dev/{}", drive.partition_name(1));
         self.mount(&drive.partition_dev(1), "/", &data, "ext4", &source);
-        writeln!(self.fstab, "UUID={} {data} ext4 defaults,noatime 0 2", uuid(1, at)).map_err(io::Error::other)?;
+        writeln!(
+            self.fstab,
+            "UUID={} {data} ext4 defaults,noatime 0 2",
+            uuid(1, at)
+        )
+        .map_err(io::Error::other)?;
         self.answers(&data, false);
         Ok(drive)
     }
@@ -144,18 +167,27 @@ impl Tree {
         let name = format!("sd{}", letters(at));
         // SATA: a port of an AHCI controller each. SAS: all behind one HBA and an expander.
         let (host, above, address) = if sas {
-            let place = format!("pci0000:80/0000:80:02.0/0000:81:00.0/host0/port-0:0/expander-0:0/port-0:0:{at}/end_device-0:0:{at}");
+            let place = format!(
+                "pci0000:80/0000:80:02.0/0000:81:00.0/host0/port-0:0/expander-0:0/port-0:0:{at}/end_device-0:0:{at}"
+            );
             (0, place, format!("0:0:{at}:0"))
         } else {
             let host = at + 1;
-            (host, format!("pci0000:00/0000:00:17.0/ata{host}/host{host}"), format!("{host}:0:0:0"))
+            (
+                host,
+                format!("pci0000:00/0000:00:17.0/ata{host}/host{host}"),
+                format!("{host}:0:0:0"),
+            )
         };
         let target = address.rsplit_once(':').map_or("", |(target, _lun)| target);
         let device = format!("sys/devices/{above}/target{target}/{address}");
         let wwid = format!("naa.5000c500{:08x}", 0xa000_0000_u64 + at as u64);
         let serial = format!("ZL2{at:05}");
-        let (vendor, model, firmware) =
-            if sas { ("SEAGATE ", "ST4000NM0295    ", "DT31") } else { ("ATA     ", "WDC WD40EFRX-68N", "0A82") };
+        let (vendor, model, firmware) = if sas {
+            ("SEAGATE ", "ST4000NM0295    ", "DT31")
+        } else {
+            ("ATA     ", "WDC WD40EFRX-68N", "0A82")
+        };
         for (file, text) in [
             ("vendor", vendor),
             ("model", model),
@@ -175,19 +207,31 @@ impl Tree {
         page.extend_from_slice(serial.as_bytes());
         self.put_bytes(&format!("{device}/vpd_pg80"), &page)?;
         if sas {
-            self.put(&format!("{device}/sas_address"), &format!("0x5000c500{:08x}\n", 0xa000_0001_u64 + at as u64))?;
+            self.put(
+                &format!("{device}/sas_address"),
+                &format!("0x5000c500{:08x}\n", 0xa000_0001_u64 + at as u64),
+            )?;
         }
         let driver = if sas { "mpt3sas" } else { "ahci" };
         let class = format!(
             "sys/devices/{}/scsi_host/host{host}",
-            above.split_once(&format!("host{host}")).map_or(above.clone(), |(before, _)| format!("{before}host{host}"))
+            above
+                .split_once(&format!("host{host}"))
+                .map_or(above.clone(), |(before, _)| format!("{before}host{host}"))
         );
         self.put(&format!("{class}/proc_name"), &format!("{driver}\n"))?;
         self.link(&format!("sys/class/scsi_host/host{host}"), &class)?;
 
         let sysfs = format!("{device}/block/{name}");
-        // Majors 8, 65, 66… with four drives each, so that all their partitions have numbers of their own.
-        let drive = Drive { at, name, sysfs, major: if at < 4 { 8 } else { 61 + at / 4 }, first_minor: at % 4 * 64 };
+        // Majors 8, 65, 66… with four drives each, so that all their partitions have numbers of
+        // their own.
+        let drive = Drive {
+            at,
+            name,
+            sysfs,
+            major: if at < 4 { 8 } else { 61 + at / 4 },
+            first_minor: at % 4 * 64,
+        };
         self.disk(&drive, true)?;
         self.link(&format!("{}/device", drive.sysfs), &device)?;
         let bus = if sas { "scsi" } else { "ata" };
@@ -207,13 +251,24 @@ impl Tree {
             ("ID_TYPE", "disk".to_owned()),
             ("ID_PART_TABLE_TYPE", "gpt".to_owned()),
         ];
-        self.udev(&drive.partition_dev(0), &[format!("disk/by-id/{by_id}"), format!("disk/by-path/{path}")], &properties)?;
+        self.udev(
+            &drive.partition_dev(0),
+            &[
+                format!("disk/by-id/{by_id}"),
+                format!("disk/by-path/{path}"),
+            ],
+            &properties,
+        )?;
         Ok(drive)
     }
 
     fn nvme(&mut self, at: usize) -> io::Result<Drive> {
         let number = at / 3;
-        let controller = format!("sys/devices/pci0000:40/0000:40:01.{}/0000:{:02x}:00.0/nvme/nvme{number}", number % 8, 0x41 + number);
+        let controller = format!(
+            "sys/devices/pci0000:40/0000:40:01.{}/0000:{:02x}:00.0/nvme/nvme{number}",
+            number % 8,
+            0x41 + number
+        );
         let serial = format!("S6ESNX0R{at:06}");
         let address = format!("0000:{:02x}:00.0", 0x41 + number);
         let nqn = format!("nqn.1994-11.com.example:nvme:{serial}");
@@ -232,12 +287,23 @@ impl Tree {
         }
         self.link(&format!("sys/class/nvme/nvme{number}"), &controller)?;
         let name = format!("nvme{number}n1");
-        let drive = Drive { at, sysfs: format!("{controller}/{name}"), name, major: 259, first_minor: number * 64 };
+        let drive = Drive {
+            at,
+            sysfs: format!("{controller}/{name}"),
+            name,
+            major: 259,
+            first_minor: number * 64,
+        };
         self.disk(&drive, false)?;
         self.link(&format!("{}/device", drive.sysfs), &controller)?;
         let eui = format!("0025385{:09x}", 0xb_0000_0000_u64 + at as u64);
         self.put(&format!("{}/wwid", drive.sysfs), &format!("eui.{eui}\n"))?;
-        let spaced = eui.as_bytes().chunks(2).map(|pair| String::from_utf8_lossy(pair).into_owned()).collect::<Vec<_>>().join(" ");
+        let spaced = eui
+            .as_bytes()
+            .chunks(2)
+            .map(|pair| String::from_utf8_lossy(pair).into_owned())
+            .collect::<Vec<_>>()
+            .join(" ");
         self.put(&format!("{}/eui", drive.sysfs), &format!("{spaced}\n"))?;
         self.put(&format!("{}/nsid", drive.sysfs), "1\n")?;
         let properties = [
@@ -248,14 +314,26 @@ impl Tree {
             ("ID_PATH", format!("pci-{address}-nvme-1")),
             ("ID_PART_TABLE_TYPE", "gpt".to_owned()),
         ];
-        let links = [format!("disk/by-id/nvme-SAMSUNG_MZQL23T8HCLS-00A07_{serial}"), format!("disk/by-path/pci-{address}-nvme-1")];
+        let links = [
+            format!("disk/by-id/nvme-SAMSUNG_MZQL23T8HCLS-00A07_{serial}"),
+            format!("disk/by-path/pci-{address}-nvme-1"),
+        ];
         self.udev(&drive.partition_dev(0), &links, &properties)?;
         Ok(drive)
     }
 
     fn disk(&mut self, drive: &Drive, rotational: bool) -> io::Result<()> {
-        let uevent = format!("MAJOR={}\nMINOR={}\nDEVNAME={}\nDEVTYPE=disk\n", drive.major, drive.first_minor, drive.name);
-        self.block(&drive.sysfs, &drive.name, &drive.partition_dev(0), DRIVE_BYTES, &uevent)?;
+        let uevent = format!(
+            "MAJOR={}\nMINOR={}\nDEVNAME={}\nDEVTYPE=disk\n",
+            drive.major, drive.first_minor, drive.name
+        );
+        self.block(
+            &drive.sysfs,
+            &drive.name,
+            &drive.partition_dev(0),
+            DRIVE_BYTES,
+            &uevent,
+        )?;
         self.queue(&drive.sysfs, rotational)?;
         self.link(&format!("sys/block/{}", drive.name), &drive.sysfs)?;
         self.stat(drive.major, drive.first_minor, &drive.name)
@@ -275,22 +353,54 @@ impl Tree {
         Ok(())
     }
 
-    fn partition(&mut self, drive: &Drive, number: usize, content: Option<(&str, String)>) -> io::Result<()> {
+    fn partition(
+        &mut self,
+        drive: &Drive,
+        number: usize,
+        content: Option<(&str, String)>,
+    ) -> io::Result<()> {
         let name = drive.partition_name(number);
         let sysfs = format!("{}/{name}", drive.sysfs);
-        let uevent =
-            format!("MAJOR={}\nMINOR={}\nDEVNAME={name}\nDEVTYPE=partition\nPARTN={number}\n", drive.major, drive.first_minor + number);
-        self.block(&sysfs, &name, &drive.partition_dev(number), PARTITION_BYTES, &uevent)?;
+        let uevent = format!(
+            "MAJOR={}\nMINOR={}\nDEVNAME={name}\nDEVTYPE=partition\nPARTN={number}\n",
+            drive.major,
+            drive.first_minor + number
+        );
+        self.block(
+            &sysfs,
+            &name,
+            &drive.partition_dev(number),
+            PARTITION_BYTES,
+            &uevent,
+        )?;
         self.put(&format!("{sysfs}/partition"), &format!("{number}\n"))?;
-        self.put(&format!("{sysfs}/start"), &format!("{}\n", 2048 + (number as u64 - 1) * PARTITION_BYTES / 512))?;
+        self.put(
+            &format!("{sysfs}/start"),
+            &format!("{}\n", 2048 + (number as u64 - 1) * PARTITION_BYTES / 512),
+        )?;
         self.stat(drive.major, drive.first_minor + number, &name)?;
         let (fs_type, fs_uuid) = content.unwrap_or_default();
-        let properties = [("DEVTYPE", "partition".to_owned()), ("ID_FS_TYPE", fs_type.to_owned()), ("ID_FS_UUID", fs_uuid.clone())];
-        self.udev(&drive.partition_dev(number), &[format!("disk/by-uuid/{fs_uuid}")], &properties)
+        let properties = [
+            ("DEVTYPE", "partition".to_owned()),
+            ("ID_FS_TYPE", fs_type.to_owned()),
+            ("ID_FS_UUID", fs_uuid.clone()),
+        ];
+        self.udev(
+            &drive.partition_dev(number),
+            &[format!("disk/by-uuid/{fs_uuid}")],
+            &properties,
+        )
     }
 
     /// What every block device has.
-    fn block(&mut self, sysfs: &str, name: &str, dev: &str, bytes: u64, uevent: &str) -> io::Result<()> {
+    fn block(
+        &mut self,
+        sysfs: &str,
+        name: &str,
+        dev: &str,
+        bytes: u64,
+        uevent: &str,
+    ) -> io::Result<()> {
         for (file, text) in [
             ("dev", dev.to_owned()),
             ("size", (bytes / 512).to_string()),
@@ -307,56 +417,105 @@ impl Tree {
         self.link(&format!("sys/class/block/{name}"), sysfs)
     }
 
-    fn volume(&mut self, at: usize, turn: usize, drive: &Drive, hangs: bool) -> io::Result<TreeVolume> {
+    fn volume(
+        &mut self,
+        at: usize,
+        turn: usize,
+        drive: &Drive,
+        hangs: bool,
+    ) -> io::Result<TreeVolume> {
         let handle = format!("vol-{at:06}");
         let pv = format!("pvc-{}", uuid(3, at));
         let pod_uid = uuid(4, at);
-        let staged = format!("{KUBELET_ROOT}/plugins/kubernetes.io/csi/{DRIVER}/{}", hash(&handle));
+        let staged = format!(
+            "{KUBELET_ROOT}/plugins/kubernetes.io/csi/{DRIVER}/{}",
+            hash(&handle)
+        );
         let published = format!("{KUBELET_ROOT}/pods/{pod_uid}/volumes/kubernetes.io~csi/{pv}");
         let (dev, root, source) = match turn % 3 {
             0 => {
                 let number = 3 + turn;
                 self.partition(drive, number, Some(("ext4", uuid(5, at))))?;
-                (drive.partition_dev(number), "/".to_owned(), format!("/dev/{}", drive.partition_name(number)))
+                (
+                    drive.partition_dev(number),
+                    "/".to_owned(),
+                    format!("/dev/{}", drive.partition_name(number)),
+                )
             }
             1 => self.logical_volume(at, drive)?,
             // A folder of the drive's data filesystem, bound.
-            _ => (drive.partition_dev(1), format!("/volumes/{handle}"), format!("/dev/{}", drive.partition_name(1))),
+            _ => (
+                drive.partition_dev(1),
+                format!("/volumes/{handle}"),
+                format!("/dev/{}", drive.partition_name(1)),
+            ),
         };
-        for path in [&format!("{staged}/globalmount"), &format!("{published}/mount")] {
+        for path in [
+            &format!("{staged}/globalmount"),
+            &format!("{published}/mount"),
+        ] {
             self.mount(&dev, &root, path, "ext4", &source);
             self.answers(path, hangs);
             std::fs::create_dir_all(self.dir.join(&path[1..]))?;
         }
-        self.put(&format!("{}/vol_data.json", &staged[1..]), &json!({"driverName": DRIVER, "volumeHandle": handle}).to_string())?;
+        self.put(
+            &format!("{}/vol_data.json", &staged[1..]),
+            &json!({"driverName": DRIVER, "volumeHandle": handle}).to_string(),
+        )?;
         let record = json!({
             "attachmentID": format!("csi-{}", hash(&pv)), "driverName": DRIVER, "nodeName": "recorded", "specVolID": pv, "volumeHandle": handle,
             "volumeLifecycleMode": "Persistent",
         });
-        self.put(&format!("{}/vol_data.json", &published[1..]), &record.to_string())?;
-        std::fs::create_dir_all(self.dir.join(format!("var/log/pods/tenant-{}_app-{at}_{pod_uid}/main", at % 20)))?;
-        Ok(TreeVolume { driver: DRIVER.into(), handle })
+        self.put(
+            &format!("{}/vol_data.json", &published[1..]),
+            &record.to_string(),
+        )?;
+        std::fs::create_dir_all(self.dir.join(format!(
+            "var/log/pods/tenant-{}_app-{at}_{pod_uid}/main",
+            at % 20
+        )))?;
+        Ok(TreeVolume {
+            driver: DRIVER.into(),
+            handle,
+        })
     }
 
-    /// A linear volume on the drive's physical volume. Out: its device number, the root of its mount, its node.
+    /// A linear volume on the drive's physical volume. Out: its device number, the root of its
+    /// mount, its node.
     fn logical_volume(&mut self, at: usize, drive: &Drive) -> io::Result<(String, String, String)> {
         let minor = at;
         let name = format!("dm-{minor}");
         let (group, lv) = (format!("vg{}", drive.at), format!("lv{at}"));
         let dev = format!("252:{minor}");
         let sysfs = format!("sys/devices/virtual/block/{name}");
-        self.block(&sysfs, &name, &dev, PARTITION_BYTES, &format!("MAJOR=252\nMINOR={minor}\nDEVNAME={name}\nDEVTYPE=disk\n"))?;
+        self.block(
+            &sysfs,
+            &name,
+            &dev,
+            PARTITION_BYTES,
+            &format!("MAJOR=252\nMINOR={minor}\nDEVNAME={name}\nDEVTYPE=disk\n"),
+        )?;
         self.queue(&sysfs, false)?;
         self.link(&format!("sys/block/{name}"), &sysfs)?;
         let lvm_uuid = format!("LVM-{}{}", &hash(&group)[..32], &hash(&lv)[..32]);
-        for (file, text) in [("dm/name", format!("{group}-{lv}")), ("dm/uuid", lvm_uuid.clone()), ("dm/suspended", "0".into())] {
+        for (file, text) in [
+            ("dm/name", format!("{group}-{lv}")),
+            ("dm/uuid", lvm_uuid.clone()),
+            ("dm/suspended", "0".into()),
+        ] {
             self.put(&format!("{sysfs}/{file}"), &format!("{text}\n"))?;
         }
         let below = format!("{}/{}", drive.sysfs, drive.partition_name(2));
-        self.link(&format!("{sysfs}/slaves/{}", drive.partition_name(2)), &below)?;
+        self.link(
+            &format!("{sysfs}/slaves/{}", drive.partition_name(2)),
+            &below,
+        )?;
         self.link(&format!("{below}/holders/{name}"), &sysfs)?;
         self.stat(252, minor, &name)?;
-        self.put(&format!("exec/dm/{name}.status"), &format!("0 {} linear\n", PARTITION_BYTES / 512))?;
+        self.put(
+            &format!("exec/dm/{name}.status"),
+            &format!("0 {} linear\n", PARTITION_BYTES / 512),
+        )?;
         let properties = [
             ("DEVTYPE", "disk".to_owned()),
             ("DM_NAME", format!("{group}-{lv}")),
@@ -366,7 +525,15 @@ impl Tree {
             ("ID_FS_TYPE", "ext4".to_owned()),
             ("ID_FS_UUID", uuid(5, at)),
         ];
-        self.udev(&dev, &[format!("mapper/{group}-{lv}"), format!("{group}/{lv}"), format!("disk/by-uuid/{}", uuid(5, at))], &properties)?;
+        self.udev(
+            &dev,
+            &[
+                format!("mapper/{group}-{lv}"),
+                format!("{group}/{lv}"),
+                format!("disk/by-uuid/{}", uuid(5, at)),
+            ],
+            &properties,
+        )?;
         Ok((dev, "/".into(), format!("/dev/mapper/{group}-{lv}")))
     }
 
@@ -374,7 +541,10 @@ impl Tree {
         self.mounts += 1;
         let id = ROOT_MOUNT - 1 + self.mounts;
         let parent = if point == "/" { 1 } else { ROOT_MOUNT };
-        let line = format!("{id} {parent} {dev} {root} {point} rw,relatime shared:{} - {fs_type} {source} rw\n", self.mounts);
+        let line = format!(
+            "{id} {parent} {dev} {root} {point} rw,relatime shared:{} - {fs_type} {source} rw\n",
+            self.mounts
+        );
         self.mountinfo.push_str(&line);
     }
 
@@ -435,7 +605,8 @@ impl Tree {
             return Ok(());
         }
         // From the nearest folder that both share.
-        let (from, to): (Vec<&str>, Vec<&str>) = (link.split('/').collect(), target.split('/').collect());
+        let (from, to): (Vec<&str>, Vec<&str>) =
+            (link.split('/').collect(), target.split('/').collect());
         let shared = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
         let up = "../".repeat(from.len() - 1 - shared);
         symlink(format!("{up}{}", to[shared..].join("/")), place)
@@ -459,8 +630,15 @@ fn uuid(space: usize, at: usize) -> String {
     format!("{space:08x}-1f2e-4d3c-8b5a-{at:012x}")
 }
 
-/// 64 hexadecimal digits that look like the kubelet's SHA-256 of a handle; nothing reads more into them.
+/// 64 hexadecimal digits that look like the kubelet's SHA-256 of a handle; nothing reads more into
+/// them.
 fn hash(text: &str) -> String {
-    let fnv = |seed: u64| text.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    (0..4).map(|part| format!("{:016x}", fnv(0xcbf2_9ce4_8422_2325 + part))).collect()
+    let fnv = |seed: u64| {
+        text.bytes().fold(seed, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    };
+    (0..4)
+        .map(|part| format!("{:016x}", fnv(0xcbf2_9ce4_8422_2325 + part)))
+        .collect()
 }

@@ -1,4 +1,5 @@
-//! Where things lie in a btrfs on one device, and their checksums (fs/btrfs and include/uapi/linux/btrfs_tree.h of the kernel). For crc32c.
+//! Where things lie in a btrfs on one device, and their checksums (fs/btrfs and
+//! include/uapi/linux/btrfs_tree.h of the kernel). For crc32c.
 
 use std::path::Path;
 
@@ -20,7 +21,8 @@ struct Chunk {
 }
 
 const SUPERBLOCK: u64 = 64 << 10;
-/// Of a tree block: checksum, filesystem, address, flags, chunk tree, generation, owner, count, level.
+/// Of a tree block: checksum, filesystem, address, flags, chunk tree, generation, owner, count,
+/// level.
 pub const HEADER: usize = 101;
 pub const GENERATION: usize = 0x50;
 pub const ITEM: usize = 25;
@@ -99,14 +101,22 @@ impl Node {
         if self.level() == 0 {
             return Vec::new();
         }
-        (0..self.count()).map(|index| le64(&self.bytes, HEADER + index * POINTER + 17)).collect()
+        (0..self.count())
+            .map(|index| le64(&self.bytes, HEADER + index * POINTER + 17))
+            .collect()
     }
 }
 
 fn chunk(logical: u64, item: &[u8]) -> Chunk {
     let stripes = usize::from(le16(item, 44));
     // Two stripes on one device are two copies of the same (DUP).
-    Chunk { logical, length: le64(item, 0), copies: (0..stripes).map(|stripe| le64(item, 48 + stripe * 32 + 8)).collect() }
+    Chunk {
+        logical,
+        length: le64(item, 0),
+        copies: (0..stripes)
+            .map(|stripe| le64(item, 48 + stripe * 32 + 8))
+            .collect(),
+    }
 }
 
 impl Btrfs {
@@ -140,13 +150,23 @@ impl Btrfs {
 
     /// Where the copies of a logical address are on the device.
     pub fn copies(&self, logical: u64) -> Vec<u64> {
-        let chunk = self.chunks.iter().find(|chunk| (chunk.logical..chunk.logical + chunk.length).contains(&logical));
+        let chunk = self
+            .chunks
+            .iter()
+            .find(|chunk| (chunk.logical..chunk.logical + chunk.length).contains(&logical));
         let chunk = chunk.unwrap_or_else(|| panic!("no chunk has {logical}"));
-        chunk.copies.iter().map(|copy| copy + (logical - chunk.logical)).collect()
+        chunk
+            .copies
+            .iter()
+            .map(|copy| copy + (logical - chunk.logical))
+            .collect()
     }
 
     pub fn node(&self, logical: u64) -> Node {
-        Node { logical, bytes: self.image.read(self.copies(logical)[0], self.node_size) }
+        Node {
+            logical,
+            bytes: self.image.read(self.copies(logical)[0], self.node_size),
+        }
     }
 
     /// All copies, with their checksums.
@@ -160,7 +180,11 @@ impl Btrfs {
 
     fn nodes_below(&self, logical: u64) -> Vec<Node> {
         let node = self.node(logical);
-        let children: Vec<Node> = node.children().iter().flat_map(|child| self.nodes_below(*child)).collect();
+        let children: Vec<Node> = node
+            .children()
+            .iter()
+            .flat_map(|child| self.nodes_below(*child))
+            .collect();
         std::iter::once(node).chain(children).collect()
     }
 
@@ -171,7 +195,10 @@ impl Btrfs {
             return roots;
         }
         let found = roots.iter().find_map(|node| {
-            let item = *node.items().iter().find(|item| item.object == tree && item.kind == key::ROOT)?;
+            let item = *node
+                .items()
+                .iter()
+                .find(|item| item.object == tree && item.kind == key::ROOT)?;
             // Behind an inode (160), the generation and the root folder's number.
             Some(le64(&node.bytes, item.data + 176))
         });
@@ -179,7 +206,10 @@ impl Btrfs {
     }
 
     pub fn leaves(&self, tree: u64) -> Vec<Node> {
-        self.tree(tree).into_iter().filter(|node| node.level() == 0).collect()
+        self.tree(tree)
+            .into_iter()
+            .filter(|node| node.level() == 0)
+            .collect()
     }
 
     pub fn superblock(&self) -> Vec<u8> {

@@ -1,4 +1,5 @@
-//! Ways in which a btrfs is damaged here. Those named `…-value` have right checksums: only their meaning is wrong.
+//! Ways in which a btrfs is damaged here. Those named `…-value` have right checksums: only their
+//! meaning is wrong.
 
 use super::super::random::Random;
 use super::Kind;
@@ -6,17 +7,39 @@ use super::btrfs::{Btrfs, GENERATION, HEADER, ITEM, Item, Node, key, tree};
 use super::bytes::{le32, le64, put};
 
 pub const KINDS: &[Kind<Btrfs>] = &[
-    Kind::new("file-leaf-zeroed-once", |fs, random| spoil(fs, random, tree::FILES, Copies::One, Way::Zero)),
-    Kind::new("file-leaf-zeroed", |fs, random| spoil(fs, random, tree::FILES, Copies::All, Way::Zero)),
-    Kind::new("file-leaf-bit-once", |fs, random| spoil(fs, random, tree::FILES, Copies::One, Way::Flip)),
-    Kind::new("file-leaf-bit", |fs, random| spoil(fs, random, tree::FILES, Copies::All, Way::Flip)),
-    Kind::new("extent-leaf-zeroed-once", |fs, random| spoil(fs, random, tree::EXTENT, Copies::One, Way::Zero)),
-    Kind::new("extent-leaf-zeroed", |fs, random| spoil(fs, random, tree::EXTENT, Copies::All, Way::Zero)),
-    Kind::new("extent-leaf-bit", |fs, random| spoil(fs, random, tree::EXTENT, Copies::All, Way::Flip)),
-    Kind::new("checksum-leaf-bit-once", |fs, random| spoil(fs, random, tree::CHECKSUMS, Copies::One, Way::Flip)),
-    Kind::new("checksum-leaf-bit", |fs, random| spoil(fs, random, tree::CHECKSUMS, Copies::All, Way::Flip)),
-    Kind::new("device-leaf-bit", |fs, random| spoil(fs, random, tree::DEVICE, Copies::All, Way::Flip)),
-    Kind::new("root-leaf-bit-once", |fs, random| spoil(fs, random, tree::ROOT, Copies::One, Way::Flip)),
+    Kind::new("file-leaf-zeroed-once", |fs, random| {
+        spoil(fs, random, tree::FILES, Copies::One, Way::Zero)
+    }),
+    Kind::new("file-leaf-zeroed", |fs, random| {
+        spoil(fs, random, tree::FILES, Copies::All, Way::Zero)
+    }),
+    Kind::new("file-leaf-bit-once", |fs, random| {
+        spoil(fs, random, tree::FILES, Copies::One, Way::Flip)
+    }),
+    Kind::new("file-leaf-bit", |fs, random| {
+        spoil(fs, random, tree::FILES, Copies::All, Way::Flip)
+    }),
+    Kind::new("extent-leaf-zeroed-once", |fs, random| {
+        spoil(fs, random, tree::EXTENT, Copies::One, Way::Zero)
+    }),
+    Kind::new("extent-leaf-zeroed", |fs, random| {
+        spoil(fs, random, tree::EXTENT, Copies::All, Way::Zero)
+    }),
+    Kind::new("extent-leaf-bit", |fs, random| {
+        spoil(fs, random, tree::EXTENT, Copies::All, Way::Flip)
+    }),
+    Kind::new("checksum-leaf-bit-once", |fs, random| {
+        spoil(fs, random, tree::CHECKSUMS, Copies::One, Way::Flip)
+    }),
+    Kind::new("checksum-leaf-bit", |fs, random| {
+        spoil(fs, random, tree::CHECKSUMS, Copies::All, Way::Flip)
+    }),
+    Kind::new("device-leaf-bit", |fs, random| {
+        spoil(fs, random, tree::DEVICE, Copies::All, Way::Flip)
+    }),
+    Kind::new("root-leaf-bit-once", |fs, random| {
+        spoil(fs, random, tree::ROOT, Copies::One, Way::Flip)
+    }),
     Kind::new("file-root-bit-once", |fs, random| {
         let root = fs.tree(tree::FILES).into_iter().next()?;
         spoil_node(fs, random, &root, Copies::One, Way::Flip)
@@ -29,64 +52,101 @@ pub const KINDS: &[Kind<Btrfs>] = &[
         let mut leaf = leaf(fs, random, tree::FILES, |leaf| leaf.count() > 4)?;
         let index = random.below(leaf.count() as u64 - 1) as usize;
         let at = HEADER + index * ITEM;
-        let (first, second) = (leaf.bytes[at..at + ITEM].to_vec(), leaf.bytes[at + ITEM..at + 2 * ITEM].to_vec());
+        let (first, second) = (
+            leaf.bytes[at..at + ITEM].to_vec(),
+            leaf.bytes[at + ITEM..at + 2 * ITEM].to_vec(),
+        );
         put(&mut leaf.bytes, at, &second);
         put(&mut leaf.bytes, at + ITEM, &first);
-        told(fs, leaf, &format!("items {index} and the next have changed places"))
+        told(
+            fs,
+            leaf,
+            &format!("items {index} and the next have changed places"),
+        )
     }),
     Kind::new("generation-value", |fs, random| {
         let mut leaf = leaf(fs, random, tree::FILES, |_| true)?;
         let generation = le64(&leaf.bytes, GENERATION) + 77;
         put(&mut leaf.bytes, GENERATION, &generation.to_le_bytes());
-        told(fs, leaf, "its generation is not the one that its parent knows")
+        told(
+            fs,
+            leaf,
+            "its generation is not the one that its parent knows",
+        )
     }),
     Kind::new("extent-references-value", |fs, random| {
         let (mut leaf, item) = item(fs, random, tree::EXTENT, |_, item| item.kind == key::EXTENT)?;
         let references = le64(&leaf.bytes, item.data) + random.between(1, 9);
         put(&mut leaf.bytes, item.data, &references.to_le_bytes());
-        told(fs, leaf, &format!("extent {} counts {references} references", item.object))
+        told(
+            fs,
+            leaf,
+            &format!("extent {} counts {references} references", item.object),
+        )
     }),
     Kind::new("extent-gone-value", |fs, random| {
         let (leaf, item) = item(fs, random, tree::EXTENT, |_, item| item.kind == key::EXTENT)?;
         remove(fs, leaf, item, "an extent")
     }),
     Kind::new("block-gone-value", |fs, random| {
-        let (leaf, item) = item(fs, random, tree::EXTENT, |_, item| item.kind == key::METADATA)?;
+        let (leaf, item) = item(fs, random, tree::EXTENT, |_, item| {
+            item.kind == key::METADATA
+        })?;
         remove(fs, leaf, item, "the record of a tree block")
     }),
     Kind::new("group-used-value", |fs, random| {
         let (mut leaf, item) = item(fs, random, tree::EXTENT, |_, item| item.kind == key::GROUP)?;
         let used = le64(&leaf.bytes, item.data) / 2 + 4096;
         put(&mut leaf.bytes, item.data, &used.to_le_bytes());
-        told(fs, leaf, &format!("block group {} counts {used} bytes as used", item.object))
+        told(
+            fs,
+            leaf,
+            &format!("block group {} counts {used} bytes as used", item.object),
+        )
     }),
     Kind::new("inode-links-value", |fs, random| {
         let (mut leaf, item) = file(fs, random)?;
         // Generation, transaction, size, bytes, group: 8 each.
         let links = le32(&leaf.bytes, item.data + 40) + random.between(1, 9) as u32;
         put(&mut leaf.bytes, item.data + 40, &links.to_le_bytes());
-        told(fs, leaf, &format!("inode {} counts {links} links", item.object))
+        told(
+            fs,
+            leaf,
+            &format!("inode {} counts {links} links", item.object),
+        )
     }),
     Kind::new("inode-bytes-value", |fs, random| {
         let (mut leaf, item) = file(fs, random)?;
         let bytes = le64(&leaf.bytes, item.data + 24) + 4096 * random.between(1, 9);
         put(&mut leaf.bytes, item.data + 24, &bytes.to_le_bytes());
-        told(fs, leaf, &format!("inode {} counts {bytes} bytes", item.object))
+        told(
+            fs,
+            leaf,
+            &format!("inode {} counts {bytes} bytes", item.object),
+        )
     }),
     Kind::new("folder-size-value", |fs, random| {
         let (mut leaf, item) = item(fs, random, tree::FILES, |leaf, item| {
-            item.kind == key::INODE && item.object > 256 && le32(&leaf.bytes, item.data + 52) & 0o170_000 == 0o040_000
+            item.kind == key::INODE
+                && item.object > 256
+                && le32(&leaf.bytes, item.data + 52) & 0o170_000 == 0o040_000
         })?;
         let size = le64(&leaf.bytes, item.data + 16) + 11;
         put(&mut leaf.bytes, item.data + 16, &size.to_le_bytes());
-        told(fs, leaf, &format!("folder {} has a size of {size}", item.object))
+        told(
+            fs,
+            leaf,
+            &format!("folder {} has a size of {size}", item.object),
+        )
     }),
     Kind::new("inode-gone-value", |fs, random| {
         let (leaf, item) = file(fs, random)?;
         remove(fs, leaf, item, "an inode")
     }),
     Kind::new("reference-gone-value", |fs, random| {
-        let (leaf, item) = item(fs, random, tree::FILES, |_, item| item.kind == key::INODE_REFERENCE && item.object > 256)?;
+        let (leaf, item) = item(fs, random, tree::FILES, |_, item| {
+            item.kind == key::INODE_REFERENCE && item.object > 256
+        })?;
         remove(fs, leaf, item, "an inode's reference to its folder")
     }),
     Kind::new("entry-gone-value", |fs, random| {
@@ -100,25 +160,47 @@ pub const KINDS: &[Kind<Btrfs>] = &[
     Kind::new("entry-inode-value", |fs, random| {
         let (mut leaf, item) = item(fs, random, tree::FILES, |_, item| item.kind == key::ENTRY)?;
         put(&mut leaf.bytes, item.data, &(1_u64 << 40).to_le_bytes());
-        told(fs, leaf, &format!("an entry of folder {} points to an inode that there is not", item.object))
+        told(
+            fs,
+            leaf,
+            &format!(
+                "an entry of folder {} points to an inode that there is not",
+                item.object
+            ),
+        )
     }),
     Kind::new("entry-type-value", |fs, random| {
         let (mut leaf, item) = item(fs, random, tree::FILES, |_, item| item.kind == key::INDEX)?;
         let kind = item.data + 29;
         leaf.bytes[kind] = if leaf.bytes[kind] == 6 { 5 } else { 6 };
-        told(fs, leaf, &format!("an entry of folder {} says another type of file", item.object))
+        told(
+            fs,
+            leaf,
+            &format!(
+                "an entry of folder {} says another type of file",
+                item.object
+            ),
+        )
     }),
     Kind::new("file-extent-value", |fs, random| {
         let (mut leaf, item) = on_disk(fs, random)?;
         let start = le64(&leaf.bytes, item.data + 21) + 4096 * 3;
         put(&mut leaf.bytes, item.data + 21, &start.to_le_bytes());
-        told(fs, leaf, &format!("an extent of inode {} lies elsewhere", item.object))
+        told(
+            fs,
+            leaf,
+            &format!("an extent of inode {} lies elsewhere", item.object),
+        )
     }),
     Kind::new("file-extent-length-value", |fs, random| {
         let (mut leaf, item) = on_disk(fs, random)?;
         let length = le64(&leaf.bytes, item.data + 45) + 4096 * 16;
         put(&mut leaf.bytes, item.data + 45, &length.to_le_bytes());
-        told(fs, leaf, &format!("an extent of inode {} is longer than it is", item.object))
+        told(
+            fs,
+            leaf,
+            &format!("an extent of inode {} is longer than it is", item.object),
+        )
     }),
     Kind::new("file-extent-gone-value", |fs, random| {
         let (leaf, item) = on_disk(fs, random)?;
@@ -150,13 +232,20 @@ fn spoil(fs: &Btrfs, random: &mut Random, tree: u64, which: Copies, way: Way) ->
     spoil_node(fs, random, &leaf, which, way)
 }
 
-fn spoil_node(fs: &Btrfs, random: &mut Random, node: &Node, which: Copies, way: Way) -> Option<String> {
+fn spoil_node(
+    fs: &Btrfs,
+    random: &mut Random,
+    node: &Node,
+    which: Copies,
+    way: Way,
+) -> Option<String> {
     let mut copies = fs.copies(node.logical);
     if which == Copies::One {
         if copies.len() < 2 {
             return None;
         }
-        // The first is the one that is read first; of the other no reader without a need for it knows.
+        // The first is the one that is read first; of the other no reader without a need for it
+        // knows.
         copies.truncate(1);
     }
     for at in &copies {
@@ -169,7 +258,15 @@ fn spoil_node(fs: &Btrfs, random: &mut Random, node: &Node, which: Copies, way: 
         Way::Zero => "all zeros",
         Way::Flip => "a bit",
     };
-    Some(format!("{how} in {} of tree block {}", if copies.len() == 1 { "one copy" } else { "all copies" }, node.logical))
+    Some(format!(
+        "{how} in {} of tree block {}",
+        if copies.len() == 1 {
+            "one copy"
+        } else {
+            "all copies"
+        },
+        node.logical
+    ))
 }
 
 fn told(fs: &Btrfs, node: Node, what: &str) -> Option<String> {
@@ -184,9 +281,20 @@ fn leaf(fs: &Btrfs, random: &mut Random, tree: u64, suits: impl Fn(&Node) -> boo
     random.pick(&leaves).cloned()
 }
 
-fn item(fs: &Btrfs, random: &mut Random, tree: u64, suits: impl Fn(&Node, &Item) -> bool) -> Option<(Node, Item)> {
-    let leaf = leaf(fs, random, tree, |leaf| leaf.items().iter().any(|item| suits(leaf, item)))?;
-    let items: Vec<Item> = leaf.items().into_iter().filter(|item| suits(&leaf, item)).collect();
+fn item(
+    fs: &Btrfs,
+    random: &mut Random,
+    tree: u64,
+    suits: impl Fn(&Node, &Item) -> bool,
+) -> Option<(Node, Item)> {
+    let leaf = leaf(fs, random, tree, |leaf| {
+        leaf.items().iter().any(|item| suits(leaf, item))
+    })?;
+    let items: Vec<Item> = leaf
+        .items()
+        .into_iter()
+        .filter(|item| suits(&leaf, item))
+        .collect();
     let item = *random.pick(&items)?;
     Some((leaf, item))
 }
@@ -195,29 +303,49 @@ fn item(fs: &Btrfs, random: &mut Random, tree: u64, suits: impl Fn(&Node, &Item)
 fn file(fs: &Btrfs, random: &mut Random) -> Option<(Node, Item)> {
     item(fs, random, tree::FILES, |leaf, item| {
         let mode = |item: &Item| le32(&leaf.bytes, item.data + 52);
-        item.kind == key::INODE && item.object > 256 && mode(item) & 0o170_000 == 0o100_000 && le64(&leaf.bytes, item.data + 16) > 0
+        item.kind == key::INODE
+            && item.object > 256
+            && mode(item) & 0o170_000 == 0o100_000
+            && le64(&leaf.bytes, item.data + 16) > 0
     })
 }
 
-/// An extent of a file that is on disk and no hole: generation, size (8 each), compression and encryption (4), type 1, address.
+/// An extent of a file that is on disk and no hole: generation, size (8 each), compression and
+/// encryption (4), type 1, address.
 fn on_disk(fs: &Btrfs, random: &mut Random) -> Option<(Node, Item)> {
     item(fs, random, tree::FILES, |leaf, item| {
-        item.kind == key::FILE_EXTENT && item.size == 53 && leaf.bytes[item.data + 20] == 1 && le64(&leaf.bytes, item.data + 21) != 0
+        item.kind == key::FILE_EXTENT
+            && item.size == 53
+            && leaf.bytes[item.data + 20] == 1
+            && le64(&leaf.bytes, item.data + 21) != 0
     })
 }
 
-/// Takes an item out of its leaf as the kernel does: data of later items move up, their offsets and the count follow.
+/// Takes an item out of its leaf as the kernel does: data of later items move up, their offsets and
+/// the count follow.
 fn remove(fs: &Btrfs, mut leaf: Node, gone: Item, what: &str) -> Option<String> {
     let items = leaf.items();
     let lowest = items.iter().map(|item| item.data).min()?;
-    leaf.bytes.copy_within(lowest..gone.data, lowest + gone.size);
+    leaf.bytes
+        .copy_within(lowest..gone.data, lowest + gone.size);
     for item in &items[gone.index + 1..] {
         let at = HEADER + item.index * ITEM + 17;
         let offset = le32(&leaf.bytes, at) + gone.size as u32;
         put(&mut leaf.bytes, at, &offset.to_le_bytes());
     }
-    let (from, end) = (HEADER + (gone.index + 1) * ITEM, HEADER + items.len() * ITEM);
+    let (from, end) = (
+        HEADER + (gone.index + 1) * ITEM,
+        HEADER + items.len() * ITEM,
+    );
     leaf.bytes.copy_within(from..end, from - ITEM);
-    put(&mut leaf.bytes, 0x60, &(items.len() as u32 - 1).to_le_bytes());
-    told(fs, leaf, &format!("{what} of object {} is gone", gone.object))
+    put(
+        &mut leaf.bytes,
+        0x60,
+        &(items.len() as u32 - 1).to_le_bytes(),
+    );
+    told(
+        fs,
+        leaf,
+        &format!("{what} of object {} is gone", gone.object),
+    )
 }

@@ -1,4 +1,5 @@
-//! Bytes of an image, numbers in them, and the checksum that all three filesystems use (CRC-32C, RFC 3720 appendix B.4).
+//! Bytes of an image, numbers in them, and the checksum that all three filesystems use (CRC-32C,
+//! RFC 3720 appendix B.4).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,24 +13,35 @@ pub struct Image {
 
 impl Image {
     pub fn open(path: &Path) -> Image {
-        Image { file: File::options().read(true).write(true).open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())) }
+        Image {
+            file: File::options()
+                .read(true)
+                .write(true)
+                .open(path)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+        }
     }
 
     pub fn read(&self, at: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        self.file.read_exact_at(&mut bytes, at).unwrap_or_else(|error| panic!("reading {length} bytes at {at}: {error}"));
+        self.file
+            .read_exact_at(&mut bytes, at)
+            .unwrap_or_else(|error| panic!("reading {length} bytes at {at}: {error}"));
         bytes
     }
 
     pub fn write(&self, at: u64, bytes: &[u8]) {
-        self.file.write_all_at(bytes, at).unwrap_or_else(|error| panic!("writing {} bytes at {at}: {error}", bytes.len()));
+        self.file
+            .write_all_at(bytes, at)
+            .unwrap_or_else(|error| panic!("writing {} bytes at {at}: {error}", bytes.len()));
     }
 
     pub fn zero(&self, at: u64, length: u64) {
         self.write(at, &vec![0; length as usize]);
     }
 
-    /// Flips one bit of one of the bytes from `from` before `to` of what begins at `at`. Out: which byte.
+    /// Flips one bit of one of the bytes from `from` before `to` of what begins at `at`. Out: which
+    /// byte.
     pub fn flip(&self, at: u64, from: u64, to: u64, random: &mut Random) -> u64 {
         let byte = random.between(from, to - 1);
         let mut bytes = self.read(at + byte, 1);
@@ -74,7 +86,11 @@ const TABLE: [u32; 256] = {
         let mut sum = byte as u32;
         let mut bit = 0;
         while bit < 8 {
-            sum = if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 };
+            sum = if sum & 1 == 1 {
+                (sum >> 1) ^ 0x82f6_3b78
+            } else {
+                sum >> 1
+            };
             bit += 1;
         }
         table[byte] = sum;
@@ -85,5 +101,7 @@ const TABLE: [u32; 256] = {
 
 /// The kernel's crc32c(): neither begins nor ends with an inversion.
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
-    bytes.iter().fold(seed, |sum, byte| TABLE[((sum ^ u32::from(*byte)) & 0xff) as usize] ^ (sum >> 8))
+    bytes.iter().fold(seed, |sum, byte| {
+        TABLE[((sum ^ u32::from(*byte)) & 0xff) as usize] ^ (sum >> 8)
+    })
 }

@@ -1,5 +1,5 @@
-//! Where things lie in an ext4, and their checksums (Documentation/filesystems/ext4 of the kernel). For what mkfs.ext4 makes: 64-bit block numbers or
-//! not, extents, metadata_csum.
+//! Where things lie in an ext4, and their checksums (Documentation/filesystems/ext4 of the kernel).
+//! For what mkfs.ext4 makes: 64-bit block numbers or not, extents, metadata_csum.
 
 use std::path::Path;
 
@@ -84,7 +84,9 @@ impl Inode {
     }
 
     pub fn has_extents(&self) -> bool {
-        self.flags() & FLAG_EXTENTS != 0 && le16(&self.bytes, at::MAP) == EXTENT_MAGIC && self.entries() > 0
+        self.flags() & FLAG_EXTENTS != 0
+            && le16(&self.bytes, at::MAP) == EXTENT_MAGIC
+            && self.entries() > 0
     }
 
     pub fn entries(&self) -> usize {
@@ -120,9 +122,17 @@ impl Ext4 {
             blocks_per_group,
             inodes_per_group: le32(&sb, 0x28),
             inode_size: usize::from(le16(&sb, 0x58)),
-            descriptor_size: if incompat & INCOMPAT_64BIT == 0 { 32 } else { usize::from(le16(&sb, 0xfe)) },
+            descriptor_size: if incompat & INCOMPAT_64BIT == 0 {
+                32
+            } else {
+                usize::from(le16(&sb, 0xfe))
+            },
             first_data_block,
-            seed: if incompat & INCOMPAT_CSUM_SEED == 0 { crc32c(!0, &sb[0x68..0x78]) } else { le32(&sb, 0x270) },
+            seed: if incompat & INCOMPAT_CSUM_SEED == 0 {
+                crc32c(!0, &sb[0x68..0x78])
+            } else {
+                le32(&sb, 0x270)
+            },
             image,
         }
     }
@@ -130,8 +140,12 @@ impl Ext4 {
     /// What a mount writes when it is frozen and thawed: the superblock's block, and the journal.
     pub fn own_writes(&self) -> Vec<std::ops::Range<u64>> {
         let journal = self.extents(&self.inode(8));
-        let ranges = journal.iter().map(|extent| extent.start * self.block_size..(extent.start + extent.length) * self.block_size);
-        std::iter::once(0..self.block_size.max(2048)).chain(ranges).collect()
+        let ranges = journal.iter().map(|extent| {
+            extent.start * self.block_size..(extent.start + extent.length) * self.block_size
+        });
+        std::iter::once(0..self.block_size.max(2048))
+            .chain(ranges)
+            .collect()
     }
 
     pub fn superblock(&self) -> Vec<u8> {
@@ -149,20 +163,29 @@ impl Ext4 {
     }
 
     pub fn descriptor(&self, group: u64) -> Vec<u8> {
-        self.image.read(self.descriptor_at(group), self.descriptor_size)
+        self.image
+            .read(self.descriptor_at(group), self.descriptor_size)
     }
 
     pub fn set_descriptor(&self, group: u64, mut descriptor: Vec<u8>) {
         put(&mut descriptor, 0x1e, &[0, 0]);
-        let sum = crc32c(crc32c(self.seed, &(group as u32).to_le_bytes()), &descriptor);
+        let sum = crc32c(
+            crc32c(self.seed, &(group as u32).to_le_bytes()),
+            &descriptor,
+        );
         put(&mut descriptor, 0x1e, &(sum as u16).to_le_bytes());
         self.image.write(self.descriptor_at(group), &descriptor);
     }
 
-    /// Of a descriptor's three block numbers: 0 the block bitmap, 4 the inode bitmap, 8 the inode table.
+    /// Of a descriptor's three block numbers: 0 the block bitmap, 4 the inode bitmap, 8 the inode
+    /// table.
     fn place(&self, group: u64, which: usize) -> u64 {
         let descriptor = self.descriptor(group);
-        let high = if self.descriptor_size >= 64 { u64::from(le32(&descriptor, 0x20 + which)) << 32 } else { 0 };
+        let high = if self.descriptor_size >= 64 {
+            u64::from(le32(&descriptor, 0x20 + which)) << 32
+        } else {
+            0
+        };
         u64::from(le32(&descriptor, which)) | high
     }
 
@@ -182,9 +205,19 @@ impl Ext4 {
     /// Writes a bitmap with its checksum.
     pub fn set_bitmap(&self, group: u64, inodes: bool, bitmap: &[u8]) {
         let (at, covered, low, high) = if inodes {
-            (self.inode_bitmap(group), self.inodes_per_group as usize / 8, 0x1a, 0x3a)
+            (
+                self.inode_bitmap(group),
+                self.inodes_per_group as usize / 8,
+                0x1a,
+                0x3a,
+            )
         } else {
-            (self.block_bitmap(group), self.blocks_per_group as usize / 8, 0x18, 0x38)
+            (
+                self.block_bitmap(group),
+                self.blocks_per_group as usize / 8,
+                0x18,
+                0x38,
+            )
         };
         self.image.write(at, bitmap);
         let sum = crc32c(self.seed, &bitmap[..covered]);
@@ -203,7 +236,10 @@ impl Ext4 {
     }
 
     pub fn inode(&self, number: u32) -> Inode {
-        Inode { number, bytes: self.image.read(self.inode_at(number), self.inode_size) }
+        Inode {
+            number,
+            bytes: self.image.read(self.inode_at(number), self.inode_size),
+        }
     }
 
     fn inode_seed(&self, inode: &Inode) -> u32 {
@@ -221,7 +257,11 @@ impl Ext4 {
         let sum = crc32c(self.inode_seed(&inode), &inode.bytes);
         put(&mut inode.bytes, at::CHECKSUM, &(sum as u16).to_le_bytes());
         if has_high {
-            put(&mut inode.bytes, at::CHECKSUM_HIGH, &((sum >> 16) as u16).to_le_bytes());
+            put(
+                &mut inode.bytes,
+                at::CHECKSUM_HIGH,
+                &((sum >> 16) as u16).to_le_bytes(),
+            );
         }
         self.image.write(self.inode_at(inode.number), &inode.bytes);
     }
@@ -230,7 +270,9 @@ impl Ext4 {
     pub fn inodes_in_use(&self) -> Vec<Inode> {
         let mut found = Vec::new();
         for group in 0..self.groups {
-            let bitmap = self.image.read(self.inode_bitmap(group), self.inodes_per_group as usize / 8);
+            let bitmap = self
+                .image
+                .read(self.inode_bitmap(group), self.inodes_per_group as usize / 8);
             if self.is_uninitialised(group, true) {
                 continue;
             }
@@ -246,8 +288,14 @@ impl Ext4 {
     }
 
     pub fn free_inode(&self) -> u32 {
-        let in_use: Vec<u32> = self.inodes_in_use().iter().map(|inode| inode.number).collect();
-        (FIRST_INODE + 1..self.inodes).find(|number| !in_use.contains(number)).expect("a free inode")
+        let in_use: Vec<u32> = self
+            .inodes_in_use()
+            .iter()
+            .map(|inode| inode.number)
+            .collect();
+        (FIRST_INODE + 1..self.inodes)
+            .find(|number| !in_use.contains(number))
+            .expect("a free inode")
     }
 
     /// The blocks that hold leaves of the extent tree; the tree has one level of them at most here.
@@ -255,7 +303,9 @@ impl Ext4 {
         if !inode.has_extents() || inode.depth() != 1 {
             return Vec::new();
         }
-        (0..inode.entries()).map(|index| u64::from(le32(&inode.bytes, at::MAP + 12 + index * 12 + 4))).collect()
+        (0..inode.entries())
+            .map(|index| u64::from(le32(&inode.bytes, at::MAP + 12 + index * 12 + 4)))
+            .collect()
     }
 
     pub fn extents(&self, inode: &Inode) -> Vec<Extent> {
@@ -265,19 +315,31 @@ impl Ext4 {
                 let entry = &bytes[12 + index * 12..];
                 let length = u64::from(le16(entry, 4));
                 // Beyond 32768: allocated, not written.
-                Extent { start: u64::from(le32(entry, 8)), length: if length > 32768 { length - 32768 } else { length } }
+                Extent {
+                    start: u64::from(le32(entry, 8)),
+                    length: if length > 32768 {
+                        length - 32768
+                    } else {
+                        length
+                    },
+                }
             };
             (0..entries).map(extent).collect()
         };
         match inode.depth() {
             _ if !inode.has_extents() => Vec::new(),
             0 => read(&inode.bytes[at::MAP..]),
-            _ => self.extent_leaves(inode).iter().flat_map(|block| read(&self.block(*block))).collect(),
+            _ => self
+                .extent_leaves(inode)
+                .iter()
+                .flat_map(|block| read(&self.block(*block)))
+                .collect(),
         }
     }
 
     pub fn block(&self, block: u64) -> Vec<u8> {
-        self.image.read(block * self.block_size, self.block_size as usize)
+        self.image
+            .read(block * self.block_size, self.block_size as usize)
     }
 
     /// A leaf of the extent tree, with its checksum.
@@ -299,7 +361,10 @@ impl Ext4 {
     /// The root of a folder's index, with its checksum.
     pub fn set_index_root(&self, folder: &Inode, block: u64, mut bytes: Vec<u8>) {
         let entries = 0x20;
-        let (limit, count) = (usize::from(le16(&bytes, entries)), usize::from(le16(&bytes, entries + 2)));
+        let (limit, count) = (
+            usize::from(le16(&bytes, entries)),
+            usize::from(le16(&bytes, entries + 2)),
+        );
         let tail = entries + limit * 8;
         let sum = crc32c(self.inode_seed(folder), &bytes[..entries + count * 8]);
         let sum = crc32c(crc32c(sum, &bytes[tail..tail + 4]), &[0; 4]);

@@ -1,4 +1,5 @@
-//! Where things lie in an XFS of version 5, and their checksums (fs/xfs/libxfs/xfs_format.h and xfs_da_format.h of the kernel).
+//! Where things lie in an XFS of version 5, and their checksums (fs/xfs/libxfs/xfs_format.h and
+//! xfs_da_format.h of the kernel).
 
 use std::path::Path;
 
@@ -85,7 +86,9 @@ impl Inode {
         if self.bytes[5] != EXTENTS {
             return Vec::new();
         }
-        (0..be32(&self.bytes, 76) as usize).map(|index| extent(&self.bytes[FORK + index * 16..])).collect()
+        (0..be32(&self.bytes, 76) as usize)
+            .map(|index| extent(&self.bytes[FORK + index * 16..]))
+            .collect()
     }
 
     /// The same of its attributes.
@@ -94,7 +97,9 @@ impl Inode {
             return Vec::new();
         }
         let fork = FORK + usize::from(self.bytes[82]) * 8;
-        (0..usize::from(be16(&self.bytes, 80))).map(|index| extent(&self.bytes[fork + index * 16..])).collect()
+        (0..usize::from(be16(&self.bytes, 80)))
+            .map(|index| extent(&self.bytes[fork + index * 16..]))
+            .collect()
     }
 }
 
@@ -102,11 +107,16 @@ impl Inode {
 fn extent(bytes: &[u8]) -> Extent {
     let packed = u128::from_be_bytes(bytes[..16].try_into().expect("16 bytes"));
     let bits = |from: u32, count: u32| ((packed >> from) & ((1 << count) - 1)) as u64;
-    Extent { offset: bits(73, 54), start: bits(21, 52), length: bits(0, 21) }
+    Extent {
+        offset: bits(73, 54),
+        start: bits(21, 52),
+        length: bits(0, 21),
+    }
 }
 
 pub fn pack(extent: Extent) -> [u8; 16] {
-    (u128::from(extent.offset) << 73 | u128::from(extent.start) << 21 | u128::from(extent.length)).to_be_bytes()
+    (u128::from(extent.offset) << 73 | u128::from(extent.start) << 21 | u128::from(extent.length))
+        .to_be_bytes()
 }
 
 impl Xfs {
@@ -130,7 +140,10 @@ impl Xfs {
     pub fn own_writes(&self) -> Vec<std::ops::Range<u64>> {
         let sb = self.header(0, 0);
         let log = self.block_at(be64(&sb, 48));
-        vec![0..self.sector, log..log + u64::from(be32(&sb, 96)) * self.block_size]
+        vec![
+            0..self.sector,
+            log..log + u64::from(be32(&sb, 96)) * self.block_size,
+        ]
     }
 
     /// Sector `which` of a group: 0 the superblock, 1 AGF, 2 AGI, 3 AGFL.
@@ -139,7 +152,8 @@ impl Xfs {
     }
 
     pub fn header(&self, ag: u64, which: u64) -> Vec<u8> {
-        self.image.read(self.header_at(ag, which), self.sector as usize)
+        self.image
+            .read(self.header_at(ag, which), self.sector as usize)
     }
 
     /// Writes `bytes` with their checksum at `checksum`.
@@ -157,7 +171,10 @@ impl Xfs {
 
     /// A block as extents name it.
     pub fn block_at(&self, block: u64) -> u64 {
-        self.ag_block_at(block >> self.ag_block_log, block & ((1 << self.ag_block_log) - 1))
+        self.ag_block_at(
+            block >> self.ag_block_log,
+            block & ((1 << self.ag_block_log) - 1),
+        )
     }
 
     pub fn block(&self, at: u64) -> Vec<u8> {
@@ -194,7 +211,11 @@ impl Xfs {
         }
         // Keys of 4 bytes, room for as many as fit, then the pointers.
         let room = (bytes.len() - RECORDS) / 8;
-        (0..records).flat_map(|index| self.leaves(ag, u64::from(be32(&bytes, RECORDS + room * 4 + index * 4)))).collect()
+        (0..records)
+            .flat_map(|index| {
+                self.leaves(ag, u64::from(be32(&bytes, RECORDS + room * 4 + index * 4)))
+            })
+            .collect()
     }
 
     /// First inode of each chunk of 64 in the group, and which of them are free.
@@ -218,7 +239,11 @@ impl Xfs {
         let block = in_ag >> self.inodes_per_block_log;
         let index = in_ag & ((1 << self.inodes_per_block_log) - 1);
         let at = self.ag_block_at(ag, block) + index * self.inode_size;
-        Inode { number: self.number(ag, in_ag), at, bytes: self.image.read(at, self.inode_size as usize) }
+        Inode {
+            number: self.number(ag, in_ag),
+            at,
+            bytes: self.image.read(at, self.inode_size as usize),
+        }
     }
 
     fn inodes(&self, free: bool) -> Vec<Inode> {
@@ -250,11 +275,16 @@ impl Xfs {
     }
 }
 
-/// Offsets of the entries in use in a block of a folder, without `.` and `..`; the head of such a block is of 64 bytes.
+/// Offsets of the entries in use in a block of a folder, without `.` and `..`; the head of such a
+/// block is of 64 bytes.
 pub fn entries(block: &[u8]) -> Vec<usize> {
     let single = &block[..4] == b"XDB3";
     // A single block ends with its leaf entries (8 bytes each) and their count.
-    let end = if single { block.len() - 8 - 8 * be32(block, block.len() - 8) as usize } else { block.len() };
+    let end = if single {
+        block.len() - 8 - 8 * be32(block, block.len() - 8) as usize
+    } else {
+        block.len()
+    };
     let mut found = Vec::new();
     let mut at = 64;
     while at + 16 <= end {

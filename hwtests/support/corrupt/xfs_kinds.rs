@@ -1,4 +1,5 @@
-//! Ways in which an XFS is damaged here. Those named `…-value` have right checksums: only their meaning is wrong.
+//! Ways in which an XFS is damaged here. Those named `…-value` have right checksums: only their
+//! meaning is wrong.
 
 use super::super::random::Random;
 use super::Kind;
@@ -14,38 +15,112 @@ pub const KINDS: &[Kind<Xfs>] = &[
     Kind::new("superblock-copy-bit", |fs, random| {
         let ag = random.between(1, fs.ags - 1);
         let byte = fs.image.flip(fs.header_at(ag, 0), 4, 124, random);
-        Some(format!("a bit of byte {byte} of the superblock's copy of AG {ag}"))
+        Some(format!(
+            "a bit of byte {byte} of the superblock's copy of AG {ag}"
+        ))
     }),
-    Kind::new("agf-bit", |fs, random| header_bit(fs, random, 1, "AGF", 16, 60)),
-    Kind::new("agf-checksum", |fs, random| header_bit(fs, random, 1, "AGF", 216, 220)),
-    Kind::new("agf-zeroed", |fs, random| header_zeroed(fs, random, 1, "AGF")),
-    Kind::new("agf-free-value", |fs, random| header_value(fs, random, (1, "AGF", xfs::AGF), 52, |free| free + 17, "free blocks")),
-    Kind::new("agf-longest-value", |fs, random| header_value(fs, random, (1, "AGF", xfs::AGF), 56, |most| most / 2, "longest free extent")),
+    Kind::new("agf-bit", |fs, random| {
+        header_bit(fs, random, 1, "AGF", 16, 60)
+    }),
+    Kind::new("agf-checksum", |fs, random| {
+        header_bit(fs, random, 1, "AGF", 216, 220)
+    }),
+    Kind::new("agf-zeroed", |fs, random| {
+        header_zeroed(fs, random, 1, "AGF")
+    }),
+    Kind::new("agf-free-value", |fs, random| {
+        header_value(
+            fs,
+            random,
+            (1, "AGF", xfs::AGF),
+            52,
+            |free| free + 17,
+            "free blocks",
+        )
+    }),
+    Kind::new("agf-longest-value", |fs, random| {
+        header_value(
+            fs,
+            random,
+            (1, "AGF", xfs::AGF),
+            56,
+            |most| most / 2,
+            "longest free extent",
+        )
+    }),
     Kind::new("agf-root-value", |fs, random| {
         let beyond = fs.ag_blocks as u32 + 99;
-        header_value(fs, random, (1, "AGF", xfs::AGF), 16, |_| beyond, "root of the tree of free space")
+        header_value(
+            fs,
+            random,
+            (1, "AGF", xfs::AGF),
+            16,
+            |_| beyond,
+            "root of the tree of free space",
+        )
     }),
-    Kind::new("agi-bit", |fs, random| header_bit(fs, random, 2, "AGI", 12, 36)),
-    Kind::new("agi-count-value", |fs, random| header_value(fs, random, (2, "AGI", xfs::AGI), 16, |count| count + 64, "count of inodes")),
-    Kind::new("agi-free-value", |fs, random| header_value(fs, random, (2, "AGI", xfs::AGI), 28, |free| free + 5, "count of free inodes")),
+    Kind::new("agi-bit", |fs, random| {
+        header_bit(fs, random, 2, "AGI", 12, 36)
+    }),
+    Kind::new("agi-count-value", |fs, random| {
+        header_value(
+            fs,
+            random,
+            (2, "AGI", xfs::AGI),
+            16,
+            |count| count + 64,
+            "count of inodes",
+        )
+    }),
+    Kind::new("agi-free-value", |fs, random| {
+        header_value(
+            fs,
+            random,
+            (2, "AGI", xfs::AGI),
+            28,
+            |free| free + 5,
+            "count of free inodes",
+        )
+    }),
     Kind::new("agi-root-value", |fs, random| {
-        header_value(fs, random, (2, "AGI", xfs::AGI), 20, |root| root + 3, "root of the tree of inodes")
+        header_value(
+            fs,
+            random,
+            (2, "AGI", xfs::AGI),
+            20,
+            |root| root + 3,
+            "root of the tree of inodes",
+        )
     }),
-    Kind::new("agfl-bit", |fs, random| header_bit(fs, random, 3, "AGFL", 36, 52)),
-    Kind::new("free-by-block-bit", |fs, random| free_space_bit(fs, random, 16)),
-    Kind::new("free-by-size-bit", |fs, random| free_space_bit(fs, random, 20)),
+    Kind::new("agfl-bit", |fs, random| {
+        header_bit(fs, random, 3, "AGFL", 36, 52)
+    }),
+    Kind::new("free-by-block-bit", |fs, random| {
+        free_space_bit(fs, random, 16)
+    }),
+    Kind::new("free-by-size-bit", |fs, random| {
+        free_space_bit(fs, random, 20)
+    }),
     Kind::new("free-by-block-zeroed", |fs, random| {
         let ag = random.below(fs.ags);
         fs.image.zero(fs.free_space_root(ag, 16), fs.block_size);
-        Some(format!("the tree of free space by block of AG {ag} is all zeros"))
+        Some(format!(
+            "the tree of free space by block of AG {ag} is all zeros"
+        ))
     }),
-    Kind::new("free-by-block-value", |fs, random| free_space_value(fs, random, 16)),
-    Kind::new("free-by-size-value", |fs, random| free_space_value(fs, random, 20)),
+    Kind::new("free-by-block-value", |fs, random| {
+        free_space_value(fs, random, 16)
+    }),
+    Kind::new("free-by-size-value", |fs, random| {
+        free_space_value(fs, random, 20)
+    }),
     Kind::new("inode-tree-bit", |fs, random| {
         let ag = random.below(fs.ags);
         let leaf = *random.pick(&fs.inode_tree_leaves(ag))?;
         let byte = fs.image.flip(leaf, 56, 72, random);
-        Some(format!("a bit of byte {byte} of the tree of inodes of AG {ag}"))
+        Some(format!(
+            "a bit of byte {byte} of the tree of inodes of AG {ag}"
+        ))
     }),
     Kind::new("inode-tree-mask-value", |fs, random| {
         let ag = random.below(fs.ags);
@@ -85,58 +160,129 @@ pub const KINDS: &[Kind<Xfs>] = &[
     Kind::new("inode-mode-value", |fs, random| {
         let inode = any(fs, random, |inode| inode.is_file() && inode.size() > 0)?;
         let mode = (inode.mode() & 0o7777) | 0o160_000;
-        edit(fs, inode, 2, &mode.to_be_bytes(), "is of a type that is none")
+        edit(
+            fs,
+            inode,
+            2,
+            &mode.to_be_bytes(),
+            "is of a type that is none",
+        )
     }),
     Kind::new("inode-blocks-value", |fs, random| {
-        let inode = any(fs, random, |inode| inode.is_file() && !inode.extents().is_empty())?;
+        let inode = any(fs, random, |inode| {
+            inode.is_file() && !inode.extents().is_empty()
+        })?;
         let blocks = be64(&inode.bytes, 64) + random.between(1, 9);
-        edit(fs, inode, 64, &blocks.to_be_bytes(), "counts more blocks than it has")
+        edit(
+            fs,
+            inode,
+            64,
+            &blocks.to_be_bytes(),
+            "counts more blocks than it has",
+        )
     }),
     Kind::new("inode-extents-value", |fs, random| {
-        let inode = any(fs, random, |inode| inode.is_file() && inode.extents().len() > 1)?;
+        let inode = any(fs, random, |inode| {
+            inode.is_file() && inode.extents().len() > 1
+        })?;
         let extents = be32(&inode.bytes, 76) - 1;
-        edit(fs, inode, 76, &extents.to_be_bytes(), "counts fewer extents than it has")
+        edit(
+            fs,
+            inode,
+            76,
+            &extents.to_be_bytes(),
+            "counts fewer extents than it has",
+        )
     }),
     Kind::new("extent-beyond-end-value", |fs, random| {
-        let inode = any(fs, random, |inode| inode.is_file() && !inode.extents().is_empty())?;
-        let extent = Extent { start: fs.beyond(), ..*inode.extents().first()? };
-        edit(fs, inode, xfs::FORK, &pack(extent), "has an extent beyond the end of the filesystem")
+        let inode = any(fs, random, |inode| {
+            inode.is_file() && !inode.extents().is_empty()
+        })?;
+        let extent = Extent {
+            start: fs.beyond(),
+            ..*inode.extents().first()?
+        };
+        edit(
+            fs,
+            inode,
+            xfs::FORK,
+            &pack(extent),
+            "has an extent beyond the end of the filesystem",
+        )
     }),
     Kind::new("extent-shared-value", |fs, random| {
         let with_data = |inode: &Inode| inode.is_file() && !inode.extents().is_empty();
         let other = any(fs, random, with_data)?;
-        let inode = any(fs, random, |inode| with_data(inode) && inode.number != other.number)?;
-        let extent = Extent { start: other.extents().first()?.start, ..*inode.extents().first()? };
-        edit(fs, inode, xfs::FORK, &pack(extent), &format!("claims a block of inode {}", other.number))
+        let inode = any(fs, random, |inode| {
+            with_data(inode) && inode.number != other.number
+        })?;
+        let extent = Extent {
+            start: other.extents().first()?.start,
+            ..*inode.extents().first()?
+        };
+        edit(
+            fs,
+            inode,
+            xfs::FORK,
+            &pack(extent),
+            &format!("claims a block of inode {}", other.number),
+        )
     }),
     Kind::new("extent-on-free-space-value", |fs, random| {
         let ag = random.below(fs.ags);
         let root = fs.block(fs.free_space_root(ag, 16));
         // The last free extent: the largest, and not in use.
         let free = xfs::RECORDS + 8 * usize::from(be16(&root, 6)).checked_sub(1)?;
-        let inode = any(fs, random, |inode| inode.is_file() && !inode.extents().is_empty())?;
-        let extent = Extent { start: fs.block_number(ag, u64::from(be32(&root, free))), ..*inode.extents().first()? };
-        edit(fs, inode, xfs::FORK, &pack(extent), "claims a block that is free")
+        let inode = any(fs, random, |inode| {
+            inode.is_file() && !inode.extents().is_empty()
+        })?;
+        let extent = Extent {
+            start: fs.block_number(ag, u64::from(be32(&root, free))),
+            ..*inode.extents().first()?
+        };
+        edit(
+            fs,
+            inode,
+            xfs::FORK,
+            &pack(extent),
+            "claims a block that is free",
+        )
     }),
     Kind::new("link-count-value", |fs, random| {
         let inode = any(fs, random, |inode| inode.is_file() && inode.links() > 1)?;
         let links = inode.links() + random.between(1, 5) as u32;
-        edit(fs, inode, 16, &links.to_be_bytes(), "counts more links than there are")
+        edit(
+            fs,
+            inode,
+            16,
+            &links.to_be_bytes(),
+            "counts more links than there are",
+        )
     }),
     Kind::new("extent-tree-bit", |fs, random| {
         let inode = any(fs, random, Inode::is_btree)?;
         // The root in the inode: level, count, keys, pointers; there is one of each at least.
-        let fork = if inode.bytes[82] == 0 { inode.bytes.len() - xfs::FORK } else { usize::from(inode.bytes[82]) * 8 };
+        let fork = if inode.bytes[82] == 0 {
+            inode.bytes.len() - xfs::FORK
+        } else {
+            usize::from(inode.bytes[82]) * 8
+        };
         let room = (fork - 4) / 16;
         let block = be64(&inode.bytes, xfs::FORK + 4 + room * 8);
         let byte = fs.image.flip(fs.block_at(block), 72, 200, random);
-        Some(format!("a bit of byte {byte} of block {block}, extents of inode {}", inode.number))
+        Some(format!(
+            "a bit of byte {byte} of block {block}, extents of inode {}",
+            inode.number
+        ))
     }),
     Kind::new("folder-block-bit", |fs, random| {
         let (folder, at, bytes) = folder_block(fs, random)?;
         let entry = *random.pick(&entries(&bytes))? as u64;
         let byte = fs.image.flip(at, entry, entry + 12, random);
-        Some(format!("a bit of byte {byte} of a block of folder {}", folder.number))
+        Some(format!(
+            "a bit of byte {byte} of a block of folder {}",
+            folder.number
+        ))
     }),
     Kind::new("folder-block-zeroed", |fs, random| {
         let (folder, at, _) = folder_block(fs, random)?;
@@ -146,14 +292,27 @@ pub const KINDS: &[Kind<Xfs>] = &[
     Kind::new("folder-block-overwritten", |fs, random| {
         let (folder, at, bytes) = folder_block(fs, random)?;
         fs.image.write(at, &random.bytes(bytes.len()));
-        Some(format!("a block of folder {} is overwritten", folder.number))
+        Some(format!(
+            "a block of folder {} is overwritten",
+            folder.number
+        ))
     }),
     Kind::new("entry-to-free-inode-value", |fs, random| {
         let free = fs.free_inode()?;
-        edit_entry(fs, random, |entry| put(entry, 0, &free.to_be_bytes()), &format!("points to inode {free}, which is free"))
+        edit_entry(
+            fs,
+            random,
+            |entry| put(entry, 0, &free.to_be_bytes()),
+            &format!("points to inode {free}, which is free"),
+        )
     }),
     Kind::new("entry-beyond-end-value", |fs, random| {
-        edit_entry(fs, random, |entry| put(entry, 0, &(1_u64 << 50).to_be_bytes()), "points to an inode that there is not")
+        edit_entry(
+            fs,
+            random,
+            |entry| put(entry, 0, &(1_u64 << 50).to_be_bytes()),
+            "points to an inode that there is not",
+        )
     }),
     Kind::new("entry-type-value", |fs, random| {
         let change = |entry: &mut [u8]| {
@@ -164,40 +323,66 @@ pub const KINDS: &[Kind<Xfs>] = &[
     }),
     Kind::new("small-folder-entry-value", |fs, random| {
         let folder = any(fs, random, |inode| {
-            inode.is_folder() && inode.is_local() && inode.bytes[xfs::FORK] > 0 && inode.bytes[xfs::FORK + 1] == 0
+            inode.is_folder()
+                && inode.is_local()
+                && inode.bytes[xfs::FORK] > 0
+                && inode.bytes[xfs::FORK + 1] == 0
         })?;
         let free = fs.free_inode()? as u32;
         // Count, count of long ones, parent; the entry: length of its name, tag, name, type, inode.
         let name = usize::from(folder.bytes[xfs::FORK + 6]);
-        edit(fs, folder, xfs::FORK + 6 + 3 + name + 1, &free.to_be_bytes(), &format!("has an entry for inode {free}, which is free"))
+        edit(
+            fs,
+            folder,
+            xfs::FORK + 6 + 3 + name + 1,
+            &free.to_be_bytes(),
+            &format!("has an entry for inode {free}, which is free"),
+        )
     }),
     Kind::new("folder-leaf-bit", |fs, random| {
         let (folder, at) = folder_leaf(fs, random)?;
         let byte = fs.image.flip(at, 64, 512, random);
-        Some(format!("a bit of byte {byte} of the hashes of folder {}", folder.number))
+        Some(format!(
+            "a bit of byte {byte} of the hashes of folder {}",
+            folder.number
+        ))
     }),
     Kind::new("folder-leaf-value", |fs, random| {
         let (folder, at) = folder_leaf(fs, random)?;
         let mut bytes = fs.block(at);
         put(&mut bytes, 64, &0xffff_fff0_u32.to_be_bytes());
         fs.set(at, bytes, xfs::DA_BLOCK);
-        Some(format!("a hash of folder {} is out of order", folder.number))
+        Some(format!(
+            "a hash of folder {} is out of order",
+            folder.number
+        ))
     }),
     Kind::new("attributes-bit", |fs, random| {
         let (inode, at) = attributes(fs, random)?;
         let byte = fs.image.flip(at, 80, fs.block_size, random);
-        Some(format!("a bit of byte {byte} of the attributes of inode {}", inode.number))
+        Some(format!(
+            "a bit of byte {byte} of the attributes of inode {}",
+            inode.number
+        ))
     }),
     Kind::new("attributes-zeroed", |fs, random| {
         let (inode, at) = attributes(fs, random)?;
         fs.image.zero(at, fs.block_size);
-        Some(format!("the attributes of inode {} are all zeros", inode.number))
+        Some(format!(
+            "the attributes of inode {} are all zeros",
+            inode.number
+        ))
     }),
     Kind::new("symlink-bit", |fs, random| {
-        let link = any(fs, random, |inode| inode.is_link() && !inode.extents().is_empty())?;
+        let link = any(fs, random, |inode| {
+            inode.is_link() && !inode.extents().is_empty()
+        })?;
         let at = fs.block_at(link.extents().first()?.start);
         let byte = fs.image.flip(at, 0, 200, random);
-        Some(format!("a bit of byte {byte} of symbolic link {}", link.number))
+        Some(format!(
+            "a bit of byte {byte} of symbolic link {}",
+            link.number
+        ))
     }),
 ];
 
@@ -213,7 +398,14 @@ fn edit(fs: &Xfs, mut inode: Inode, at: usize, value: &[u8], what: &str) -> Opti
     Some(told)
 }
 
-fn header_bit(fs: &Xfs, random: &mut Random, which: u64, name: &str, from: u64, to: u64) -> Option<String> {
+fn header_bit(
+    fs: &Xfs,
+    random: &mut Random,
+    which: u64,
+    name: &str,
+    from: u64,
+    to: u64,
+) -> Option<String> {
     let ag = random.below(fs.ags);
     let byte = fs.image.flip(fs.header_at(ag, which), from, to, random);
     Some(format!("a bit of byte {byte} of the {name} of AG {ag}"))
@@ -239,13 +431,17 @@ fn header_value(
     let new = change(old);
     put(&mut bytes, at, &new.to_be_bytes());
     fs.set(fs.header_at(ag, which), bytes, checksum);
-    Some(format!("{what} in the {name} of AG {ag}: {new} and not {old}"))
+    Some(format!(
+        "{what} in the {name} of AG {ag}: {new} and not {old}"
+    ))
 }
 
 fn free_space_bit(fs: &Xfs, random: &mut Random, which: usize) -> Option<String> {
     let ag = random.below(fs.ags);
     let byte = fs.image.flip(fs.free_space_root(ag, which), 56, 64, random);
-    Some(format!("a bit of byte {byte} of a tree of free space of AG {ag}"))
+    Some(format!(
+        "a bit of byte {byte} of a tree of free space of AG {ag}"
+    ))
 }
 
 /// The first free extent is longer by a block: what comes after it is in use.
@@ -259,38 +455,57 @@ fn free_space_value(fs: &Xfs, random: &mut Random, which: usize) -> Option<Strin
     let length = be32(&bytes, xfs::RECORDS + 4) + 1;
     put(&mut bytes, xfs::RECORDS + 4, &length.to_be_bytes());
     fs.set(at, bytes, xfs::SHORT_BTREE);
-    Some(format!("the first free extent of AG {ag} has {length} blocks, one too many"))
+    Some(format!(
+        "the first free extent of AG {ag} has {length} blocks, one too many"
+    ))
 }
 
 fn folder_block(fs: &Xfs, random: &mut Random) -> Option<(Inode, u64, Vec<u8>)> {
-    let folder = any(fs, random, |inode| inode.is_folder() && !inode.extents().is_empty())?;
+    let folder = any(fs, random, |inode| {
+        inode.is_folder() && !inode.extents().is_empty()
+    })?;
     let places: Vec<u64> = folder
         .extents()
         .iter()
-        .flat_map(|extent| (0..extent.length).map(|at| fs.block_at(extent.start) + at * fs.block_size))
+        .flat_map(|extent| {
+            (0..extent.length).map(|at| fs.block_at(extent.start) + at * fs.block_size)
+        })
         .filter(|at| matches!(&fs.block(*at)[..4], b"XDB3" | b"XDD3"))
         .collect();
     let at = *random.pick(&places)?;
     Some((folder, at, fs.block(at)))
 }
 
-fn edit_entry(fs: &Xfs, random: &mut Random, change: impl FnOnce(&mut [u8]), what: &str) -> Option<String> {
+fn edit_entry(
+    fs: &Xfs,
+    random: &mut Random,
+    change: impl FnOnce(&mut [u8]),
+    what: &str,
+) -> Option<String> {
     let (folder, at, mut bytes) = folder_block(fs, random)?;
     let entry = *random.pick(&entries(&bytes))?;
     change(&mut bytes[entry..]);
     fs.set(at, bytes, xfs::FOLDER_BLOCK);
-    Some(format!("the entry at byte {entry} of a block of folder {} {what}", folder.number))
+    Some(format!(
+        "the entry at byte {entry} of a block of folder {} {what}",
+        folder.number
+    ))
 }
 
 /// The hashes of a folder of several blocks: they begin at 32 GiB.
 fn folder_leaf(fs: &Xfs, random: &mut Random) -> Option<(Inode, u64)> {
     let leaf = |inode: &Inode| {
-        let extent = inode.extents().into_iter().find(|extent| extent.offset >= (32 << 30) / fs.block_size)?;
+        let extent = inode
+            .extents()
+            .into_iter()
+            .find(|extent| extent.offset >= (32 << 30) / fs.block_size)?;
         let at = fs.block_at(extent.start);
         // Leaves, not the nodes above them.
         matches!(be16(&fs.block(at), 8), 0x3df1 | 0x3dff).then_some(at)
     };
-    let folder = any(fs, random, |inode| inode.is_folder() && leaf(inode).is_some())?;
+    let folder = any(fs, random, |inode| {
+        inode.is_folder() && leaf(inode).is_some()
+    })?;
     let at = leaf(&folder)?;
     Some((folder, at))
 }

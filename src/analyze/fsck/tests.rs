@@ -2,8 +2,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::check::Filesystem::Ext4;
-use crate::model::check::Filesystem::Xfs;
+use crate::model::check::Filesystem::{Ext4, Xfs};
 
 const CLEAN: &str = "e2fsck 1.47.0 (5-Feb-2023)
 Pass 1: Checking inodes, blocks, and sizes
@@ -37,12 +36,27 @@ fn verdict_of(mode: Mode, statuses: &[i32], texts: &[&str]) -> Verdict {
 
 #[test]
 fn the_runs_say_together_what_they_would_have_said_to_the_daemon() {
-    assert_eq!(verdict_of(Mode::Unmounted, &[4], &[BAD]), Verdict::Corrupted);
+    assert_eq!(
+        verdict_of(Mode::Unmounted, &[4], &[BAD]),
+        Verdict::Corrupted
+    );
     assert_eq!(verdict_of(Mode::Unmounted, &[], &[CLEAN]), Verdict::Clean);
-    assert_eq!(verdict_of(Mode::Live, &[4], &[BAD, BAD, BAD]), Verdict::Suspected);
-    assert_eq!(verdict_of(Mode::Live, &[], &[BAD, BAD, CLEAN]), Verdict::Clean);
-    assert_eq!(verdict_of(Mode::Frozen, &[4, 4], &[BAD, BAD]), Verdict::Corrupted);
-    assert_eq!(verdict_of(Mode::Frozen, &[4], &[BAD]), Verdict::Inconclusive);
+    assert_eq!(
+        verdict_of(Mode::Live, &[4], &[BAD, BAD, BAD]),
+        Verdict::Suspected
+    );
+    assert_eq!(
+        verdict_of(Mode::Live, &[], &[BAD, BAD, CLEAN]),
+        Verdict::Clean
+    );
+    assert_eq!(
+        verdict_of(Mode::Frozen, &[4, 4], &[BAD, BAD]),
+        Verdict::Corrupted
+    );
+    assert_eq!(
+        verdict_of(Mode::Frozen, &[4], &[BAD]),
+        Verdict::Inconclusive
+    );
     assert_eq!(verdict_of(Mode::Frozen, &[139], &[CLEAN]), Verdict::Failed);
     assert_eq!(verdict_of(Mode::Unmounted, &[12], &[BAD]), Verdict::Failed);
 }
@@ -51,18 +65,43 @@ fn the_runs_say_together_what_they_would_have_said_to_the_daemon() {
 fn statuses_are_given_for_each_file_for_all_or_for_none() {
     let (_kept, source) = file(CLEAN, false);
     let sources = [source.clone(), source.clone(), source];
-    assert!(matches!(fsck(Ext4, Mode::Live, &[0, 0], &sources), Err(Error::Statuses { statuses: 2, files: 3 })));
+    assert!(matches!(
+        fsck(Ext4, Mode::Live, &[0, 0], &sources),
+        Err(Error::Statuses {
+            statuses: 2,
+            files: 3
+        })
+    ));
     let answer = fsck(Ext4, Mode::Live, &[0, 139, 8], &sources).unwrap();
-    let ends: Vec<_> = answer.runs.iter().map(|run| (run.exit_status, run.signal)).collect();
+    let ends: Vec<_> = answer
+        .runs
+        .iter()
+        .map(|run| (run.exit_status, run.signal))
+        .collect();
     assert_eq!(ends, [(Some(0), None), (None, Some(11)), (Some(8), None)]);
 }
 
 #[test]
 fn a_packed_file_is_unpacked_and_one_that_cannot_be_read_is_told() {
     let (_kept, source) = file(BAD, true);
-    let answer = fsck(Ext4, Mode::Unmounted, &[], &[source, Source::File(PathBuf::from("/nonexistent"))]).unwrap();
-    assert_eq!((answer.verdict, answer.runs.len(), answer.unreadable.len()), (Verdict::Corrupted, 1, 1));
-    let answer = fsck(Xfs, Mode::Unmounted, &[], &[Source::File(PathBuf::from("/nonexistent"))]).unwrap();
+    let answer = fsck(
+        Ext4,
+        Mode::Unmounted,
+        &[],
+        &[source, Source::File(PathBuf::from("/nonexistent"))],
+    )
+    .unwrap();
+    assert_eq!(
+        (answer.verdict, answer.runs.len(), answer.unreadable.len()),
+        (Verdict::Corrupted, 1, 1)
+    );
+    let answer = fsck(
+        Xfs,
+        Mode::Unmounted,
+        &[],
+        &[Source::File(PathBuf::from("/nonexistent"))],
+    )
+    .unwrap();
     assert_eq!(answer.verdict, Verdict::Failed);
 }
 
@@ -70,7 +109,9 @@ fn a_packed_file_is_unpacked_and_one_that_cannot_be_read_is_told() {
 fn an_answer_has_the_shape_of_a_check() {
     let (kept, source) = file(BAD, false);
     let answer = fsck(Ext4, Mode::Unmounted, &[4], &[source]).unwrap();
-    let text = serde_json::to_string_pretty(&answer).unwrap().replace(&*kept.path().to_string_lossy(), "FILE");
+    let text = serde_json::to_string_pretty(&answer)
+        .unwrap()
+        .replace(&*kept.path().to_string_lossy(), "FILE");
     insta::assert_snapshot!(text, @r##"
     {
       "files": [

@@ -4,13 +4,17 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
 fn analyzed(document: &Value) -> Value {
-    let answer = smart_of(document.to_string().as_bytes(), "x.json".to_owned(), &SmartPolicy::default()).unwrap();
+    let answer = smart_of(
+        document.to_string().as_bytes(),
+        "x.json".to_owned(),
+        &SmartPolicy::default(),
+    )
+    .unwrap();
     serde_json::to_value(answer).unwrap()
 }
 
@@ -45,9 +49,17 @@ fn a_drive_whose_medium_is_read_only_is_bad_and_says_why() {
     let finding = &answer["findings"][0];
     assert_eq!(finding["severity"], "SEVERITY_BAD");
     for name in ["status", "reason", "message"] {
-        assert!(finding[name].as_str().is_some_and(|text| !text.is_empty()), "{name}: {finding}");
+        assert!(
+            finding[name].as_str().is_some_and(|text| !text.is_empty()),
+            "{name}: {finding}"
+        );
     }
-    assert!(finding["evidence"].as_array().is_some_and(|lines| !lines.is_empty()), "{finding}");
+    assert!(
+        finding["evidence"]
+            .as_array()
+            .is_some_and(|lines| !lines.is_empty()),
+        "{finding}"
+    );
 }
 
 #[test]
@@ -60,7 +72,10 @@ fn what_tells_nothing_of_health_is_unknown_and_says_why() {
             {"type": {"value": 1, "string": "Short offline"}, "status": {"value": 0, "string": "Completed without error", "passed": true}}]}}});
     for (document, kind) in [(asleep, "asleep"), (identity, "failed"), (log_only, "told")] {
         let answer = analyzed(&document);
-        assert_eq!((&answer["health"], &answer["answer"]), (&json!("HEALTH_UNKNOWN"), &json!(kind)));
+        assert_eq!(
+            (&answer["health"], &answer["answer"]),
+            (&json!("HEALTH_UNKNOWN"), &json!(kind))
+        );
         assert!(answer["why"].is_string(), "{answer}");
     }
 }
@@ -69,13 +84,19 @@ fn what_tells_nothing_of_health_is_unknown_and_says_why() {
 fn a_packed_file_is_read_and_an_endless_one_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let packed = dir.path().join("nvme.json.gz");
-    let mut gz = GzEncoder::new(std::fs::File::create(&packed).unwrap(), Compression::default());
+    let mut gz = GzEncoder::new(
+        std::fs::File::create(&packed).unwrap(),
+        Compression::default(),
+    );
     gz.write_all(healthy().to_string().as_bytes()).unwrap();
     gz.finish().unwrap();
     let answer = smart(&Source::File(packed), &SmartPolicy::default()).unwrap();
     assert_eq!(answer.health, Health::Good);
     let endless = Source::File("/dev/zero".into());
-    assert!(matches!(smart(&endless, &SmartPolicy::default()), Err(Error::TooLong)));
+    assert!(matches!(
+        smart(&endless, &SmartPolicy::default()),
+        Err(Error::TooLong)
+    ));
 }
 
 #[test]

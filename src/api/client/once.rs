@@ -1,4 +1,5 @@
-//! One connection that is not made anew by itself, and the news of its end: for a client that greets its partner on every new connection.
+//! One connection that is not made anew by itself, and the news of its end: for a client that
+//! greets its partner on every new connection.
 
 use std::convert::Infallible;
 use std::io;
@@ -28,21 +29,38 @@ impl Over {
 
 impl Client {
     /// Like [`Client::connect`], for this one connection: when that is over every call says so.
-    pub async fn connect_once(path: &Path, timeout: Duration) -> Result<(Client, Over), ClientError> {
+    pub async fn connect_once(
+        path: &Path,
+        timeout: Duration,
+    ) -> Result<(Client, Over), ClientError> {
         let (told, over) = oneshot::channel();
-        let first = Arc::new(Mutex::new(Some(Stream { stream: stream(path, timeout).await?, _told: told })));
+        let first = Arc::new(Mutex::new(Some(Stream {
+            stream: stream(path, timeout).await?,
+            _told: told,
+        })));
         let connector = tower::service_fn(move |_: Uri| {
             let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
             let over = || io::Error::new(io::ErrorKind::NotConnected, "the connection is over");
             std::future::ready(first.map(TokioIo::new).ok_or_else(over))
         });
-        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
-        Ok((Client { channel, path: path.to_owned(), timeout }, Over(over)))
+        let channel =
+            Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
+        Ok((
+            Client {
+                channel,
+                path: path.to_owned(),
+                timeout,
+            },
+            Over(over),
+        ))
     }
 
     /// The same connection with another time-out for each call.
     pub fn with_timeout(&self, timeout: Duration) -> Client {
-        Client { timeout, ..self.clone() }
+        Client {
+            timeout,
+            ..self.clone()
+        }
     }
 }
 
@@ -52,13 +70,21 @@ struct Stream {
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -70,7 +96,11 @@ impl AsyncWrite for Stream {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 

@@ -12,26 +12,48 @@ impl Client {
     }
 
     pub async fn pool(&self) -> Result<wire::Pool, ClientError> {
-        self.call(self.volumes_client().get_pool(wire::GetPoolRequest {})).await
+        self.call(self.volumes_client().get_pool(wire::GetPoolRequest {}))
+            .await
     }
 
-    pub async fn create(&self, request: wire::CreateRequest) -> Result<wire::ProvidedVolume, ClientError> {
+    pub async fn create(
+        &self,
+        request: wire::CreateRequest,
+    ) -> Result<wire::ProvidedVolume, ClientError> {
         self.call(self.volumes_client().create(request)).await
     }
 
     pub async fn delete(&self, handle: &str) -> Result<(), ClientError> {
-        self.call(self.volumes_client().delete(wire::DeleteRequest { handle: handle.to_owned() })).await.map(|_| ())
+        self.call(self.volumes_client().delete(wire::DeleteRequest {
+            handle: handle.to_owned(),
+        }))
+        .await
+        .map(|_| ())
     }
 
     pub async fn provided(&self, handle: &str) -> Result<wire::ProvidedVolume, ClientError> {
-        self.call(self.volumes_client().get_provided(wire::GetProvidedRequest { handle: handle.to_owned() })).await
+        self.call(
+            self.volumes_client()
+                .get_provided(wire::GetProvidedRequest {
+                    handle: handle.to_owned(),
+                }),
+        )
+        .await
     }
 
     /// All pages joined, sorted by handle.
     pub async fn all_provided(&self) -> Result<Vec<wire::ProvidedVolume>, ClientError> {
         let (mut all, mut page_token) = (Vec::new(), String::new());
         loop {
-            let page = self.call(self.volumes_client().list_provided(wire::ListProvidedRequest { page_size: PAGE, page_token })).await?;
+            let page = self
+                .call(
+                    self.volumes_client()
+                        .list_provided(wire::ListProvidedRequest {
+                            page_size: PAGE,
+                            page_token,
+                        }),
+                )
+                .await?;
             all.extend(page.volumes);
             page_token = page.next_page_token;
             if page_token.is_empty() {
@@ -40,25 +62,42 @@ impl Client {
         }
     }
 
-    pub async fn expand(&self, request: wire::ExpandRequest) -> Result<wire::ExpandResponse, ClientError> {
+    pub async fn expand(
+        &self,
+        request: wire::ExpandRequest,
+    ) -> Result<wire::ExpandResponse, ClientError> {
         self.call(self.volumes_client().expand(request)).await
     }
 
     pub async fn stage(&self, request: wire::StageRequest) -> Result<(), ClientError> {
-        self.call(self.volumes_client().stage(request)).await.map(|_| ())
+        self.call(self.volumes_client().stage(request))
+            .await
+            .map(|_| ())
     }
 
     pub async fn unstage(&self, handle: &str, staging_path: &str) -> Result<(), ClientError> {
-        let request = wire::UnstageRequest { handle: handle.to_owned(), staging_path: staging_path.to_owned() };
-        self.call(self.volumes_client().unstage(request)).await.map(|_| ())
+        let request = wire::UnstageRequest {
+            handle: handle.to_owned(),
+            staging_path: staging_path.to_owned(),
+        };
+        self.call(self.volumes_client().unstage(request))
+            .await
+            .map(|_| ())
     }
 
     pub async fn publish(&self, request: wire::PublishRequest) -> Result<(), ClientError> {
-        self.call(self.volumes_client().publish(request)).await.map(|_| ())
+        self.call(self.volumes_client().publish(request))
+            .await
+            .map(|_| ())
     }
 
     pub async fn unpublish(&self, handle: &str, target_path: &str) -> Result<(), ClientError> {
-        let request = wire::UnpublishRequest { handle: handle.to_owned(), target_path: target_path.to_owned() };
-        self.call(self.volumes_client().unpublish(request)).await.map(|_| ())
+        let request = wire::UnpublishRequest {
+            handle: handle.to_owned(),
+            target_path: target_path.to_owned(),
+        };
+        self.call(self.volumes_client().unpublish(request))
+            .await
+            .map(|_| ())
     }
 }

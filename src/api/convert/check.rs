@@ -6,7 +6,9 @@ use flate2::read::GzDecoder;
 
 use crate::api::convert::time;
 use crate::api::wire;
-use crate::model::check::{Ballot, Check, Flaw, Mode, OUTPUT_KEPT, Origin, Output, Run, State, Verdict, Weight};
+use crate::model::check::{
+    Ballot, Check, Flaw, Mode, OUTPUT_KEPT, Origin, Output, Run, State, Verdict, Weight,
+};
 use crate::model::snapshot::Snapshot;
 
 /// Without what the checkers wrote.
@@ -21,7 +23,11 @@ pub fn whole(check: &Check) -> wire::Check {
 
 /// The newest of a volume or device, whole.
 pub fn newest(snapshot: &Snapshot, of: impl Fn(&Check) -> bool) -> Option<&Check> {
-    let all = snapshot.checks.values().map(AsRef::as_ref).filter(|check| of(check));
+    let all = snapshot
+        .checks
+        .values()
+        .map(AsRef::as_ref)
+        .filter(|check| of(check));
     all.max_by_key(|check| (check.asked, &check.id))
 }
 
@@ -29,7 +35,9 @@ fn convert(check: &Check, text: impl Fn(&Output) -> String) -> wire::Check {
     let (state, phase) = match &check.state {
         State::Queued { why } => (wire::check::State::Queued, why.clone()),
         State::Running { phase } => (wire::check::State::Running, phase.clone()),
-        State::Waiting { until, why } => (wire::check::State::Waiting, format!("{why}, until {until}")),
+        State::Waiting { until, why } => {
+            (wire::check::State::Waiting, format!("{why}, until {until}"))
+        }
         State::Ended => (wire::check::State::Ended, String::new()),
     };
     wire::Check {
@@ -38,21 +46,33 @@ fn convert(check: &Check, text: impl Fn(&Output) -> String) -> wire::Check {
         filesystem: check.target.filesystem.name().to_owned(),
         mode: mode(check.mode).into(),
         runs: check.runs.iter().map(|it| run(it, &text)).collect(),
-        verdict: check.verdict.map_or(wire::check::Verdict::Unspecified, verdict).into(),
+        verdict: check
+            .verdict
+            .map_or(wire::check::Verdict::Unspecified, verdict)
+            .into(),
         reason: check.reason.clone(),
         state: state.into(),
         phase,
         asked: Some(time(check.asked)),
         started: check.started.map(time),
         ended: check.ended.map(time),
-        volume_id: check.target.volume.as_ref().map(ToString::to_string).unwrap_or_default(),
+        volume_id: check
+            .target
+            .volume
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
         device: check.target.device.clone(),
         uuid: check.target.uuid.clone().unwrap_or_default(),
         origin: match &check.origin {
             Origin::Asked(by) => by.clone(),
             Origin::Scheduled(policy) => format!("schedule {policy}"),
         },
-        signals: check.signals.iter().map(|signal| super::evidence(&signal.evidence)).collect(),
+        signals: check
+            .signals
+            .iter()
+            .map(|signal| super::evidence(&signal.evidence))
+            .collect(),
         freeze: check.terms.freeze,
         cancelled: check.cancelled,
     }
@@ -92,7 +112,12 @@ fn finding(flaw: &Flaw) -> wire::CheckFinding {
         Weight::Bookkeeping => Wire::Bookkeeping,
         Weight::Damage => Wire::Damage,
     };
-    wire::CheckFinding { kind: flaw.kind.clone(), ids: flaw.ids.clone(), weight: weight.into(), text: flaw.text.clone() }
+    wire::CheckFinding {
+        kind: flaw.kind.clone(),
+        ids: flaw.ids.clone(),
+        weight: weight.into(),
+        text: flaw.text.clone(),
+    }
 }
 
 fn mode(mode: Mode) -> wire::check::Mode {
@@ -120,14 +145,18 @@ fn duration(duration: std::time::Duration) -> prost_types::Duration {
     prost_types::Duration::try_from(duration).unwrap_or_default()
 }
 
-/// What is kept was compressed by us and is bounded; what cannot be read any more is said in its place.
+/// What is kept was compressed by us and is bounded; what cannot be read any more is said in its
+/// place.
 fn text(output: &Output) -> String {
     if output.gzip.is_empty() {
         return String::new();
     }
     let mut bytes = Vec::new();
     let most = u64::try_from(OUTPUT_KEPT).unwrap_or(u64::MAX);
-    match GzDecoder::new(output.gzip.as_ref()).take(most).read_to_end(&mut bytes) {
+    match GzDecoder::new(output.gzip.as_ref())
+        .take(most)
+        .read_to_end(&mut bytes)
+    {
         Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) => format!("(what the checker wrote cannot be read any more: {error})"),
     }

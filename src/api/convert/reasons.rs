@@ -5,7 +5,9 @@ use crate::api::wire;
 use crate::model::reason::{About, Reason};
 
 pub fn all() -> wire::ListReasonsResponse {
-    wire::ListReasonsResponse { reasons: Reason::ALL.iter().copied().map(one).collect() }
+    wire::ListReasonsResponse {
+        reasons: Reason::ALL.iter().copied().map(one).collect(),
+    }
 }
 
 fn one(reason: Reason) -> wire::ReasonText {
@@ -20,7 +22,11 @@ fn one(reason: Reason) -> wire::ReasonText {
         meaning: reason.meaning().to_owned(),
         action: reason.action().to_owned(),
         data: reason.data().to_owned(),
-        levels: reason.levels().iter().map(|level| severity(*level).into()).collect(),
+        levels: reason
+            .levels()
+            .iter()
+            .map(|level| severity(*level).into())
+            .collect(),
         clears_when: reason.clears().to_owned(),
     }
 }

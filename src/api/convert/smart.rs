@@ -3,10 +3,11 @@
 use crate::api::convert::time;
 use crate::api::wire;
 use crate::model::facts::smart::{Outcome, SelfTestAsked, SmartFacts};
-use crate::model::smart::TestKind;
 use crate::model::smart::memory::{Metric, Series};
 use crate::model::smart::report::{Attribute, Body, Report, SelfTest, WhenFailed};
-use crate::model::smart::{self};
+use crate::model::smart::{
+    TestKind, {self},
+};
 use crate::model::snapshot::Drive;
 
 pub fn of_drive(smart: &SmartFacts) -> wire::Smart {
@@ -18,7 +19,12 @@ pub fn of_drive(smart: &SmartFacts) -> wire::Smart {
     told.detail = detail;
     told.asked = smart.outcome.as_ref().map(|(at, _)| time(*at));
     told.answered = last.map(|(at, _)| time(*at));
-    told.values = smart.memory.series.iter().filter_map(|(metric, series)| value(*metric, series)).collect();
+    told.values = smart
+        .memory
+        .series
+        .iter()
+        .filter_map(|(metric, series)| value(*metric, series))
+        .collect();
     told.values.sort_by(|a, b| a.metric.cmp(&b.metric));
     if let Some(asked) = &smart.self_test {
         told.self_tests.get_or_insert_default().requested = Some(requested(asked));
@@ -35,7 +41,9 @@ pub fn of_report(report: &Report) -> wire::Smart {
     };
     wire::Smart {
         passed: report.passed,
-        temperature_celsius: report.temperature.and_then(|celsius| i32::try_from(celsius).ok()),
+        temperature_celsius: report
+            .temperature
+            .and_then(|celsius| i32::try_from(celsius).ok()),
         power_on_hours: report.power_on_hours,
         power_cycles: report.power_cycles,
         wear_percent: latest(Metric::WearPercent).and_then(|percent| u32::try_from(percent).ok()),
@@ -48,7 +56,11 @@ pub fn of_report(report: &Report) -> wire::Smart {
             long_minutes: report.self_tests.long_minutes.unwrap_or(0),
             requested: None,
         }),
-        messages: report.messages.iter().map(|message| message.text.clone()).collect(),
+        messages: report
+            .messages
+            .iter()
+            .map(|message| message.text.clone())
+            .collect(),
         family: report.identity.family.clone().unwrap_or_default(),
         device: report.identity.device.clone(),
         device_type: report.identity.device_type.clone(),
@@ -59,17 +71,39 @@ pub fn of_report(report: &Report) -> wire::Smart {
 pub fn history(drive: &Drive) -> wire::SmartHistory {
     let series = |(metric, series): (&Metric, &Series)| wire::SmartSeries {
         metric: metric.name().to_owned(),
-        points: series.points.iter().map(|point| wire::SmartPoint { time: Some(time(point.at)), value: point.value }).collect(),
+        points: series
+            .points
+            .iter()
+            .map(|point| wire::SmartPoint {
+                time: Some(time(point.at)),
+                value: point.value,
+            })
+            .collect(),
     };
-    let series = drive.smart.iter().flat_map(|smart| &smart.memory.series).map(series).collect();
-    wire::SmartHistory { drive_id: drive.facts.id.to_string(), series }
+    let series = drive
+        .smart
+        .iter()
+        .flat_map(|smart| &smart.memory.series)
+        .map(series)
+        .collect();
+    wire::SmartHistory {
+        drive_id: drive.facts.id.to_string(),
+        series,
+    }
 }
 
 fn state(smart: &SmartFacts) -> (wire::smart::State, String) {
     use wire::smart::State;
     if let Some(stuck) = &smart.stuck {
-        let waiting = stuck.waiting_in.as_ref().map(|place| format!(", waiting in {place}")).unwrap_or_default();
-        return (State::Stuck, format!("smartctl has not returned since {}{waiting}", stuck.since));
+        let waiting = stuck
+            .waiting_in
+            .as_ref()
+            .map(|place| format!(", waiting in {place}"))
+            .unwrap_or_default();
+        return (
+            State::Stuck,
+            format!("smartctl has not returned since {}{waiting}", stuck.since),
+        );
     }
     match smart.outcome.as_ref().map(|(_, outcome)| outcome) {
         None => (State::Waiting, String::new()),
@@ -77,14 +111,23 @@ fn state(smart: &SmartFacts) -> (wire::smart::State, String) {
         Some(Outcome::Asleep { mode }) => (State::Asleep, mode.clone()),
         Some(Outcome::Failed { why } | Outcome::TimedOut { why }) => (State::Failed, why.clone()),
         Some(Outcome::NotApplicable { why, hint: None }) => (State::NotApplicable, why.clone()),
-        Some(Outcome::NotApplicable { why, hint: Some(hint) }) => (State::NotApplicable, format!("{why}; {hint}")),
+        Some(Outcome::NotApplicable {
+            why,
+            hint: Some(hint),
+        }) => (State::NotApplicable, format!("{why}; {hint}")),
     }
 }
 
 fn value(metric: Metric, series: &Series) -> Option<wire::SmartValue> {
     let (first, last) = (series.points.first()?, series.points.last()?);
-    // The last point is the last reading; the one before it with another value is followed by the change.
-    let changed = series.points.windows(2).rev().find(|pair| pair[0].value != pair[1].value).map(|pair| pair[1].at);
+    // The last point is the last reading; the one before it with another value is followed by the
+    // change.
+    let changed = series
+        .points
+        .windows(2)
+        .rev()
+        .find(|pair| pair[0].value != pair[1].value)
+        .map(|pair| pair[1].at);
     Some(wire::SmartValue {
         metric: metric.name().to_owned(),
         value: last.value,
@@ -132,5 +175,10 @@ fn requested(asked: &SelfTestAsked) -> wire::SelfTestRequest {
         Ok(words) => (true, words.clone()),
         Err(why) => (false, why.clone()),
     };
-    wire::SelfTestRequest { kind: kind.into(), time: Some(time(asked.at)), started, text }
+    wire::SelfTestRequest {
+        kind: kind.into(),
+        time: Some(time(asked.at)),
+        started,
+        text,
+    }
 }

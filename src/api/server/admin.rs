@@ -6,7 +6,10 @@ use crate::api::resolve::{resolve, resolve_drive};
 use crate::api::server::caller;
 use crate::api::server::cleanup::Cleaner;
 use crate::api::server::inventory::finding_id;
-use crate::api::status::{MAX_NOTE, MAX_QUERY, bounded, denied, failed_precondition, invalid, refused, required, unresolved};
+use crate::api::status::{
+    MAX_NOTE, MAX_QUERY, bounded, denied, failed_precondition, invalid, refused, required,
+    unresolved,
+};
 use crate::api::{convert, wire};
 use crate::model::finding::Subject;
 use crate::model::ids::FindingId;
@@ -41,29 +44,52 @@ fn root_only(uid: Option<u32>, what: &str) -> Result<u32, Status> {
 
 #[tonic::async_trait]
 impl wire::admin_server::Admin for AdminService {
-    async fn acknowledge_finding(&self, request: Request<wire::AcknowledgeFindingRequest>) -> Result<Response<wire::Finding>, Status> {
+    async fn acknowledge_finding(
+        &self,
+        request: Request<wire::AcknowledgeFindingRequest>,
+    ) -> Result<Response<wire::Finding>, Status> {
         let uid = may_change(&request, "acknowledge findings")?;
-        let wire::AcknowledgeFindingRequest { finding_id: id, note } = request.into_inner();
+        let wire::AcknowledgeFindingRequest {
+            finding_id: id,
+            note,
+        } = request.into_inner();
         finding_id(&id)?;
         required("note", &note, MAX_NOTE)?;
         if note.trim().is_empty() {
-            return Err(invalid("note", "is blank: say why it need not be looked at again"));
+            return Err(invalid(
+                "note",
+                "is blank: say why it need not be looked at again",
+            ));
         }
         // The only uid that comes this far has one name everywhere.
         let by = format!("uid {uid} (root)");
-        let finding = self.handle.acknowledge(FindingId::known(id), by, note).await.map_err(refused)?;
+        let finding = self
+            .handle
+            .acknowledge(FindingId::known(id), by, note)
+            .await
+            .map_err(refused)?;
         Ok(Response::new(convert::finding(&finding)))
     }
 
-    async fn unacknowledge_finding(&self, request: Request<wire::UnacknowledgeFindingRequest>) -> Result<Response<wire::Finding>, Status> {
+    async fn unacknowledge_finding(
+        &self,
+        request: Request<wire::UnacknowledgeFindingRequest>,
+    ) -> Result<Response<wire::Finding>, Status> {
         may_change(&request, "take acknowledgements back")?;
         let id = request.into_inner().finding_id;
         finding_id(&id)?;
-        let finding = self.handle.unacknowledge(FindingId::known(id)).await.map_err(refused)?;
+        let finding = self
+            .handle
+            .unacknowledge(FindingId::known(id))
+            .await
+            .map_err(refused)?;
         Ok(Response::new(convert::finding(&finding)))
     }
 
-    async fn refresh(&self, request: Request<wire::RefreshRequest>) -> Result<Response<wire::RefreshResponse>, Status> {
+    async fn refresh(
+        &self,
+        request: Request<wire::RefreshRequest>,
+    ) -> Result<Response<wire::RefreshResponse>, Status> {
         may_change(&request, "ask for a refresh")?;
         let query = request.into_inner().query;
         bounded("query", &query, MAX_QUERY)?;
@@ -80,42 +106,75 @@ impl wire::admin_server::Admin for AdminService {
         Ok(Response::new(wire::RefreshResponse { asked }))
     }
 
-    async fn start_self_test(&self, request: Request<wire::StartSelfTestRequest>) -> Result<Response<wire::StartSelfTestResponse>, Status> {
+    async fn start_self_test(
+        &self,
+        request: Request<wire::StartSelfTestRequest>,
+    ) -> Result<Response<wire::StartSelfTestResponse>, Status> {
         may_change(&request, "start self-tests")?;
         let request = request.into_inner();
         required("id", &request.id, MAX_QUERY)?;
         let kind = match request.kind() {
             wire::SelfTestKind::Short => TestKind::Short,
             wire::SelfTestKind::Long => TestKind::Long,
-            wire::SelfTestKind::Unspecified => return Err(invalid("kind", "is SELF_TEST_KIND_SHORT or SELF_TEST_KIND_LONG")),
+            wire::SelfTestKind::Unspecified => {
+                return Err(invalid(
+                    "kind",
+                    "is SELF_TEST_KIND_SHORT or SELF_TEST_KIND_LONG",
+                ));
+            }
         };
         let snapshot = self.handle.snapshot();
-        let drive = resolve_drive(&snapshot, &request.id).map_err(|error| unresolved("id", &error))?;
+        let drive =
+            resolve_drive(&snapshot, &request.id).map_err(|error| unresolved("id", &error))?;
         if drive.smart.is_none() {
-            return Err(failed_precondition(format!("drive {} is not asked for SMART data: it has no self-test to start", drive.facts.id)));
+            return Err(failed_precondition(format!(
+                "drive {} is not asked for SMART data: it has no self-test to start",
+                drive.facts.id
+            )));
         }
         let drive_id = drive.facts.id.clone();
-        self.handle.refresh(Look::SelfTest { drive: drive_id.clone(), kind }).await.map_err(refused)?;
-        Ok(Response::new(wire::StartSelfTestResponse { drive_id: drive_id.to_string() }))
+        self.handle
+            .refresh(Look::SelfTest {
+                drive: drive_id.clone(),
+                kind,
+            })
+            .await
+            .map_err(refused)?;
+        Ok(Response::new(wire::StartSelfTestResponse {
+            drive_id: drive_id.to_string(),
+        }))
     }
 
-    async fn force_cleanup(&self, request: Request<wire::ForceCleanupRequest>) -> Result<Response<wire::ForceCleanupResponse>, Status> {
+    async fn force_cleanup(
+        &self,
+        request: Request<wire::ForceCleanupRequest>,
+    ) -> Result<Response<wire::ForceCleanupResponse>, Status> {
         may_change(&request, "clean up volumes")?;
         let request = request.into_inner();
         required("query", &request.query, MAX_QUERY)?;
-        let cleaner = self.cleaner.as_ref().ok_or_else(|| failed_precondition("this daemon unmounts nothing: it reads a recorded tree"))?;
-        cleaner.clean(&self.handle, &request).await.map(Response::new)
+        let cleaner = self.cleaner.as_ref().ok_or_else(|| {
+            failed_precondition("this daemon unmounts nothing: it reads a recorded tree")
+        })?;
+        cleaner
+            .clean(&self.handle, &request)
+            .await
+            .map(Response::new)
     }
 }
 
-/// A volume is probed, and its records are read again; a drive or device means a new scan of the hardware, and probes of what stands on it.
+/// A volume is probed, and its records are read again; a drive or device means a new scan of the
+/// hardware, and probes of what stands on it.
 fn looks(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<Look>, Vec<String>) {
     let mut looks = Vec::new();
     let mut paths: Vec<HostPath> = Vec::new();
     for subject in subjects {
         let volumes = match subject {
             Subject::Volume(id) => {
-                if snapshot.volumes.get(id).is_some_and(|volume| volume.facts.driver.is_some()) {
+                if snapshot
+                    .volumes
+                    .get(id)
+                    .is_some_and(|volume| volume.facts.driver.is_some())
+                {
                     looks.push(Look::Kubelet);
                 }
                 vec![id.clone()]
@@ -123,14 +182,21 @@ fn looks(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<Look>, Vec<String>) 
             Subject::Drive(id) => {
                 looks.push(Look::Inventory);
                 looks.push(Look::Smart(vec![id.clone()]));
-                snapshot.drives.get(id).map(|drive| drive.volumes.clone()).unwrap_or_default()
+                snapshot
+                    .drives
+                    .get(id)
+                    .map(|drive| drive.volumes.clone())
+                    .unwrap_or_default()
             }
             Subject::Device(name) => {
                 looks.push(Look::Inventory);
                 crate::api::resolve::volumes_above(snapshot, name)
             }
         };
-        let mounts = volumes.iter().filter_map(|id| snapshot.volumes.get(id)).flat_map(|volume| volume.facts.mounts.iter());
+        let mounts = volumes
+            .iter()
+            .filter_map(|id| snapshot.volumes.get(id))
+            .flat_map(|volume| volume.facts.mounts.iter());
         paths.extend(mounts.map(|mount| mount.path.clone()));
     }
     paths.sort();
@@ -150,7 +216,16 @@ mod tests {
     fn changing_is_for_root_and_the_refusal_names_the_uid() {
         assert_eq!(root_only(Some(0), "acknowledge findings").unwrap(), 0);
         let refused = root_only(Some(1000), "acknowledge findings").unwrap_err();
-        assert_eq!((refused.code(), refused.message()), (tonic::Code::PermissionDenied, "uid 1000 may not acknowledge findings"));
-        assert_eq!(root_only(None, "x").unwrap_err().code(), tonic::Code::PermissionDenied);
+        assert_eq!(
+            (refused.code(), refused.message()),
+            (
+                tonic::Code::PermissionDenied,
+                "uid 1000 may not acknowledge findings"
+            )
+        );
+        assert_eq!(
+            root_only(None, "x").unwrap_err().code(),
+            tonic::Code::PermissionDenied
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! Answers on their way to clients, counted per uid: a client that asks and does not read cannot fill the daemon's memory.
+//! Answers on their way to clients, counted per uid: a client that asks and does not read cannot
+//! fill the daemon's memory.
 //!
-//! HTTP/2 lets a client close its window, and the answer then waits whole in memory. Pages are bounded in bytes; here is bounded how many answers
-//! of one uid may be on their way. Streams that last (Watch) have bounds of their own and count here as well, each as one.
+//! HTTP/2 lets a client close its window, and the answer then waits whole in memory. Pages are
+//! bounded in bytes; here is bounded how many answers of one uid may be on their way. Streams that
+//! last (Watch) have bounds of their own and count here as well, each as one.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -41,15 +43,27 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let caller = request.extensions().get::<tonic::transport::server::UdsConnectInfo>().and_then(uid);
+        let caller = request
+            .extensions()
+            .get::<tonic::transport::server::UdsConnectInfo>()
+            .and_then(uid);
         match self.shares.take(caller) {
             Some(share) => {
                 let answer = self.inner.call(request);
-                Box::pin(async move { Ok(answer.await?.map(|body| Held { body, _share: Some(share) })) })
+                Box::pin(async move {
+                    Ok(answer.await?.map(|body| Held {
+                        body,
+                        _share: Some(share),
+                    }))
+                })
             }
             None => {
-                let refusal = exhausted("too many answers are on their way to this uid; read them first").into_http();
-                Box::pin(std::future::ready(Ok(refusal.map(|body| Held { body, _share: None }))))
+                let refusal =
+                    exhausted("too many answers are on their way to this uid; read them first")
+                        .into_http();
+                Box::pin(std::future::ready(Ok(
+                    refusal.map(|body| Held { body, _share: None })
+                )))
             }
         }
     }
@@ -66,7 +80,10 @@ impl Body for Held {
     type Data = <tonic::body::Body as Body>::Data;
     type Error = <tonic::body::Body as Body>::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         Pin::new(&mut self.body).poll_frame(cx)
     }
 

@@ -1,4 +1,5 @@
-//! Where CSI volumes are staged and published: one page of the snapshot's list. Asked of Inventory by people, and of Volumes by the shim.
+//! Where CSI volumes are staged and published: one page of the snapshot's list. Asked of Inventory
+//! by people, and of Volumes by the shim.
 
 use tonic::Status;
 
@@ -8,19 +9,35 @@ use crate::api::{convert, wire};
 use crate::model::path::HostPath;
 use crate::model::snapshot::Snapshot;
 
-pub fn list(snapshot: &Snapshot, request: &wire::ListAttachmentsRequest) -> Result<wire::ListAttachmentsResponse, Status> {
+pub fn list(
+    snapshot: &Snapshot,
+    request: &wire::ListAttachmentsRequest,
+) -> Result<wire::ListAttachmentsResponse, Status> {
     bounded("driver", &request.driver, MAX_QUERY)?;
     bounded("handle", &request.handle, MAX_QUERY)?;
     let size = paging::size(request.page_size)?;
-    let key = paging::key(List::Attachments, &request.page_token)?.map(|path| HostPath::unescape(path.as_bytes()));
+    let key = paging::key(List::Attachments, &request.page_token)?
+        .map(|path| HostPath::unescape(path.as_bytes()));
     let named = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;
-    let entries = snapshot.attachments.range(paging::after(key)).filter(|(_, attachment)| {
-        named(&request.driver, &attachment.driver)
-            && named(&request.handle, &attachment.handle)
-            && (!request.only_stale || attachment.stale().is_some())
-    });
-    let (attachments, last) =
-        paging::fill(entries, size, |(_, attachment)| convert::attach::attachment(attachment), |(path, _)| path.to_string());
-    let next_page_token = last.map(|path| paging::token(List::Attachments, &path)).unwrap_or_default();
-    Ok(wire::ListAttachmentsResponse { attachments, next_page_token })
+    let entries = snapshot
+        .attachments
+        .range(paging::after(key))
+        .filter(|(_, attachment)| {
+            named(&request.driver, &attachment.driver)
+                && named(&request.handle, &attachment.handle)
+                && (!request.only_stale || attachment.stale().is_some())
+        });
+    let (attachments, last) = paging::fill(
+        entries,
+        size,
+        |(_, attachment)| convert::attach::attachment(attachment),
+        |(path, _)| path.to_string(),
+    );
+    let next_page_token = last
+        .map(|path| paging::token(List::Attachments, &path))
+        .unwrap_or_default();
+    Ok(wire::ListAttachmentsResponse {
+        attachments,
+        next_page_token,
+    })
 }

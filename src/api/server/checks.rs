@@ -1,11 +1,15 @@
-//! Filesystem checks: starting and cancelling for uid 0 only; what they came to for whoever may connect.
+//! Filesystem checks: starting and cancelling for uid 0 only; what they came to for whoever may
+//! connect.
 
 use tonic::{Request, Response, Status};
 
 use crate::api::resolve::resolve;
 use crate::api::server::admin::may_change;
 use crate::api::server::paging::{self, List};
-use crate::api::status::{MAX_QUERY, bounded, echo, failed_precondition, invalid, not_found, refused, required, unresolved};
+use crate::api::status::{
+    MAX_QUERY, bounded, echo, failed_precondition, invalid, not_found, refused, required,
+    unresolved,
+};
 use crate::api::{convert, wire};
 use crate::model::check::{Check, Filesystem};
 use crate::model::facts::checks::{Asked, Named};
@@ -26,16 +30,25 @@ impl ChecksService {
 
 #[tonic::async_trait]
 impl wire::checks_server::Checks for ChecksService {
-    async fn start_check(&self, request: Request<wire::StartCheckRequest>) -> Result<Response<wire::Check>, Status> {
+    async fn start_check(
+        &self,
+        request: Request<wire::StartCheckRequest>,
+    ) -> Result<Response<wire::Check>, Status> {
         let uid = may_change(&request, "check filesystems")?;
         let request = request.into_inner();
         required("target", &request.target, MAX_QUERY)?;
         if request.runs != 0 && !(3..=20).contains(&request.runs) {
-            return Err(invalid("runs", format_args!("{} is not between 3 and 20", request.runs)));
+            return Err(invalid(
+                "runs",
+                format_args!("{} is not between 3 and 20", request.runs),
+            ));
         }
         let filesystem = match request.filesystem.as_str() {
             "" => None,
-            name => Some(Filesystem::of(name).ok_or_else(|| invalid("filesystem", "is none of ext4, xfs and btrfs"))?),
+            name => Some(
+                Filesystem::of(name)
+                    .ok_or_else(|| invalid("filesystem", "is none of ext4, xfs and btrfs"))?,
+            ),
         };
         let snapshot = self.handle.snapshot();
         let what = named(&snapshot, &request.target)?;
@@ -52,25 +65,38 @@ impl wire::checks_server::Checks for ChecksService {
         Ok(Response::new(convert::check::check(&check)))
     }
 
-    async fn get_check(&self, request: Request<wire::GetCheckRequest>) -> Result<Response<wire::Check>, Status> {
+    async fn get_check(
+        &self,
+        request: Request<wire::GetCheckRequest>,
+    ) -> Result<Response<wire::Check>, Status> {
         let wire::GetCheckRequest { id, without_output } = request.get_ref();
         let snapshot = self.handle.snapshot();
         let found = find(&snapshot, id)?;
-        Ok(Response::new(if *without_output { convert::check::check(found) } else { convert::check::whole(found) }))
+        Ok(Response::new(if *without_output {
+            convert::check::check(found)
+        } else {
+            convert::check::whole(found)
+        }))
     }
 
-    async fn list_checks(&self, request: Request<wire::ListChecksRequest>) -> Result<Response<wire::ListChecksResponse>, Status> {
+    async fn list_checks(
+        &self,
+        request: Request<wire::ListChecksRequest>,
+    ) -> Result<Response<wire::ListChecksResponse>, Status> {
         let request = request.get_ref();
         let size = paging::size(request.page_size)?;
         bounded("target", &request.target, MAX_QUERY)?;
         let after = paging::key(List::Checks, &request.page_token)?;
         let snapshot = self.handle.snapshot();
         // What is gone is known by the name that it was checked by.
-        let called = |check: &Check| [&check.target.name, &check.target.device].contains(&&request.target);
+        let called =
+            |check: &Check| [&check.target.name, &check.target.device].contains(&&request.target);
         let wanted = match request.target.as_str() {
             "" => None,
             target => match named(&snapshot, target) {
-                Err(_) if snapshot.checks.values().any(|check| called(check)) => Some(Wanted::Called),
+                Err(_) if snapshot.checks.values().any(|check| called(check)) => {
+                    Some(Wanted::Called)
+                }
                 named => Some(Wanted::Is(named?)),
             },
         };
@@ -81,23 +107,45 @@ impl wire::checks_server::Checks for ChecksService {
             Some(Wanted::Is(Named::Device(name))) => check.target.device == *name,
         };
         // Newest first: what is asked for later has the greater key.
-        let mut entries: Vec<(String, &Check)> =
-            snapshot.checks.values().map(AsRef::as_ref).filter(of).map(|check| (place(check), check)).collect();
+        let mut entries: Vec<(String, &Check)> = snapshot
+            .checks
+            .values()
+            .map(AsRef::as_ref)
+            .filter(of)
+            .map(|check| (place(check), check))
+            .collect();
         entries.retain(|(place, _)| after.as_ref().is_none_or(|after| place < after));
         entries.sort_by(|(one, _), (other, _)| other.cmp(one));
-        let (checks, last) = paging::fill(entries.iter(), size, |(_, check)| convert::check::check(check), |(place, _)| place.clone());
-        let next_page_token = last.map(|place| paging::token(List::Checks, &place)).unwrap_or_default();
-        Ok(Response::new(wire::ListChecksResponse { checks, next_page_token }))
+        let (checks, last) = paging::fill(
+            entries.iter(),
+            size,
+            |(_, check)| convert::check::check(check),
+            |(place, _)| place.clone(),
+        );
+        let next_page_token = last
+            .map(|place| paging::token(List::Checks, &place))
+            .unwrap_or_default();
+        Ok(Response::new(wire::ListChecksResponse {
+            checks,
+            next_page_token,
+        }))
     }
 
-    async fn cancel_check(&self, request: Request<wire::CancelCheckRequest>) -> Result<Response<wire::Check>, Status> {
+    async fn cancel_check(
+        &self,
+        request: Request<wire::CancelCheckRequest>,
+    ) -> Result<Response<wire::Check>, Status> {
         may_change(&request, "cancel checks")?;
         let snapshot = self.handle.snapshot();
         let check = find(&snapshot, &request.get_ref().id)?;
         if check.is_over() {
             return Err(failed_precondition(format!("check {} has ended", check.id)));
         }
-        let check = self.handle.cancel_check(check.id.clone()).await.map_err(refused)?;
+        let check = self
+            .handle
+            .cancel_check(check.id.clone())
+            .await
+            .map_err(refused)?;
         Ok(Response::new(convert::check::check(&check)))
     }
 }
@@ -115,7 +163,12 @@ fn place(check: &Check) -> String {
 fn find<'a>(snapshot: &'a Snapshot, id: &str) -> Result<&'a Check, Status> {
     required("id", id, MAX_QUERY)?;
     let found = snapshot.checks.get(&CheckId::known(id));
-    found.map(AsRef::as_ref).ok_or_else(|| not_found(format!("no check has the id `{}`: it never was, or is forgotten", echo(id))))
+    found.map(AsRef::as_ref).ok_or_else(|| {
+        not_found(format!(
+            "no check has the id `{}`: it never was, or is forgotten",
+            echo(id)
+        ))
+    })
 }
 
 /// What can be checked is a volume or a device; a drive stands for what is on it as a whole.
@@ -133,15 +186,30 @@ fn named(snapshot: &Snapshot, query: &str) -> Result<Named, Status> {
         ([one], _) => Ok(Named::Volume((*one).clone())),
         ([], [Subject::Device(name)]) => Ok(Named::Device(name.clone())),
         ([], [Subject::Drive(id)]) => {
-            // A filesystem may lie on the whole disk. What lies on its partitions has names of its own.
-            let device = snapshot.drives.get(id).and_then(|drive| drive.facts.devices.first());
+            // A filesystem may lie on the whole disk. What lies on its partitions has names of its
+            // own.
+            let device = snapshot
+                .drives
+                .get(id)
+                .and_then(|drive| drive.facts.devices.first());
             device
                 .map(|device| Named::Device(device.name.clone()))
-                .ok_or_else(|| failed_precondition(format!("drive {id} has no block device: name the volume or partition to check")))
+                .ok_or_else(|| {
+                    failed_precondition(format!(
+                        "drive {id} has no block device: name the volume or partition to check"
+                    ))
+                })
         }
         (several, _) => {
             let list: Vec<String> = several.iter().map(ToString::to_string).collect();
-            Err(invalid("target", format_args!("`{}` has several volumes: name one of {}", echo(query), list.join(", "))))
+            Err(invalid(
+                "target",
+                format_args!(
+                    "`{}` has several volumes: name one of {}",
+                    echo(query),
+                    list.join(", ")
+                ),
+            ))
         }
     }
 }

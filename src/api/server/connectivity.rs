@@ -17,8 +17,14 @@ use crate::state::handle::Handle;
 /// The counters are plain memory of the kernel: their reader answers at once or is not there.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
-/// No handles: of all the driver's volumes. What is connected is said by the picture after the sample.
-pub async fn check(handle: &Handle, driver: &str, handles: &[String], sample: Duration) -> Result<wire::Connectivity, Status> {
+/// No handles: of all the driver's volumes. What is connected is said by the picture after the
+/// sample.
+pub async fn check(
+    handle: &Handle,
+    driver: &str,
+    handles: &[String],
+    sample: Duration,
+) -> Result<wire::Connectivity, Status> {
     let devices = {
         let snapshot = handle.snapshot();
         let volumes = volumes(&snapshot, driver, handles)?;
@@ -34,40 +40,79 @@ pub async fn check(handle: &Handle, driver: &str, handles: &[String], sample: Du
         (in_progress, uncounted) = moved(&devices, &before, &after);
     }
     let snapshot = handle.snapshot();
-    let Connected { connected, mut messages } = judge(&snapshot, driver, &volumes(&snapshot, driver, handles)?)?;
-    messages.extend(uncounted.iter().map(|device| format!("I/O to {device} is not counted")));
-    Ok(wire::Connectivity { connected, io_in_progress: in_progress, messages })
+    let Connected {
+        connected,
+        mut messages,
+    } = judge(&snapshot, driver, &volumes(&snapshot, driver, handles)?)?;
+    messages.extend(
+        uncounted
+            .iter()
+            .map(|device| format!("I/O to {device} is not counted")),
+    );
+    Ok(wire::Connectivity {
+        connected,
+        io_in_progress: in_progress,
+        messages,
+    })
 }
 
-fn volumes<'a>(snapshot: &'a Snapshot, driver: &'a str, handles: &[String]) -> Result<Vec<&'a Volume>, Status> {
+fn volumes<'a>(
+    snapshot: &'a Snapshot,
+    driver: &'a str,
+    handles: &[String],
+) -> Result<Vec<&'a Volume>, Status> {
     match handles {
         [] => Ok(volumes_of(snapshot, driver).map(AsRef::as_ref).collect()),
-        handles => handles.iter().map(|handle| find(snapshot, driver, handle)).collect(),
+        handles => handles
+            .iter()
+            .map(|handle| find(snapshot, driver, handle))
+            .collect(),
     }
 }
 
 fn judge(snapshot: &Snapshot, driver: &str, volumes: &[&Volume]) -> Result<Connected, Status> {
-    let judged = if volumes.is_empty() { pool_connectivity(snapshot, driver) } else { connectivity(snapshot, volumes) };
-    judged.map_err(|why| unavailable(format!("whether the volumes are connected cannot be told: {why}")))
+    let judged = if volumes.is_empty() {
+        pool_connectivity(snapshot, driver)
+    } else {
+        connectivity(snapshot, volumes)
+    };
+    judged.map_err(|why| {
+        unavailable(format!(
+            "whether the volumes are connected cannot be told: {why}"
+        ))
+    })
 }
 
 async fn read(handle: &Handle) -> Result<Arc<Vec<DiskStat>>, Status> {
     match tokio::time::timeout(READ_WITHIN, handle.read_io()).await {
         Ok(read) => read.map_err(refused),
-        Err(_) => Err(unavailable(format!("the I/O counters were not read within {} s", READ_WITHIN.as_secs()))),
+        Err(_) => Err(unavailable(format!(
+            "the I/O counters were not read within {} s",
+            READ_WITHIN.as_secs()
+        ))),
     }
 }
 
 fn devices(volumes: &[&Volume]) -> BTreeSet<String> {
-    volumes.iter().filter_map(|volume| volume.facts.device.clone()).collect()
+    volumes
+        .iter()
+        .filter_map(|volume| volume.facts.device.clone())
+        .collect()
 }
 
-/// Whether any of the devices has completed something between the readings, or has something in flight after both; and which of them the kernel does not
-/// count (`queue/iostats`, or gone meanwhile).
-fn moved(devices: &BTreeSet<String>, before: &[DiskStat], after: &[DiskStat]) -> (bool, Vec<String>) {
+/// Whether any of the devices has completed something between the readings, or has something in
+/// flight after both; and which of them the kernel does not count (`queue/iostats`, or gone
+/// meanwhile).
+fn moved(
+    devices: &BTreeSet<String>,
+    before: &[DiskStat],
+    after: &[DiskStat],
+) -> (bool, Vec<String>) {
     let by_name = |stats: &[DiskStat]| -> BTreeMap<String, (u64, u64)> {
         let of_ours = stats.iter().filter(|stat| devices.contains(&stat.name));
-        of_ours.map(|stat| (stat.name.clone(), (stat.completed, stat.in_flight))).collect()
+        of_ours
+            .map(|stat| (stat.name.clone(), (stat.completed, stat.in_flight)))
+            .collect()
     };
     let (before, after) = (by_name(before), by_name(after));
     let mut any = false;
@@ -87,16 +132,41 @@ mod tests {
     use crate::model::dev::DevNo;
 
     fn stat(name: &str, completed: u64, in_flight: u64) -> DiskStat {
-        DiskStat { dev: DevNo::new(8, 0), name: name.into(), completed, in_flight, line: String::new() }
+        DiskStat {
+            dev: DevNo::new(8, 0),
+            name: name.into(),
+            completed,
+            in_flight,
+            line: String::new(),
+        }
     }
 
     #[test]
     fn only_the_volumes_own_devices_count() {
         let devices = BTreeSet::from(["sda1".to_owned()]);
-        let of = |before: DiskStat, after: DiskStat| moved(&devices, &[before, stat("sdb", 1, 0)], &[after, stat("sdb", 2, 5)]);
-        assert_eq!(of(stat("sda1", 7, 0), stat("sda1", 7, 0)), (false, Vec::new()));
-        assert_eq!(of(stat("sda1", 7, 0), stat("sda1", 8, 0)), (true, Vec::new()));
-        assert_eq!(of(stat("sda1", 7, 0), stat("sda1", 7, 1)), (true, Vec::new()), "in flight and not completed");
-        assert_eq!(of(stat("sdc", 7, 0), stat("sda1", 7, 1)), (false, vec!["sda1".to_owned()]));
+        let of = |before: DiskStat, after: DiskStat| {
+            moved(
+                &devices,
+                &[before, stat("sdb", 1, 0)],
+                &[after, stat("sdb", 2, 5)],
+            )
+        };
+        assert_eq!(
+            of(stat("sda1", 7, 0), stat("sda1", 7, 0)),
+            (false, Vec::new())
+        );
+        assert_eq!(
+            of(stat("sda1", 7, 0), stat("sda1", 8, 0)),
+            (true, Vec::new())
+        );
+        assert_eq!(
+            of(stat("sda1", 7, 0), stat("sda1", 7, 1)),
+            (true, Vec::new()),
+            "in flight and not completed"
+        );
+        assert_eq!(
+            of(stat("sdc", 7, 0), stat("sda1", 7, 1)),
+            (false, vec!["sda1".to_owned()])
+        );
     }
 }

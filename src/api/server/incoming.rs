@@ -1,4 +1,5 @@
-//! Connections as they come in: counted per uid, closed when they do not speak HTTP/2 in time, cut off at the end.
+//! Connections as they come in: counted per uid, closed when they do not speak HTTP/2 in time, cut
+//! off at the end.
 //!
 //! In: a listening socket. Out: streams for tonic, each holding its share until it is closed.
 
@@ -19,9 +20,11 @@ use crate::api::server::share::{Share, Shares};
 
 /// Length of `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n` (RFC 9113, 3.4).
 const PREFACE: usize = 24;
-/// Patience is counted in so many waits, one after the other: a machine that stood still altogether (suspended, a guest whose host held it) has spent one.
+/// Patience is counted in so many waits, one after the other: a machine that stood still altogether
+/// (suspended, a guest whose host held it) has spent one.
 const WAITS: u32 = 5;
-/// Pause after accept(2) failed, for want of descriptors or memory: trying at once would only burn time.
+/// Pause after accept(2) failed, for want of descriptors or memory: trying at once would only burn
+/// time.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub struct Incoming {
@@ -36,8 +39,22 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    pub fn new(listener: UnixListener, socket: String, shares: Shares, preface: Duration, cut: watch::Receiver<bool>) -> Incoming {
-        Incoming { listener, socket, shares, preface, cut, pause: None, refusing: false }
+    pub fn new(
+        listener: UnixListener,
+        socket: String,
+        shares: Shares,
+        preface: Duration,
+        cut: watch::Receiver<bool>,
+    ) -> Incoming {
+        Incoming {
+            listener,
+            socket,
+            shares,
+            preface,
+            cut,
+            pause: None,
+            refusing: false,
+        }
     }
 }
 
@@ -56,11 +73,20 @@ impl Stream for Incoming {
                     let uid = stream.peer_cred().ok().map(|cred| cred.uid());
                     if let Some(share) = this.shares.take(uid) {
                         this.refusing = false;
-                        return Poll::Ready(Some(Ok(Connection::new(stream, share, this.preface, this.cut.clone()))));
+                        return Poll::Ready(Some(Ok(Connection::new(
+                            stream,
+                            share,
+                            this.preface,
+                            this.cut.clone(),
+                        ))));
                     }
                     if !this.refusing {
                         this.refusing = true;
-                        tracing::warn!(socket = this.socket, uid, "connection refused: too many are open");
+                        tracing::warn!(
+                            socket = this.socket,
+                            uid,
+                            "connection refused: too many are open"
+                        );
                     }
                 }
                 Err(error) => {
@@ -95,7 +121,12 @@ struct Handshake {
 impl Handshake {
     fn new(preface: Duration) -> Handshake {
         let each = preface / WAITS;
-        Handshake { got: 0, each, wait: Box::pin(tokio::time::sleep(each)), waits: 0 }
+        Handshake {
+            got: 0,
+            each,
+            wait: Box::pin(tokio::time::sleep(each)),
+            waits: 0,
+        }
     }
 
     /// Completes when patience is over.
@@ -112,21 +143,38 @@ impl Handshake {
 }
 
 impl Connection {
-    fn new(stream: UnixStream, share: Share, preface: Duration, cut: watch::Receiver<bool>) -> Connection {
+    fn new(
+        stream: UnixStream,
+        share: Share,
+        preface: Duration,
+        cut: watch::Receiver<bool>,
+    ) -> Connection {
         let handshake = Some(Handshake::new(preface));
-        Connection { stream, handshake, cut: WatchStream::from_changes(cut), _share: share }
+        Connection {
+            stream,
+            handshake,
+            cut: WatchStream::from_changes(cut),
+            _share: share,
+        }
     }
 
     fn poll_cut(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         match Pin::new(&mut self.cut).poll_next(cx) {
-            Poll::Ready(_) => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the daemon is shutting down")),
+            Poll::Ready(_) => Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "the daemon is shutting down",
+            )),
             Poll::Pending => Ok(()),
         }
     }
 }
 
 impl AsyncRead for Connection {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.poll_cut(cx)?;
         let before = buf.filled().len();
@@ -136,7 +184,10 @@ impl AsyncRead for Connection {
             if handshake.got >= PREFACE {
                 this.handshake = None;
             } else if handshake.poll_over(cx).is_ready() {
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "no HTTP/2 preface in time")));
+                return Poll::Ready(Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "no HTTP/2 preface in time",
+                )));
             }
         }
         read
@@ -144,7 +195,11 @@ impl AsyncRead for Connection {
 }
 
 impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.poll_cut(cx)?;
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
@@ -157,7 +212,11 @@ impl AsyncWrite for Connection {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         self.poll_cut(cx)?;
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
@@ -194,20 +253,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_machine_that_stood_still_breaks_no_connection_off_and_one_that_says_nothing_is_closed() {
+    async fn a_machine_that_stood_still_breaks_no_connection_off_and_one_that_says_nothing_is_closed()
+     {
         let preface = Duration::from_secs(5);
         for speaks in [true, false] {
             let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
             here.set_nonblocking(true).unwrap();
             let share = Shares::new(1, 1).take(Some(1)).unwrap();
             let (_cutter, cut) = watch::channel(false);
-            let mut connection = Connection::new(UnixStream::from_std(here).unwrap(), share, preface, cut);
+            let mut connection =
+                Connection::new(UnixStream::from_std(here).unwrap(), share, preface, cut);
             assert!(read(&mut connection).await.is_none());
             // Far more than its patience passes at once.
             tokio::time::advance(preface * 10).await;
             assert!(read(&mut connection).await.is_none());
             if speaks {
-                there.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+                there
+                    .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+                    .unwrap();
                 let mut bytes = [0; 64];
                 assert_eq!(connection.read(&mut bytes).await.unwrap(), PREFACE);
                 tokio::time::advance(preface * 10).await;
@@ -216,8 +279,15 @@ mod tests {
             }
             let began = Instant::now();
             let mut bytes = [0; 64];
-            assert_eq!(connection.read(&mut bytes).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-            assert!(began.elapsed() >= preface / WAITS * (WAITS - 1) && began.elapsed() <= preface, "{:?}", began.elapsed());
+            assert_eq!(
+                connection.read(&mut bytes).await.unwrap_err().kind(),
+                io::ErrorKind::TimedOut
+            );
+            assert!(
+                began.elapsed() >= preface / WAITS * (WAITS - 1) && began.elapsed() <= preface,
+                "{:?}",
+                began.elapsed()
+            );
         }
     }
 }

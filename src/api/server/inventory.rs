@@ -1,4 +1,5 @@
-//! Reading: each call looks into the newest snapshot and converts only what was asked for. No call waits for anything.
+//! Reading: each call looks into the newest snapshot and converts only what was asked for. No call
+//! waits for anything.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +14,9 @@ use crate::api::resolve::{resolve, resolve_drive, resolve_volume};
 use crate::api::server::paging::{self, List};
 use crate::api::server::share::Shares;
 use crate::api::server::{NodeFacts, attachments, caller, watch};
-use crate::api::status::{MAX_QUERY, bounded, echo, exhausted, invalid, not_found, required, unresolved};
+use crate::api::status::{
+    MAX_QUERY, bounded, echo, exhausted, invalid, not_found, required, unresolved,
+};
 use crate::api::{convert, explain, wire};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::state::handle::Handle;
@@ -34,28 +37,56 @@ impl InventoryService {
         stopped: signal::Receiver<bool>,
         stalled_watcher: Duration,
     ) -> InventoryService {
-        InventoryService { handle, node, watchers, stopped, stalled_watcher }
+        InventoryService {
+            handle,
+            node,
+            watchers,
+            stopped,
+            stalled_watcher,
+        }
     }
 }
 
 #[tonic::async_trait]
 impl wire::inventory_server::Inventory for InventoryService {
-    async fn get_node(&self, _: Request<wire::GetNodeRequest>) -> Result<Response<wire::Node>, Status> {
-        Ok(Response::new(convert::node(&self.handle.snapshot(), &self.node)))
+    async fn get_node(
+        &self,
+        _: Request<wire::GetNodeRequest>,
+    ) -> Result<Response<wire::Node>, Status> {
+        Ok(Response::new(convert::node(
+            &self.handle.snapshot(),
+            &self.node,
+        )))
     }
 
-    async fn list_drives(&self, request: Request<wire::ListDrivesRequest>) -> Result<Response<wire::ListDrivesResponse>, Status> {
+    async fn list_drives(
+        &self,
+        request: Request<wire::ListDrivesRequest>,
+    ) -> Result<Response<wire::ListDrivesResponse>, Status> {
         let request = request.get_ref();
         let size = paging::size(request.page_size)?;
         let key = paging::key(List::Drives, &request.page_token)?.map(DriveId::known);
         let snapshot = self.handle.snapshot();
         let entries = snapshot.drives.range(paging::after(key));
-        let (drives, last) = paging::fill(entries, size, |(_, drive)| convert::drive(&snapshot, drive), |(id, _)| id.to_string());
-        let next_page_token = last.map(|id| paging::token(List::Drives, &id)).unwrap_or_default();
-        Ok(Response::new(wire::ListDrivesResponse { drives, next_page_token }))
+        let (drives, last) = paging::fill(
+            entries,
+            size,
+            |(_, drive)| convert::drive(&snapshot, drive),
+            |(id, _)| id.to_string(),
+        );
+        let next_page_token = last
+            .map(|id| paging::token(List::Drives, &id))
+            .unwrap_or_default();
+        Ok(Response::new(wire::ListDrivesResponse {
+            drives,
+            next_page_token,
+        }))
     }
 
-    async fn get_drive(&self, request: Request<wire::GetDriveRequest>) -> Result<Response<wire::Drive>, Status> {
+    async fn get_drive(
+        &self,
+        request: Request<wire::GetDriveRequest>,
+    ) -> Result<Response<wire::Drive>, Status> {
         let id = &request.get_ref().id;
         required("id", id, MAX_QUERY)?;
         let snapshot = self.handle.snapshot();
@@ -63,18 +94,34 @@ impl wire::inventory_server::Inventory for InventoryService {
         Ok(Response::new(convert::drive(&snapshot, drive)))
     }
 
-    async fn list_volumes(&self, request: Request<wire::ListVolumesRequest>) -> Result<Response<wire::ListVolumesResponse>, Status> {
+    async fn list_volumes(
+        &self,
+        request: Request<wire::ListVolumesRequest>,
+    ) -> Result<Response<wire::ListVolumesResponse>, Status> {
         let request = request.get_ref();
         let size = paging::size(request.page_size)?;
         let key = paging::key(List::Volumes, &request.page_token)?.map(VolumeId::known);
         let snapshot = self.handle.snapshot();
         let entries = snapshot.volumes.range(paging::after(key));
-        let (volumes, last) = paging::fill(entries, size, |(_, volume)| convert::volume(&snapshot, volume), |(id, _)| id.to_string());
-        let next_page_token = last.map(|id| paging::token(List::Volumes, &id)).unwrap_or_default();
-        Ok(Response::new(wire::ListVolumesResponse { volumes, next_page_token }))
+        let (volumes, last) = paging::fill(
+            entries,
+            size,
+            |(_, volume)| convert::volume(&snapshot, volume),
+            |(id, _)| id.to_string(),
+        );
+        let next_page_token = last
+            .map(|id| paging::token(List::Volumes, &id))
+            .unwrap_or_default();
+        Ok(Response::new(wire::ListVolumesResponse {
+            volumes,
+            next_page_token,
+        }))
     }
 
-    async fn get_volume(&self, request: Request<wire::GetVolumeRequest>) -> Result<Response<wire::Volume>, Status> {
+    async fn get_volume(
+        &self,
+        request: Request<wire::GetVolumeRequest>,
+    ) -> Result<Response<wire::Volume>, Status> {
         let wire::GetVolumeRequest { id, driver, handle } = request.get_ref();
         let snapshot = self.handle.snapshot();
         if driver.is_empty() && handle.is_empty() {
@@ -87,29 +134,59 @@ impl wire::inventory_server::Inventory for InventoryService {
         }
         required("driver", driver, MAX_QUERY)?;
         required("handle", handle, MAX_QUERY)?;
-        let volume = snapshot
-            .csi_volume(driver, handle)
-            .ok_or_else(|| not_found(format!("no volume of driver `{}` has the handle `{}`", echo(driver), echo(handle))))?;
+        let volume = snapshot.csi_volume(driver, handle).ok_or_else(|| {
+            not_found(format!(
+                "no volume of driver `{}` has the handle `{}`",
+                echo(driver),
+                echo(handle)
+            ))
+        })?;
         Ok(Response::new(convert::volume(&snapshot, volume)))
     }
 
-    async fn list_findings(&self, request: Request<wire::ListFindingsRequest>) -> Result<Response<wire::ListFindingsResponse>, Status> {
+    async fn list_findings(
+        &self,
+        request: Request<wire::ListFindingsRequest>,
+    ) -> Result<Response<wire::ListFindingsResponse>, Status> {
         let request = request.get_ref();
         let size = paging::size(request.page_size)?;
-        let list = if request.include_cleared { List::FindingsAndCleared } else { List::Findings };
-        let after = paging::key(list, &request.page_token)?.map(|key| paging::rank_of(&key)).transpose()?;
+        let list = if request.include_cleared {
+            List::FindingsAndCleared
+        } else {
+            List::Findings
+        };
+        let after = paging::key(list, &request.page_token)?
+            .map(|key| paging::rank_of(&key))
+            .transpose()?;
         let snapshot = self.handle.snapshot();
         let cleared = snapshot.history.iter().filter(|_| request.include_cleared);
-        let mut entries: Vec<_> = snapshot.findings.values().chain(cleared).map(|finding| (rank(finding), finding)).collect();
+        let mut entries: Vec<_> = snapshot
+            .findings
+            .values()
+            .chain(cleared)
+            .map(|finding| (rank(finding), finding))
+            .collect();
         entries.retain(|(rank, _)| after.as_ref().is_none_or(|after| rank > after));
         entries.sort_by(|(one, _), (other, _)| one.cmp(other));
-        let (findings, last) =
-            paging::fill(entries.iter(), size, |(_, finding)| convert::finding(finding), |(rank, _)| paging::rank_key(rank));
-        let next_page_token = last.map(|key| paging::token(list, &key)).unwrap_or_default();
-        Ok(Response::new(wire::ListFindingsResponse { findings, next_page_token }))
+        let (findings, last) = paging::fill(
+            entries.iter(),
+            size,
+            |(_, finding)| convert::finding(finding),
+            |(rank, _)| paging::rank_key(rank),
+        );
+        let next_page_token = last
+            .map(|key| paging::token(list, &key))
+            .unwrap_or_default();
+        Ok(Response::new(wire::ListFindingsResponse {
+            findings,
+            next_page_token,
+        }))
     }
 
-    async fn explain(&self, request: Request<wire::ExplainRequest>) -> Result<Response<wire::Explanation>, Status> {
+    async fn explain(
+        &self,
+        request: Request<wire::ExplainRequest>,
+    ) -> Result<Response<wire::Explanation>, Status> {
         let query = &request.get_ref().query;
         required("query", query, MAX_QUERY)?;
         let snapshot = self.handle.snapshot();
@@ -119,15 +196,31 @@ impl wire::inventory_server::Inventory for InventoryService {
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<wire::WatchEvent, Status>> + Send>>;
 
-    async fn watch(&self, request: Request<wire::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+    async fn watch(
+        &self,
+        request: Request<wire::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
         let uid = caller(request.extensions());
-        let share = self.watchers.take(uid).ok_or_else(|| exhausted("too many watches are open; close some of them"))?;
+        let share = self
+            .watchers
+            .take(uid)
+            .ok_or_else(|| exhausted("too many watches are open; close some of them"))?;
         let resume = Some(request.get_ref().resume_revision).filter(|revision| *revision != 0);
-        let events = watch::start(self.handle.clone(), resume, self.stopped.clone(), self.stalled_watcher, share).await?;
+        let events = watch::start(
+            self.handle.clone(),
+            resume,
+            self.stopped.clone(),
+            self.stalled_watcher,
+            share,
+        )
+        .await?;
         Ok(Response::new(Box::pin(events)))
     }
 
-    async fn get_smart_history(&self, request: Request<wire::GetSmartHistoryRequest>) -> Result<Response<wire::SmartHistory>, Status> {
+    async fn get_smart_history(
+        &self,
+        request: Request<wire::GetSmartHistoryRequest>,
+    ) -> Result<Response<wire::SmartHistory>, Status> {
         let id = &request.get_ref().id;
         required("id", id, MAX_QUERY)?;
         let snapshot = self.handle.snapshot();
@@ -142,7 +235,10 @@ impl wire::inventory_server::Inventory for InventoryService {
         attachments::list(&self.handle.snapshot(), request.get_ref()).map(Response::new)
     }
 
-    async fn list_reasons(&self, _: Request<wire::ListReasonsRequest>) -> Result<Response<wire::ListReasonsResponse>, Status> {
+    async fn list_reasons(
+        &self,
+        _: Request<wire::ListReasonsRequest>,
+    ) -> Result<Response<wire::ListReasonsResponse>, Status> {
         Ok(Response::new(convert::reasons::all()))
     }
 }

@@ -1,7 +1,8 @@
-//! A unix socket, bound so that two live daemons never share a path and a dead one's socket is never in the way.
+//! A unix socket, bound so that two live daemons never share a path and a dead one's socket is
+//! never in the way.
 //!
-//! In: a path. Out: a listening socket, made under a temporary name and renamed into place, so that a client sees the old one or the new one and
-//! never none. Rules in unix(7).
+//! In: a path. Out: a listening socket, made under a temporary name and renamed into place, so that
+//! a client sees the old one or the new one and never none. Rules in unix(7).
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -51,7 +52,11 @@ pub enum ListenError {
 }
 
 fn at<'a>(operation: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> ListenError + 'a {
-    move |source| ListenError::Io { operation, path: path.to_owned(), source }
+    move |source| ListenError::Io {
+        operation,
+        path: path.to_owned(),
+        source,
+    }
 }
 
 /// Where a socket of ours is, and which inode it was.
@@ -70,7 +75,8 @@ impl BoundPath {
 impl Drop for BoundPath {
     /// Removes the socket, unless a successor has put its own in the place.
     fn drop(&mut self) {
-        let ours = std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
+        let ours = std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
         if ours && let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!(socket = %self.path.display(), %error, "the socket could not be removed; the next start replaces it");
         }
@@ -84,19 +90,27 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Must be called within a tokio runtime. A socket that refuses connections, or accepts them and does not answer within a second (a
-    /// predecessor that is dying), is replaced; one that answers is a live daemon.
+    /// Must be called within a tokio runtime. A socket that refuses connections, or accepts them
+    /// and does not answer within a second (a predecessor that is dying), is replaced; one that
+    /// answers is a live daemon.
     pub async fn bind(path: &Path, who: WhoMayConnect) -> Result<Listener, ListenError> {
         let length = path.as_os_str().as_bytes().len();
         if length > MAX_PATH {
-            return Err(ListenError::TooLong { path: path.to_owned(), length });
+            return Err(ListenError::TooLong {
+                path: path.to_owned(),
+                length,
+            });
         }
         if path.file_name().is_none() {
             return Err(ListenError::NotAFile(path.to_owned()));
         }
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let dir = path
+            .parent()
+            .filter(|dir| !dir.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         make_dir(dir)?;
-        // Held until the socket is in its place: two daemons that start at once look one after the other.
+        // Held until the socket is in its place: two daemons that start at once look one after the
+        // other.
         let lock = lock(dir).await?;
         clear_the_way(path).await?;
         let bound = make(path, dir, &lock, who)?;
@@ -117,7 +131,8 @@ impl Listener {
 /// One level: what is above belongs to the system, and its absence is somebody's mistake.
 fn make_dir(dir: &Path) -> Result<(), ListenError> {
     match std::fs::DirBuilder::new().mode(0o755).create(dir) {
-        Ok(()) => std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).map_err(at("setting the mode of", dir)),
+        Ok(()) => std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))
+            .map_err(at("setting the mode of", dir)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(at("creating the socket's folder", dir)(error)),
     }
@@ -143,14 +158,24 @@ async fn clear_the_way(path: &Path) -> Result<(), ListenError> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(at("looking at", path)(error)),
-        Ok(found) if !found.file_type().is_socket() => return Err(ListenError::NotASocket(path.to_owned())),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(ListenError::NotASocket(path.to_owned()));
+        }
         Ok(_) => {}
     }
-    // connect(2) on a unix socket waits when the backlog is full: a process that accepts nothing is as dead as one that does not answer.
+    // connect(2) on a unix socket waits when the backlog is full: a process that accepts nothing is
+    // as dead as one that does not answer.
     let answers = tokio::time::timeout(ANSWER, async {
         match UnixStream::connect(path).await {
             Ok(stream) => Ok(client::answers(stream).await),
-            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(false),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+                ) =>
+            {
+                Ok(false)
+            }
             Err(error) => Err(at("connecting to", path)(error)),
         }
     });
@@ -165,27 +190,42 @@ async fn clear_the_way(path: &Path) -> Result<(), ListenError> {
     }
 }
 
-fn make(path: &Path, dir: &Path, open_dir: &std::fs::File, who: WhoMayConnect) -> Result<Listener, ListenError> {
+fn make(
+    path: &Path,
+    dir: &Path,
+    open_dir: &std::fs::File,
+    who: WhoMayConnect,
+) -> Result<Listener, ListenError> {
     use std::os::fd::AsRawFd;
     let name = format!(".diskvitals.{}", std::process::id());
     let temporary = dir.join(&name);
-    // The temporary name may be too long where the final one is not: the descriptor's name is always short enough.
+    // The temporary name may be too long where the final one is not: the descriptor's name is
+    // always short enough.
     let bindable = if temporary.as_os_str().as_bytes().len() <= MAX_PATH {
         temporary.clone()
     } else {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", open_dir.as_raw_fd()))
     };
     match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at("removing", &temporary)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(at("removing", &temporary)(error));
+        }
         _ => {}
     }
     let socket = UnixListener::bind(&bindable).map_err(at("binding", path))?;
     let placed = place(&temporary, path, who);
     if placed.is_err() {
-        // The error that matters is the one that is returned; what is left is replaced at the next start.
+        // The error that matters is the one that is returned; what is left is replaced at the next
+        // start.
         let _ = std::fs::remove_file(&temporary);
     }
-    Ok(Listener { socket, path: BoundPath { path: path.to_owned(), identity: placed? } })
+    Ok(Listener {
+        socket,
+        path: BoundPath {
+            path: path.to_owned(),
+            identity: placed?,
+        },
+    })
 }
 
 fn place(temporary: &Path, path: &Path, who: WhoMayConnect) -> Result<(u64, u64), ListenError> {
@@ -193,9 +233,11 @@ fn place(temporary: &Path, path: &Path, who: WhoMayConnect) -> Result<(u64, u64)
         WhoMayConnect::Group => 0o660,
         WhoMayConnect::Anyone => 0o666,
     };
-    std::fs::set_permissions(temporary, std::fs::Permissions::from_mode(mode)).map_err(at("setting the mode of", path))?;
+    std::fs::set_permissions(temporary, std::fs::Permissions::from_mode(mode))
+        .map_err(at("setting the mode of", path))?;
     if who == WhoMayConnect::Group {
-        // Without the group (or the right to give it) only root can connect: that is safe, and said.
+        // Without the group (or the right to give it) only root can connect: that is safe, and
+        // said.
         let group = nix::unistd::Group::from_name(client::GROUP).ok().flatten();
         if let Some(group) = group
             && let Err(error) = std::os::unix::fs::chown(temporary, None, Some(group.gid.as_raw()))

@@ -1,6 +1,8 @@
-//! Pages of lists. A token names the last entry that was given out, so pages stay right while entries come and go between them.
+//! Pages of lists. A token names the last entry that was given out, so pages stay right while
+//! entries come and go between them.
 //!
-//! In: page_size and page_token of a request. Out: where to go on, and the next token. A token is opaque: list, version, key and a checksum, in hex.
+//! In: page_size and page_token of a request. Out: where to go on, and the next token. A token is
+//! opaque: list, version, key and a checksum, in hex.
 
 use std::ops::Bound;
 
@@ -12,7 +14,8 @@ use crate::api::status::{MAX_QUERY, bounded, invalid};
 
 pub const DEFAULT_SIZE: usize = 100;
 pub const MAX_SIZE: usize = 1000;
-/// A page ends early when its entries have more bytes than this: what is not read waits in memory, and clients refuse more than 4 MiB by default.
+/// A page ends early when its entries have more bytes than this: what is not read waits in memory,
+/// and clients refuse more than 4 MiB by default.
 const MAX_BYTES: usize = 256 << 10;
 /// Changes when tokens change their form.
 const VERSION: char = '1';
@@ -70,19 +73,27 @@ pub fn key(list: List, token: &str) -> Result<Option<String>, Status> {
     bounded("page_token", token, MAX_QUERY)?;
     let wrong = || invalid("page_token", "is not one that this list gave out");
     let bytes = unhex(token).ok_or_else(wrong)?;
-    let (text, sum) = bytes.split_at_checked(bytes.len().saturating_sub(2)).ok_or_else(wrong)?;
+    let (text, sum) = bytes
+        .split_at_checked(bytes.len().saturating_sub(2))
+        .ok_or_else(wrong)?;
     if sum != checksum(text).to_be_bytes() {
         return Err(wrong());
     }
     let text = std::str::from_utf8(text).map_err(|_| wrong())?;
-    text.strip_prefix(VERSION).and_then(|text| text.strip_prefix(list.letter())).map(|key| Some(key.to_owned())).ok_or_else(wrong)
+    text.strip_prefix(VERSION)
+        .and_then(|text| text.strip_prefix(list.letter()))
+        .map(|key| Some(key.to_owned()))
+        .ok_or_else(wrong)
 }
 
 fn unhex(token: &str) -> Option<Vec<u8>> {
     if !token.len().is_multiple_of(2) || !token.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;
     }
-    (0..token.len()).step_by(2).map(|at| u8::from_str_radix(token.get(at..at + 2)?, 16).ok()).collect()
+    (0..token.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(token.get(at..at + 2)?, 16).ok())
+        .collect()
 }
 
 /// Fletcher-16 (RFC 1146): finds cut and mistyped tokens; it is no defence, and none is needed.
@@ -96,7 +107,10 @@ fn checksum(bytes: &[u8]) -> u16 {
 
 /// The range of a map to go on with.
 pub fn after<K>(key: Option<K>) -> (Bound<K>, Bound<K>) {
-    (key.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded)
+    (
+        key.map_or(Bound::Unbounded, Bound::Excluded),
+        Bound::Unbounded,
+    )
 }
 
 /// Takes entries until the page is full; the key of its last one when there are more.
@@ -121,7 +135,10 @@ pub fn fill<T, M: Message>(
 }
 
 pub fn rank_key(rank: &Rank) -> String {
-    format!("{} {} {} {} {}", rank.group, rank.severity, rank.status, rank.since, rank.id)
+    format!(
+        "{} {} {} {} {}",
+        rank.group, rank.severity, rank.status, rank.since, rank.id
+    )
 }
 
 pub fn rank_of(key: &str) -> Result<Rank, Status> {

@@ -1,4 +1,5 @@
-//! Fair shares of something bounded (connections, watches): so many in all, so many for one uid, and root never locked out by others.
+//! Fair shares of something bounded (connections, watches): so many in all, so many for one uid,
+//! and root never locked out by others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,20 +20,31 @@ pub struct Share {
 
 impl Shares {
     pub fn new(total: usize, per_uid: usize) -> Shares {
-        Shares { total, per_uid, held: Arc::default() }
+        Shares {
+            total,
+            per_uid,
+            held: Arc::default(),
+        }
     }
 
     /// None when `uid` has its share, or all are given out. Uid 0 has its share beside the total.
     pub fn take(&self, uid: Option<u32>) -> Option<Share> {
         // The map is whole after any panic: each change is one step.
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let others: usize = held.iter().filter(|(uid, _)| **uid != Some(0)).map(|(_, count)| *count).sum();
+        let others: usize = held
+            .iter()
+            .filter(|(uid, _)| **uid != Some(0))
+            .map(|(_, count)| *count)
+            .sum();
         let own = held.get(&uid).copied().unwrap_or(0);
         if own >= self.per_uid || (uid != Some(0) && others >= self.total) {
             return None;
         }
         held.insert(uid, own + 1);
-        Some(Share { uid, held: self.held.clone() })
+        Some(Share {
+            uid,
+            held: self.held.clone(),
+        })
     }
 }
 

@@ -1,13 +1,17 @@
-//! What the CSI shim asks of volumes of any driver: figures, the state of the drives beneath, and whether they answer. All from the newest snapshot.
+//! What the CSI shim asks of volumes of any driver: figures, the state of the drives beneath, and
+//! whether they answer. All from the newest snapshot.
 //!
-//! Only a sample of I/O takes time: two readings of the kernel's counters that the owner is asked for. Nothing here touches a device or a mount.
+//! Only a sample of I/O takes time: two readings of the kernel's counters that the owner is asked
+//! for. Nothing here touches a device or a mount.
 
 use std::time::Duration;
 
 use tonic::{Request, Response, Status};
 
 use crate::api::server::connectivity;
-use crate::api::status::{MAX_QUERY, bounded, echo, invalid, not_found, refused, required, unavailable};
+use crate::api::status::{
+    MAX_QUERY, bounded, echo, invalid, not_found, refused, required, unavailable,
+};
 use crate::api::{convert, wire};
 use crate::model::path::HostPath;
 use crate::model::reason::Reason;
@@ -23,8 +27,8 @@ const MAX_HANDLES: usize = 1000;
 const LONGEST_SAMPLE: Duration = Duration::from_secs(60);
 /// A mount is in the picture some hundredths of a second after it was made.
 const FIRST_SIGHT: Duration = Duration::from_millis(250);
-/// The first figures of it follow when they are asked for; later ones are always there. Below what the shim gives an answer from memory (0.9 s): who waits for
-/// longer asks again.
+/// The first figures of it follow when they are asked for; later ones are always there. Below what
+/// the shim gives an answer from memory (0.9 s): who waits for longer asks again.
 const FIRST_FIGURES: Duration = Duration::from_millis(500);
 
 pub struct StorageService {
@@ -36,9 +40,18 @@ impl StorageService {
         StorageService { handle }
     }
 
-    /// From memory, whatever hangs. Only who asks in the moment in which a volume is mounted waits for the picture of it, and for no device.
-    async fn usage_soon(&self, request: &wire::GetUsageRequest) -> Result<wire::VolumeUsageAnswer, Status> {
-        let wire::GetUsageRequest { driver, handle, volume_path, with_volume } = request;
+    /// From memory, whatever hangs. Only who asks in the moment in which a volume is mounted waits
+    /// for the picture of it, and for no device.
+    async fn usage_soon(
+        &self,
+        request: &wire::GetUsageRequest,
+    ) -> Result<wire::VolumeUsageAnswer, Status> {
+        let wire::GetUsageRequest {
+            driver,
+            handle,
+            volume_path,
+            with_volume,
+        } = request;
         let mut snapshots = self.handle.snapshots();
         let began = tokio::time::Instant::now();
         let mut asked = false;
@@ -55,28 +68,47 @@ impl StorageService {
                 Told::NotThere(why) => (why, FIRST_SIGHT),
             };
             if patience == FIRST_FIGURES && !std::mem::replace(&mut asked, true) {
-                let paths = volume.facts.mounts.iter().map(|mount| mount.path.clone()).collect();
-                self.handle.refresh(Look::Probe(paths)).await.map_err(refused)?;
+                let paths = volume
+                    .facts
+                    .mounts
+                    .iter()
+                    .map(|mount| mount.path.clone())
+                    .collect();
+                self.handle
+                    .refresh(Look::Probe(paths))
+                    .await
+                    .map_err(refused)?;
             }
             // An error: the owner has ended, and nothing newer will come.
-            if !matches!(tokio::time::timeout_at(began + patience, snapshots.changed()).await, Ok(Ok(()))) {
+            if !matches!(
+                tokio::time::timeout_at(began + patience, snapshots.changed()).await,
+                Ok(Ok(()))
+            ) {
                 return Err(why);
             }
         }
     }
 }
 
-/// Why a path can be no place where a volume was staged or published; by its text alone, since nothing is looked up for it on any disk: it is a key into what is
-/// mounted.
+/// Why a path can be no place where a volume was staged or published; by its text alone, since
+/// nothing is looked up for it on any disk: it is a key into what is mounted.
 fn no_place(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return None;
     }
     let Some(names) = path.strip_prefix('/') else {
-        return Some("is not absolute: give the path at which the driver was asked to stage or publish, as the kubelet sees it");
+        return Some(
+            "is not absolute: give the path at which the driver was asked to stage or publish, as the kubelet sees it",
+        );
     };
     let unclean = |name: &str| name.is_empty() || name == "." || name == "..";
-    if path.contains('\0') || names.strip_suffix('/').unwrap_or(names).split('/').any(unclean) {
+    if path.contains('\0')
+        || names
+            .strip_suffix('/')
+            .unwrap_or(names)
+            .split('/')
+            .any(unclean)
+    {
         return Some(
             "has `.`, `..`, `//` or a NUL in it, or is the root: no mount has such a path; give the path as it stands in /proc/self/mountinfo",
         );
@@ -96,15 +128,26 @@ enum Told {
 
 #[tonic::async_trait]
 impl wire::storage_server::Storage for StorageService {
-    async fn get_usage(&self, request: Request<wire::GetUsageRequest>) -> Result<Response<wire::VolumeUsageAnswer>, Status> {
-        let wire::GetUsageRequest { driver, handle, volume_path, .. } = request.get_ref();
+    async fn get_usage(
+        &self,
+        request: Request<wire::GetUsageRequest>,
+    ) -> Result<Response<wire::VolumeUsageAnswer>, Status> {
+        let wire::GetUsageRequest {
+            driver,
+            handle,
+            volume_path,
+            ..
+        } = request.get_ref();
         required("driver", driver, MAX_DRIVER)?;
         required("handle", handle, MAX_QUERY)?;
         bounded("volume_path", volume_path, MAX_QUERY)?;
         self.usage_soon(request.get_ref()).await.map(Response::new)
     }
 
-    async fn get_storage_health(&self, request: Request<wire::GetStorageHealthRequest>) -> Result<Response<wire::StorageHealth>, Status> {
+    async fn get_storage_health(
+        &self,
+        request: Request<wire::GetStorageHealthRequest>,
+    ) -> Result<Response<wire::StorageHealth>, Status> {
         let driver = &request.get_ref().driver;
         required("driver", driver, MAX_DRIVER)?;
         let faults = storage::faults(&self.handle.snapshot(), driver).map_err(unavailable)?;
@@ -113,26 +156,50 @@ impl wire::storage_server::Storage for StorageService {
             reason: fault.reason.name().to_owned(),
             message: fault.message,
         };
-        Ok(Response::new(wire::StorageHealth { faults: faults.into_iter().map(fault).collect() }))
+        Ok(Response::new(wire::StorageHealth {
+            faults: faults.into_iter().map(fault).collect(),
+        }))
     }
 
-    async fn check_connectivity(&self, request: Request<wire::CheckConnectivityRequest>) -> Result<Response<wire::Connectivity>, Status> {
-        let wire::CheckConnectivityRequest { driver, handles, sample } = request.into_inner();
+    async fn check_connectivity(
+        &self,
+        request: Request<wire::CheckConnectivityRequest>,
+    ) -> Result<Response<wire::Connectivity>, Status> {
+        let wire::CheckConnectivityRequest {
+            driver,
+            handles,
+            sample,
+        } = request.into_inner();
         required("driver", &driver, MAX_DRIVER)?;
         if handles.len() > MAX_HANDLES {
-            return Err(invalid("handles", format_args!("has {} entries, at most {MAX_HANDLES} are allowed", handles.len())));
+            return Err(invalid(
+                "handles",
+                format_args!(
+                    "has {} entries, at most {MAX_HANDLES} are allowed",
+                    handles.len()
+                ),
+            ));
         }
         for handle in &handles {
             required("handles", handle, MAX_QUERY)?;
         }
-        let sample = Duration::try_from(sample.unwrap_or_default()).map_err(|_| invalid("sample", "is negative"))?;
+        let sample = Duration::try_from(sample.unwrap_or_default())
+            .map_err(|_| invalid("sample", "is negative"))?;
         if sample > LONGEST_SAMPLE {
-            return Err(invalid("sample", format_args!("is longer than {} s", LONGEST_SAMPLE.as_secs())));
+            return Err(invalid(
+                "sample",
+                format_args!("is longer than {} s", LONGEST_SAMPLE.as_secs()),
+            ));
         }
-        connectivity::check(&self.handle, &driver, &handles, sample).await.map(Response::new)
+        connectivity::check(&self.handle, &driver, &handles, sample)
+            .await
+            .map(Response::new)
     }
 
-    async fn witness(&self, request: Request<wire::WitnessRequest>) -> Result<Response<wire::WitnessResponse>, Status> {
+    async fn witness(
+        &self,
+        request: Request<wire::WitnessRequest>,
+    ) -> Result<Response<wire::WitnessResponse>, Status> {
         use wire::witness_request::Call;
         let request = request.into_inner();
         required("driver", &request.driver, MAX_DRIVER)?;
@@ -146,11 +213,16 @@ impl wire::storage_server::Storage for StorageService {
             return Err(invalid("call", "is none that can be witnessed"));
         }
         // What is shown to people must not steer their terminals.
-        self.handle.bypassed(echo(&request.driver), call == Call::Bypassed).await.map_err(refused)?;
+        self.handle
+            .bypassed(echo(&request.driver), call == Call::Bypassed)
+            .await
+            .map_err(refused)?;
         let mut looks = vec![Look::Mounts, Look::Kubelet];
         if !request.path.is_empty() && matches!(call, Call::Staged | Call::Published) {
             let path = HostPath::from(request.path.as_str());
-            looks.push(Look::Probe(vec![self.handle.snapshot().surroundings.as_mounted(&path)]));
+            looks.push(Look::Probe(vec![
+                self.handle.snapshot().surroundings.as_mounted(&path),
+            ]));
         }
         for look in looks {
             self.handle.refresh(look).await.map_err(refused)?;
@@ -167,28 +239,60 @@ pub fn find<'a>(snapshot: &'a Snapshot, driver: &str, handle: &str) -> Result<&'
     // Of what this node provides itself the kubelet need not tell.
     let is_ours = snapshot.settled && snapshot.surroundings.driver.as_deref() == Some(driver);
     match storage::blind(snapshot).filter(|_| !is_ours) {
-        Some(why) => Err(unavailable(format!("whether there is such a volume is not known: {why}"))),
-        None => Err(not_found(format!("no volume of driver `{}` has the handle `{}`", echo(driver), echo(handle)))),
+        Some(why) => Err(unavailable(format!(
+            "whether there is such a volume is not known: {why}"
+        ))),
+        None => Err(not_found(format!(
+            "no volume of driver `{}` has the handle `{}`",
+            echo(driver),
+            echo(handle)
+        ))),
     }
 }
 
-/// Mounted there, or attached there by our own account: a folder and a raw device are staged without a mount.
+/// Mounted there, or attached there by our own account: a folder and a raw device are staged
+/// without a mount.
 fn is_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> bool {
     let asked = snapshot.surroundings.as_mounted(&HostPath::from(path));
     let facts = &volume.facts;
-    let ours = facts.provided.iter().flat_map(|provided| provided.staged.iter().chain(&provided.published));
-    let missing = |path: &HostPath| facts.missing_mounts.iter().any(|missing| missing.path == *path);
-    facts.mounts.iter().map(|mount| &mount.path).chain(ours.map(|at| &at.path)).any(|path| *path == asked && !missing(path))
+    let ours = facts
+        .provided
+        .iter()
+        .flat_map(|provided| provided.staged.iter().chain(&provided.published));
+    let missing = |path: &HostPath| {
+        facts
+            .missing_mounts
+            .iter()
+            .any(|missing| missing.path == *path)
+    };
+    facts
+        .mounts
+        .iter()
+        .map(|mount| &mount.path)
+        .chain(ours.map(|at| &at.path))
+        .any(|path| *path == asked && !missing(path))
 }
 
 fn usage_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> Told {
     if !path.is_empty() && !is_at(snapshot, volume, path) {
         let handle = volume.facts.handle.as_deref().unwrap_or_default();
-        let refusal = not_found(format!("volume `{}` is not mounted at `{}`", echo(handle), echo(path)));
-        return if path.starts_with('/') { Told::NotThere(refusal) } else { Told::Refusal(refusal) };
+        let refusal = not_found(format!(
+            "volume `{}` is not mounted at `{}`",
+            echo(handle),
+            echo(path)
+        ));
+        return if path.starts_with('/') {
+            Told::NotThere(refusal)
+        } else {
+            Told::Refusal(refusal)
+        };
     }
     match volume.usage {
-        VolumeUsage::Mounted { usage, at, stale: _ } => {
+        VolumeUsage::Mounted {
+            usage,
+            at,
+            stale: _,
+        } => {
             // A filesystem without a fixed number of inodes tells none.
             let inodes = |count: u64| (usage.total_inodes > 0).then_some(count);
             Told::Answer(Box::new(wire::VolumeUsageAnswer {
@@ -203,21 +307,39 @@ fn usage_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> Told {
             }))
         }
         VolumeUsage::Block { size_bytes } if volume.facts.block => {
-            Told::Answer(Box::new(wire::VolumeUsageAnswer { total_bytes: size_bytes, block: true, ..wire::VolumeUsageAnswer::default() }))
+            Told::Answer(Box::new(wire::VolumeUsageAnswer {
+                total_bytes: size_bytes,
+                block: true,
+                ..wire::VolumeUsageAnswer::default()
+            }))
         }
         VolumeUsage::Block { .. } => Told::NotThere(unavailable(why_unmeasured(snapshot, volume))),
         VolumeUsage::NotYet => Told::NotYet(unavailable(why_unmeasured(snapshot, volume))),
-        VolumeUsage::Unknown if volume.facts.mounts.is_empty() => Told::NotThere(unavailable(why_unmeasured(snapshot, volume))),
+        VolumeUsage::Unknown if volume.facts.mounts.is_empty() => {
+            Told::NotThere(unavailable(why_unmeasured(snapshot, volume)))
+        }
         VolumeUsage::Unknown => Told::Refusal(unavailable(why_unmeasured(snapshot, volume))),
     }
 }
 
 fn why_unmeasured(snapshot: &Snapshot, volume: &Volume) -> String {
-    let told = [Reason::ProbeTimeout, Reason::NotAccessible, Reason::NotMounted, Reason::StagingNotMounted, Reason::DeviceMissing];
-    let finding = volume.findings.iter().filter_map(|id| snapshot.findings.get(id)).find(|finding| told.contains(&finding.reason));
+    let told = [
+        Reason::ProbeTimeout,
+        Reason::NotAccessible,
+        Reason::NotMounted,
+        Reason::StagingNotMounted,
+        Reason::DeviceMissing,
+    ];
+    let finding = volume
+        .findings
+        .iter()
+        .filter_map(|id| snapshot.findings.get(id))
+        .find(|finding| told.contains(&finding.reason));
     match finding {
         Some(finding) => format!("nothing has been measured: {}", finding.message),
-        None if volume.facts.mounts.is_empty() => "the volume is not mounted: nothing is measured".to_owned(),
+        None if volume.facts.mounts.is_empty() => {
+            "the volume is not mounted: nothing is measured".to_owned()
+        }
         None => "the volume has not been measured yet".to_owned(),
     }
 }

@@ -1,6 +1,8 @@
-//! The volumes that this node provides itself: checks of the fields, the engine's answers on the wire. On the agent's socket only.
+//! The volumes that this node provides itself: checks of the fields, the engine's answers on the
+//! wire. On the agent's socket only.
 //!
-//! What changes waits for the engine, as long as its patience lasts; what reads looks into the engine's view, and waits for nothing.
+//! What changes waits for the engine, as long as its patience lasts; what reads looks into the
+//! engine's view, and waits for nothing.
 
 mod convert;
 
@@ -31,24 +33,42 @@ pub struct VolumesService {
 
 impl VolumesService {
     pub fn new(engine: Engine, driver: String, handle: Handle) -> VolumesService {
-        VolumesService { engine, driver, handle }
+        VolumesService {
+            engine,
+            driver,
+            handle,
+        }
     }
 }
 
 #[tonic::async_trait]
 impl wire::volumes_server::Volumes for VolumesService {
-    async fn get_pool(&self, _: Request<wire::GetPoolRequest>) -> Result<Response<wire::Pool>, Status> {
+    async fn get_pool(
+        &self,
+        _: Request<wire::GetPoolRequest>,
+    ) -> Result<Response<wire::Pool>, Status> {
         let view = self.engine.view();
         if let Some(why) = &view.unknown {
             return Err(fault(Fault::Unavailable(why.clone())));
         }
         if view.rooms.is_empty() {
-            return Err(fault(Fault::Unavailable("the pool's room is not known yet".into())));
+            return Err(fault(Fault::Unavailable(
+                "the pool's room is not known yet".into(),
+            )));
         }
-        Ok(Response::new(wire::Pool { kinds: view.rooms.iter().map(|(kind, room)| convert::room(*kind, room)).collect() }))
+        Ok(Response::new(wire::Pool {
+            kinds: view
+                .rooms
+                .iter()
+                .map(|(kind, room)| convert::room(*kind, room))
+                .collect(),
+        }))
     }
 
-    async fn create(&self, request: Request<wire::CreateRequest>) -> Result<Response<wire::ProvidedVolume>, Status> {
+    async fn create(
+        &self,
+        request: Request<wire::CreateRequest>,
+    ) -> Result<Response<wire::ProvidedVolume>, Status> {
         let request = request.into_inner();
         required("name", &request.name, MAX_QUERY)?;
         let kind = convert::kind_of(request.kind)?;
@@ -56,74 +76,165 @@ impl wire::volumes_server::Volumes for VolumesService {
             return Err(invalid("accesses", "are empty"));
         }
         if request.accesses.len() > MOST_ACCESSES {
-            return Err(invalid("accesses", format_args!("are {}, at most {MOST_ACCESSES} are allowed", request.accesses.len())));
+            return Err(invalid(
+                "accesses",
+                format_args!(
+                    "are {}, at most {MOST_ACCESSES} are allowed",
+                    request.accesses.len()
+                ),
+            ));
         }
-        let accesses = request.accesses.into_iter().map(convert::access_of).collect::<Result<Vec<_>, _>>()?;
-        let range = Range { required: request.required_bytes, limit: request.limit_bytes };
-        let wish = CreateWish { name: request.name, range, kind, accesses, mkfs_options: request.mkfs_options };
+        let accesses = request
+            .accesses
+            .into_iter()
+            .map(convert::access_of)
+            .collect::<Result<Vec<_>, _>>()?;
+        let range = Range {
+            required: request.required_bytes,
+            limit: request.limit_bytes,
+        };
+        let wish = CreateWish {
+            name: request.name,
+            range,
+            kind,
+            accesses,
+            mkfs_options: request.mkfs_options,
+        };
         let seen = self.engine.create(wish).await.map_err(fault)?;
         Ok(Response::new(convert::volume(&seen, &self.driver)))
     }
 
-    async fn delete(&self, request: Request<wire::DeleteRequest>) -> Result<Response<wire::DeleteResponse>, Status> {
+    async fn delete(
+        &self,
+        request: Request<wire::DeleteRequest>,
+    ) -> Result<Response<wire::DeleteResponse>, Status> {
         let handle = handle(request.into_inner().handle)?;
         self.engine.delete(handle).await.map_err(fault)?;
         Ok(Response::new(wire::DeleteResponse {}))
     }
 
-    async fn get_provided(&self, request: Request<wire::GetProvidedRequest>) -> Result<Response<wire::ProvidedVolume>, Status> {
+    async fn get_provided(
+        &self,
+        request: Request<wire::GetProvidedRequest>,
+    ) -> Result<Response<wire::ProvidedVolume>, Status> {
         let handle = handle(request.into_inner().handle)?;
         let view = self.engine.view();
         let seen = view.find(&handle).map_err(fault)?;
         Ok(Response::new(convert::volume(seen, &self.driver)))
     }
 
-    async fn list_provided(&self, request: Request<wire::ListProvidedRequest>) -> Result<Response<wire::ListProvidedResponse>, Status> {
+    async fn list_provided(
+        &self,
+        request: Request<wire::ListProvidedRequest>,
+    ) -> Result<Response<wire::ListProvidedResponse>, Status> {
         let request = request.get_ref();
-        let size = paging::size(if request.page_size == 0 { PAGE } else { request.page_size })?;
+        let size = paging::size(if request.page_size == 0 {
+            PAGE
+        } else {
+            request.page_size
+        })?;
         let after = paging::key(List::Provided, &request.page_token)?;
         let view = self.engine.view();
         known(&view)?;
         let entries = view.volumes.range(paging::after(after));
-        let (volumes, last) = paging::fill(entries, size, |(_, seen)| convert::volume(seen, &self.driver), |(handle, _)| (*handle).clone());
-        let next_page_token = last.map(|handle| paging::token(List::Provided, &handle)).unwrap_or_default();
-        Ok(Response::new(wire::ListProvidedResponse { volumes, next_page_token }))
+        let (volumes, last) = paging::fill(
+            entries,
+            size,
+            |(_, seen)| convert::volume(seen, &self.driver),
+            |(handle, _)| (*handle).clone(),
+        );
+        let next_page_token = last
+            .map(|handle| paging::token(List::Provided, &handle))
+            .unwrap_or_default();
+        Ok(Response::new(wire::ListProvidedResponse {
+            volumes,
+            next_page_token,
+        }))
     }
 
-    async fn expand(&self, request: Request<wire::ExpandRequest>) -> Result<Response<wire::ExpandResponse>, Status> {
+    async fn expand(
+        &self,
+        request: Request<wire::ExpandRequest>,
+    ) -> Result<Response<wire::ExpandResponse>, Status> {
         let request = request.into_inner();
         let handle = handle(request.handle)?;
-        let range = Range { required: request.required_bytes, limit: request.limit_bytes };
+        let range = Range {
+            required: request.required_bytes,
+            limit: request.limit_bytes,
+        };
         let volume_path = Some(request.volume_path).filter(|path| !path.is_empty());
-        let wish = ExpandWish { handle, range, volume_path, device_only: request.device_only };
+        let wish = ExpandWish {
+            handle,
+            range,
+            volume_path,
+            device_only: request.device_only,
+        };
         let expanded = self.engine.expand(wish).await.map_err(fault)?;
         let node_expansion_required = expanded.node_expansion_required;
-        Ok(Response::new(wire::ExpandResponse { size_bytes: expanded.size, node_expansion_required }))
+        Ok(Response::new(wire::ExpandResponse {
+            size_bytes: expanded.size,
+            node_expansion_required,
+        }))
     }
 
-    async fn stage(&self, request: Request<wire::StageRequest>) -> Result<Response<wire::StageResponse>, Status> {
+    async fn stage(
+        &self,
+        request: Request<wire::StageRequest>,
+    ) -> Result<Response<wire::StageResponse>, Status> {
         let request = request.into_inner();
         let handle = handle(request.handle)?;
-        let access = convert::access_of(request.access.ok_or_else(|| invalid("access", "is missing"))?)?;
-        self.engine.stage(StageWish { handle, staging_path: request.staging_path, access }).await.map_err(fault)?;
+        let access = convert::access_of(
+            request
+                .access
+                .ok_or_else(|| invalid("access", "is missing"))?,
+        )?;
+        self.engine
+            .stage(StageWish {
+                handle,
+                staging_path: request.staging_path,
+                access,
+            })
+            .await
+            .map_err(fault)?;
         Ok(Response::new(wire::StageResponse {}))
     }
 
-    async fn unstage(&self, request: Request<wire::UnstageRequest>) -> Result<Response<wire::UnstageResponse>, Status> {
+    async fn unstage(
+        &self,
+        request: Request<wire::UnstageRequest>,
+    ) -> Result<Response<wire::UnstageResponse>, Status> {
         let request = request.into_inner();
         let handle = handle(request.handle)?;
-        self.engine.unstage(handle, request.staging_path).await.map_err(fault)?;
+        self.engine
+            .unstage(handle, request.staging_path)
+            .await
+            .map_err(fault)?;
         Ok(Response::new(wire::UnstageResponse {}))
     }
 
-    async fn publish(&self, request: Request<wire::PublishRequest>) -> Result<Response<wire::PublishResponse>, Status> {
+    async fn publish(
+        &self,
+        request: Request<wire::PublishRequest>,
+    ) -> Result<Response<wire::PublishResponse>, Status> {
         let request = request.into_inner();
         let handle = handle(request.handle)?;
-        let access = convert::access_of(request.access.ok_or_else(|| invalid("access", "is missing"))?)?;
-        for (field, text) in [("pod_uid", &request.pod_uid), ("pod_name", &request.pod_name), ("pod_namespace", &request.pod_namespace)] {
+        let access = convert::access_of(
+            request
+                .access
+                .ok_or_else(|| invalid("access", "is missing"))?,
+        )?;
+        for (field, text) in [
+            ("pod_uid", &request.pod_uid),
+            ("pod_name", &request.pod_name),
+            ("pod_namespace", &request.pod_namespace),
+        ] {
             bounded(field, text, LONGEST_POD)?;
         }
-        let pod = PodOf { uid: request.pod_uid, name: request.pod_name, namespace: request.pod_namespace };
+        let pod = PodOf {
+            uid: request.pod_uid,
+            name: request.pod_name,
+            namespace: request.pod_namespace,
+        };
         let wish = PublishWish {
             handle,
             staging_path: Some(request.staging_path).filter(|path| !path.is_empty()),
@@ -136,10 +247,16 @@ impl wire::volumes_server::Volumes for VolumesService {
         Ok(Response::new(wire::PublishResponse {}))
     }
 
-    async fn unpublish(&self, request: Request<wire::UnpublishRequest>) -> Result<Response<wire::UnpublishResponse>, Status> {
+    async fn unpublish(
+        &self,
+        request: Request<wire::UnpublishRequest>,
+    ) -> Result<Response<wire::UnpublishResponse>, Status> {
         let request = request.into_inner();
         let handle = handle(request.handle)?;
-        self.engine.unpublish(handle, request.target_path).await.map_err(fault)?;
+        self.engine
+            .unpublish(handle, request.target_path)
+            .await
+            .map_err(fault)?;
         Ok(Response::new(wire::UnpublishResponse {}))
     }
 

@@ -1,7 +1,9 @@
-//! Watch: a first snapshot, then changes. One small task per watcher feeds a bounded queue at the client's pace.
+//! Watch: a first snapshot, then changes. One small task per watcher feeds a bounded queue at the
+//! client's pace.
 //!
-//! The owner never waits for a watcher: its broadcast is bounded, a watcher that lags gets a fresh snapshot, and one that does not read at all is
-//! let go, so that it cannot hold old pictures in memory for ever.
+//! The owner never waits for a watcher: its broadcast is bounded, a watcher that lags gets a fresh
+//! snapshot, and one that does not read at all is let go, so that it cannot hold old pictures in
+//! memory for ever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +32,13 @@ pub async fn start(
 ) -> Result<ReceiverStream<Result<wire::WatchEvent, Status>>, Status> {
     let subscription = handle.subscribe(resume).await.map_err(refused)?;
     let (events, stream) = mpsc::channel(QUEUE);
-    let watcher = Watcher { handle, events, patience };
-    // Detached: it ends with the client (the queue's other end is gone), with the daemon, or when the client stops reading.
+    let watcher = Watcher {
+        handle,
+        events,
+        patience,
+    };
+    // Detached: it ends with the client (the queue's other end is gone), with the daemon, or when
+    // the client stops reading.
     tokio::spawn(async move {
         let _share = share;
         watcher.run(subscription, stopped).await;
@@ -96,29 +103,52 @@ impl Watcher {
             Start::Snapshot(snapshot) => self.whole(&snapshot).await,
             Start::Resume(changes) => {
                 for change in changes {
-                    self.send(convert::change(&self.handle.snapshot(), &change)).await?;
+                    self.send(convert::change(&self.handle.snapshot(), &change))
+                        .await?;
                 }
                 Ok(())
             }
         }
     }
 
-    /// SNAPSHOT_BEGIN, everything as ADDED, SNAPSHOT_END. Converted one by one, as fast as the client takes them.
+    /// SNAPSHOT_BEGIN, everything as ADDED, SNAPSHOT_END. Converted one by one, as fast as the
+    /// client takes them.
     async fn whole(&self, snapshot: &Arc<Snapshot>) -> Result<(), End> {
         let time = Some(convert::time(crate::host::clock::now()));
-        let event = |change: Kind, item: Option<Item>| wire::WatchEvent { revision: snapshot.revision, time, change: change.into(), item };
+        let event = |change: Kind, item: Option<Item>| wire::WatchEvent {
+            revision: snapshot.revision,
+            time,
+            change: change.into(),
+            item,
+        };
         self.send(event(Kind::SnapshotBegin, None)).await?;
         for drive in snapshot.drives.values() {
-            self.send(event(Kind::Added, Some(Item::Drive(convert::drive(snapshot, drive))))).await?;
+            self.send(event(
+                Kind::Added,
+                Some(Item::Drive(convert::drive(snapshot, drive))),
+            ))
+            .await?;
         }
         for volume in snapshot.volumes.values() {
-            self.send(event(Kind::Added, Some(Item::Volume(convert::volume(snapshot, volume))))).await?;
+            self.send(event(
+                Kind::Added,
+                Some(Item::Volume(convert::volume(snapshot, volume))),
+            ))
+            .await?;
         }
         for finding in snapshot.findings.values() {
-            self.send(event(Kind::Added, Some(Item::Finding(convert::finding(finding))))).await?;
+            self.send(event(
+                Kind::Added,
+                Some(Item::Finding(convert::finding(finding))),
+            ))
+            .await?;
         }
         for check in snapshot.checks.values() {
-            self.send(event(Kind::Added, Some(Item::Check(convert::check::check(check))))).await?;
+            self.send(event(
+                Kind::Added,
+                Some(Item::Check(convert::check::check(check))),
+            ))
+            .await?;
         }
         self.send(event(Kind::SnapshotEnd, None)).await
     }
@@ -128,7 +158,9 @@ impl Watcher {
         match self.events.send_timeout(Ok(event), self.patience).await {
             Ok(()) => Ok(()),
             Err(SendTimeoutError::Closed(_)) => Err(End::Gone),
-            Err(SendTimeoutError::Timeout(_)) => Err(End::Told(exhausted("the watcher has not read its events for too long"))),
+            Err(SendTimeoutError::Timeout(_)) => Err(End::Told(exhausted(
+                "the watcher has not read its events for too long",
+            ))),
         }
     }
 }

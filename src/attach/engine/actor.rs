@@ -1,4 +1,5 @@
-//! The owner of the book: takes wishes (`admit`), starts operations, puts their volumes back, tells what there is. It waits for nothing but its channels.
+//! The owner of the book: takes wishes (`admit`), starts operations, puts their volumes back, tells
+//! what there is. It waits for nothing but its channels.
 
 mod admit;
 
@@ -50,7 +51,12 @@ struct Entry {
 
 impl Entry {
     fn free(volume: Volume) -> Entry {
-        Entry { volume, busy: None, settling: false, waiting: None }
+        Entry {
+            volume,
+            busy: None,
+            settling: false,
+            waiting: None,
+        }
     }
 }
 
@@ -87,12 +93,23 @@ pub struct Actor<S> {
 
 impl Engine {
     /// What is asked, and who answers: the actor is to be run.
-    pub fn new<S: Steps>(steps: S, settings: watch::Receiver<Arc<Settings>>, reports: mpsc::Sender<Report>) -> (Engine, Actor<S>) {
+    pub fn new<S: Steps>(
+        steps: S,
+        settings: watch::Receiver<Arc<Settings>>,
+        reports: mpsc::Sender<Report>,
+    ) -> (Engine, Actor<S>) {
         let (ask, messages) = mpsc::channel(QUEUE);
         let unknown = Some("the daemon has not looked at its volumes yet".to_owned());
-        let first = Arc::new(View { unknown: unknown.clone(), ..View::default() });
+        let first = Arc::new(View {
+            unknown: unknown.clone(),
+            ..View::default()
+        });
         let (view, seen) = watch::channel(first);
-        let engine = Engine { messages: ask, view: seen, patience: settings.borrow().patience };
+        let engine = Engine {
+            messages: ask,
+            view: seen,
+            patience: settings.borrow().patience,
+        };
         let actor = Actor {
             steps: Arc::new(steps),
             settings,
@@ -149,8 +166,14 @@ impl<S: Steps> Actor<S> {
             return;
         }
         self.reading = true;
-        let (hand, _) = Hand::new(self.steps.clone(), self.settings(), POOL.into(), "looking at the pool");
-        self.tasks.spawn(async move { Ended::Read(look::read(&hand).await) });
+        let (hand, _) = Hand::new(
+            self.steps.clone(),
+            self.settings(),
+            POOL.into(),
+            "looking at the pool",
+        );
+        self.tasks
+            .spawn(async move { Ended::Read(look::read(&hand).await) });
     }
 
     fn measure(&mut self) {
@@ -158,8 +181,14 @@ impl<S: Steps> Actor<S> {
             return;
         }
         self.measuring = true;
-        let (hand, _) = Hand::new(self.steps.clone(), self.settings(), POOL.into(), "looking at the pool");
-        self.tasks.spawn(async move { Ended::Rooms(look::rooms(&hand).await) });
+        let (hand, _) = Hand::new(
+            self.steps.clone(),
+            self.settings(),
+            POOL.into(),
+            "looking at the pool",
+        );
+        self.tasks
+            .spawn(async move { Ended::Rooms(look::rooms(&hand).await) });
     }
 
     /// Everything that was left over is tried again.
@@ -172,7 +201,8 @@ impl<S: Steps> Actor<S> {
         }
         self.measure();
         for entry in self.book.values_mut() {
-            // What static volumes are may change at any time: a drive is pulled out, and comes back.
+            // What static volumes are may change at any time: a drive is pulled out, and comes
+            // back.
             entry.volume.looked &= !entry.volume.is_static() || entry.volume.is_attached();
         }
         self.settle_all();
@@ -190,9 +220,16 @@ impl<S: Steps> Actor<S> {
 
     fn settle_all(&mut self) {
         let unsettled = |entry: &Entry| {
-            entry.busy.is_none() && entry.volume.touchable().is_ok() && (!entry.volume.looked || entry.volume.intent.is_some())
+            entry.busy.is_none()
+                && entry.volume.touchable().is_ok()
+                && (!entry.volume.looked || entry.volume.intent.is_some())
         };
-        let handles: Vec<String> = self.book.iter().filter(|(_, entry)| unsettled(entry)).map(|(handle, _)| handle.clone()).collect();
+        let handles: Vec<String> = self
+            .book
+            .iter()
+            .filter(|(_, entry)| unsettled(entry))
+            .map(|(handle, _)| handle.clone())
+            .collect();
         for handle in handles {
             self.start(&handle, Job::Settle, None);
         }
@@ -200,7 +237,9 @@ impl<S: Steps> Actor<S> {
     }
 
     fn answer_lookers(&mut self) {
-        let looking = self.book.values().any(|entry| entry.busy.is_some() && (!entry.volume.looked || entry.volume.intent.is_some()));
+        let looking = self.book.values().any(|entry| {
+            entry.busy.is_some() && (!entry.volume.looked || entry.volume.intent.is_some())
+        });
         if !looking {
             for looker in self.lookers.drain(..) {
                 // Who does not wait any more need not be told.
@@ -209,17 +248,23 @@ impl<S: Steps> Actor<S> {
         }
     }
 
-    /// An operation on a volume of the book that is free, with a copy of it. What is not settled is settled first.
+    /// An operation on a volume of the book that is free, with a copy of it. What is not settled is
+    /// settled first.
     fn start(&mut self, handle: &str, job: Job, reply: Option<Reply>) {
         let (steps, settings) = (self.steps.clone(), self.settings());
-        let Some(entry) = self.book.get_mut(handle) else { return };
+        let Some(entry) = self.book.get_mut(handle) else {
+            return;
+        };
         let (hand, doing) = Hand::new(steps, settings, handle.to_owned(), job.purpose());
         entry.busy = Some(doing);
         entry.settling = matches!(job, Job::Settle);
         let mut volume = entry.volume.clone();
         self.tasks.spawn(async move {
             let result = job.run(&hand, &mut volume).await;
-            Ended::Operation { volume: Box::new(volume), answered: reply.map(|reply| (reply, result)) }
+            Ended::Operation {
+                volume: Box::new(volume),
+                answered: reply.map(|reply| (reply, result)),
+            }
         });
     }
 
@@ -229,7 +274,12 @@ impl<S: Steps> Actor<S> {
                 self.reading = false;
                 match found {
                     Ok(found) => self.found(found),
-                    Err(fault) => self.unknown = Some(format!("the records of volumes cannot be read: {}", with_causes(&fault))),
+                    Err(fault) => {
+                        self.unknown = Some(format!(
+                            "the records of volumes cannot be read: {}",
+                            with_causes(&fault)
+                        ))
+                    }
                 }
             }
             Ended::Rooms(rooms) => {
@@ -238,8 +288,9 @@ impl<S: Steps> Actor<S> {
             }
             Ended::Operation { volume, answered } => {
                 let handle = volume.handle.clone();
-                let changed_size =
-                    self.book.get(&handle).is_some_and(|entry| (entry.volume.size, entry.volume.made) != (volume.size, volume.made));
+                let changed_size = self.book.get(&handle).is_some_and(|entry| {
+                    (entry.volume.size, entry.volume.made) != (volume.size, volume.made)
+                });
                 let stays = volume.made || volume.intent.is_some();
                 let answer = answered.map(|(reply, result)| {
                     let answer = result.map(|came| match came {
@@ -272,16 +323,27 @@ impl<S: Steps> Actor<S> {
 
     /// What is in the book already is newer than what was read.
     fn found(&mut self, found: Found) {
-        let group_unknown = found.group.as_ref().err().map(|why| format!("the volumes of the volume group are not known: {why}"));
+        let group_unknown = found
+            .group
+            .as_ref()
+            .err()
+            .map(|why| format!("the volumes of the volume group are not known: {why}"));
         let strays = found.strays();
         // It is read again and again while something is not known: only what is new is told.
         match &group_unknown {
-            Some(why) if self.group_unknown != group_unknown => tracing::warn!(%why, "volumes may be missing"),
-            None if self.group_unknown.is_some() => tracing::info!("the volumes of the volume group are known again"),
+            Some(why) if self.group_unknown != group_unknown => {
+                tracing::warn!(%why, "volumes may be missing")
+            }
+            None if self.group_unknown.is_some() => {
+                tracing::info!("the volumes of the volume group are known again")
+            }
             _ => {}
         }
         for file in strays.difference(&self.strays) {
-            tracing::warn!(file, "a file that is no record lies among the pool's records");
+            tracing::warn!(
+                file,
+                "a file that is no record lies among the pool's records"
+            );
         }
         (self.group_unknown, self.strays) = (group_unknown, strays);
         let settings = self.settings();
@@ -299,13 +361,16 @@ impl<S: Steps> Actor<S> {
         self.settle_all();
     }
 
-    /// Static volumes are those of the configuration, and those that it had while they are attached.
+    /// Static volumes are those of the configuration, and those that it had while they are
+    /// attached.
     fn follow_statics(&mut self) {
         if self.unknown.is_some() {
             return;
         }
         let settings = self.settings();
-        let free = |entry: &Entry| entry.busy.is_none() && !entry.volume.is_attached() && entry.volume.intent.is_none();
+        let free = |entry: &Entry| {
+            entry.busy.is_none() && !entry.volume.is_attached() && entry.volume.intent.is_none()
+        };
         self.book.retain(|name, entry| {
             !entry.volume.is_static()
                 || !free(entry)
@@ -315,9 +380,12 @@ impl<S: Steps> Actor<S> {
         let mut fresh = false;
         for wanted in &settings.statics {
             let backing = static_backing(wanted.kind, wanted.path.clone());
-            let same = |entry: &Entry| entry.volume.backing == backing || !free(entry) || entry.volume.broken.is_some();
+            let same = |entry: &Entry| {
+                entry.volume.backing == backing || !free(entry) || entry.volume.broken.is_some()
+            };
             if !self.book.get(&wanted.name).is_some_and(same) {
-                self.book.insert(wanted.name.clone(), Entry::free(Volume::of_static(wanted)));
+                self.book
+                    .insert(wanted.name.clone(), Entry::free(Volume::of_static(wanted)));
                 fresh = true;
             }
         }
@@ -328,9 +396,16 @@ impl<S: Steps> Actor<S> {
 
     fn publish(&self) {
         let volumes = self.book.iter().filter(|(_, entry)| entry.volume.made);
-        let volumes = volumes.map(|(handle, entry)| (handle.clone(), entry.volume.seen(entry.busy.clone()))).collect();
+        let volumes = volumes
+            .map(|(handle, entry)| (handle.clone(), entry.volume.seen(entry.busy.clone())))
+            .collect();
         let (unknown, group_unknown) = (self.unknown.clone(), self.group_unknown.clone());
-        self.view.send_replace(Arc::new(View { unknown, group_unknown, volumes, rooms: self.rooms.clone() }));
+        self.view.send_replace(Arc::new(View {
+            unknown,
+            group_unknown,
+            volumes,
+            rooms: self.rooms.clone(),
+        }));
     }
 
     /// To whoever reads, and, when it is another than before, to the owner of the state.
@@ -340,18 +415,42 @@ impl<S: Steps> Actor<S> {
         let seen = match &self.unknown {
             Some(error) => Observation::failed(clock::now(), error),
             None => {
-                let volumes = self.book.values().filter(|entry| entry.volume.made).map(|entry| entry.volume.provided()).collect();
-                let (driver, folder, group) = (settings.driver.clone(), Some(settings.folder.clone()), settings.group.clone());
-                Observation::ok(clock::now(), Provision { driver, volumes, folder, group })
+                let volumes = self
+                    .book
+                    .values()
+                    .filter(|entry| entry.volume.made)
+                    .map(|entry| entry.volume.provided())
+                    .collect();
+                let (driver, folder, group) = (
+                    settings.driver.clone(),
+                    Some(settings.folder.clone()),
+                    settings.group.clone(),
+                );
+                Observation::ok(
+                    clock::now(),
+                    Provision {
+                        driver,
+                        volumes,
+                        folder,
+                        group,
+                    },
+                )
             }
         };
-        let same = self.reported.as_ref().is_some_and(|before| before.value() == seen.value() && before.error() == seen.error());
-        // Before the first look has come to an end there is nothing to tell, and nothing to take back.
+        let same = self
+            .reported
+            .as_ref()
+            .is_some_and(|before| before.value() == seen.value() && before.error() == seen.error());
+        // Before the first look has come to an end there is nothing to tell, and nothing to take
+        // back.
         if same || (self.reported.is_none() && self.reading) {
             return Ok(());
         }
         self.reported = Some(seen.clone());
-        self.reports.send(Report::Provision(seen)).await.map_err(|_| EngineError::OwnerGone)
+        self.reports
+            .send(Report::Provision(seen))
+            .await
+            .map_err(|_| EngineError::OwnerGone)
     }
 }
 

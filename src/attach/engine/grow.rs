@@ -8,22 +8,39 @@ use crate::attach::record::Operation;
 use crate::attach::step::{Step, Steps};
 use crate::model::attach::Attachment;
 
-pub async fn expand<S: Steps>(hand: &Hand<S>, volume: &mut Volume, wish: &ExpandWish) -> Result<Expanded, Fault> {
+pub async fn expand<S: Steps>(
+    hand: &Hand<S>,
+    volume: &mut Volume,
+    wish: &ExpandWish,
+) -> Result<Expanded, Fault> {
     volume.usable()?;
     if let Some(path) = &wish.volume_path
-        && !volume.staged.iter().chain(&volume.published).any(|held| held.path.as_bytes() == path.as_bytes())
+        && !volume
+            .staged
+            .iter()
+            .chain(&volume.published)
+            .any(|held| held.path.as_bytes() == path.as_bytes())
     {
-        return Err(Fault::NotFound(format!("volume {} is not at the path that volume_path names", volume.handle)));
+        return Err(Fault::NotFound(format!(
+            "volume {} is not at the path that volume_path names",
+            volume.handle
+        )));
     }
     if matches!(volume.backing, Backing::Folder(_)) {
-        return Err(Fault::Precondition(format!("volume {} is a folder: it has no size of its own", volume.handle)));
+        return Err(Fault::Precondition(format!(
+            "volume {} is a folder: it has no size of its own",
+            volume.handle
+        )));
     }
     if volume.is_static() {
         // Somebody else may have grown it; nobody does so here.
         hand.find(volume).await?;
         volume.size = volume.device.as_ref().map_or(0, |device| device.size);
         if wish.range.grown(volume.size, 1)? > volume.size {
-            return Err(Fault::OutOfRange(format!("volume {} has {} bytes, and is not ours to grow", volume.handle, volume.size)));
+            return Err(Fault::OutOfRange(format!(
+                "volume {} has {} bytes, and is not ours to grow",
+                volume.handle, volume.size
+            )));
         }
     } else {
         let room = pool::room(hand, volume.kind).await?;
@@ -31,7 +48,10 @@ pub async fn expand<S: Steps>(hand: &Hand<S>, volume: &mut Volume, wish: &Expand
         if size > volume.size {
             let more = size - volume.size;
             if more > room.available {
-                return Err(Fault::Exhausted(format!("{more} bytes more are wanted, the pool has {} left", room.available)));
+                return Err(Fault::Exhausted(format!(
+                    "{more} bytes more are wanted, the pool has {} left",
+                    room.available
+                )));
             }
             hand.intend(volume, Operation::Expand { size }).await?;
             let grown = grow_device(hand, volume, size).await;
@@ -42,10 +62,16 @@ pub async fn expand<S: Steps>(hand: &Hand<S>, volume: &mut Volume, wish: &Expand
             grown?;
         }
     }
-    let mounted: Option<Attachment> = volume.staged.iter().chain(&volume.published).find(|held| !held.access.block).cloned();
+    let mounted: Option<Attachment> = volume
+        .staged
+        .iter()
+        .chain(&volume.published)
+        .find(|held| !held.access.block)
+        .cloned();
     let only_block = volume.staged.is_some() || !volume.published.is_empty();
-    let never_mounted =
-        volume.record.as_ref().is_some_and(|record| !record.accesses.is_empty() && record.accesses.iter().all(|access| access.block));
+    let never_mounted = volume.record.as_ref().is_some_and(|record| {
+        !record.accesses.is_empty() && record.accesses.iter().all(|access| access.block)
+    });
     let node_expansion_required = match &mounted {
         Some(at) if !wish.device_only => {
             grow_filesystem(hand, volume, at).await?;
@@ -54,22 +80,42 @@ pub async fn expand<S: Steps>(hand: &Hand<S>, volume: &mut Volume, wish: &Expand
         Some(_) => true,
         None => !only_block && !never_mounted,
     };
-    Ok(Expanded { size: volume.size, node_expansion_required })
+    Ok(Expanded {
+        size: volume.size,
+        node_expansion_required,
+    })
 }
 
 /// The image or the logical volume, and its record. Again is as good as once.
-pub async fn grow_device<S: Steps>(hand: &Hand<S>, volume: &mut Volume, size: u64) -> Result<(), Fault> {
+pub async fn grow_device<S: Steps>(
+    hand: &Hand<S>,
+    volume: &mut Volume,
+    size: u64,
+) -> Result<(), Fault> {
     match &volume.backing {
         Backing::Image(image) => {
-            hand.step(Step::GrowImage { image: image.clone(), size }).await?;
+            hand.step(Step::GrowImage {
+                image: image.clone(),
+                size,
+            })
+            .await?;
             if let Some(record) = &volume.record {
-                let record = crate::attach::record::VolumeRecord { size: size.max(record.size), ..record.clone() };
-                hand.write(VOLUMES, &volume.handle, pool::record_text(&record)?).await?;
+                let record = crate::attach::record::VolumeRecord {
+                    size: size.max(record.size),
+                    ..record.clone()
+                };
+                hand.write(VOLUMES, &volume.handle, pool::record_text(&record)?)
+                    .await?;
                 volume.record = Some(record);
             }
         }
         Backing::LogicalVolume { group, name } => {
-            hand.step(Step::GrowLogicalVolume { group: group.clone(), name: name.clone(), size }).await?;
+            hand.step(Step::GrowLogicalVolume {
+                group: group.clone(),
+                name: name.clone(),
+                size,
+            })
+            .await?;
         }
         Backing::Device(_) | Backing::Folder(_) => return Ok(()),
     }
@@ -80,7 +126,11 @@ pub async fn grow_device<S: Steps>(hand: &Hand<S>, volume: &mut Volume, size: u6
     Ok(())
 }
 
-async fn grow_filesystem<S: Steps>(hand: &Hand<S>, volume: &mut Volume, at: &Attachment) -> Result<(), Fault> {
+async fn grow_filesystem<S: Steps>(
+    hand: &Hand<S>,
+    volume: &mut Volume,
+    at: &Attachment,
+) -> Result<(), Fault> {
     if at.read_only {
         return Err(Fault::Precondition(format!(
             "volume {} is mounted read-only at {}: its filesystem cannot be grown",
@@ -89,9 +139,22 @@ async fn grow_filesystem<S: Steps>(hand: &Hand<S>, volume: &mut Volume, at: &Att
     }
     let place = hand.place("volume_path", &at.path)?;
     let Some(mounted) = hand.mounted(&place, None).await? else {
-        return Err(Fault::Precondition(format!("volume {} is not mounted at {} any more", volume.handle, at.path)));
+        return Err(Fault::Precondition(format!(
+            "volume {} is not mounted at {} any more",
+            volume.handle, at.path
+        )));
     };
     hand.find(volume).await?;
-    let Some(device) = &volume.device else { return Err(Fault::Unavailable(format!("volume {} has no device", volume.handle))) };
-    hand.step(Step::GrowFilesystem { device: device.node.clone(), at: place, fs_type: mounted.fs_type }).await
+    let Some(device) = &volume.device else {
+        return Err(Fault::Unavailable(format!(
+            "volume {} has no device",
+            volume.handle
+        )));
+    };
+    hand.step(Step::GrowFilesystem {
+        device: device.node.clone(),
+        at: place,
+        fs_type: mounted.fs_type,
+    })
+    .await
 }

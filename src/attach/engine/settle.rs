@@ -1,8 +1,10 @@
-//! Putting right what was cut off, by an error or by the end of the daemon: what makes a thing is undone unless its record says that it is done; what
-//! unmakes a thing is finished. Then the records are compared with what the host has.
+//! Putting right what was cut off, by an error or by the end of the daemon: what makes a thing is
+//! undone unless its record says that it is done; what unmakes a thing is finished. Then the
+//! records are compared with what the host has.
 //!
-//! In: a volume's copy, as its records tell it. Out: the same without an intent, or why that could not be. It comes before every other operation on the
-//! volume, so no operation ever sees half of another.
+//! In: a volume's copy, as its records tell it. Out: the same without an intent, or why that could
+//! not be. It comes before every other operation on the volume, so no operation ever sees half of
+//! another.
 
 use crate::attach::engine::hand::{ATTACHMENTS, Hand, VOLUMES};
 use crate::attach::engine::volume::{Backing, Broken, Volume};
@@ -21,13 +23,16 @@ pub async fn settle<S: Steps>(hand: &Hand<S>, volume: &mut Volume) -> Result<(),
     settled
 }
 
-/// Before something of the volume is unmade. Growth that cannot be finished is given up then: as long as it is not told as done it was promised to nobody, its
-/// caller asks again, and the record tells the size.
+/// Before something of the volume is unmade. Growth that cannot be finished is given up then: as
+/// long as it is not told as done it was promised to nobody, its caller asks again, and the record
+/// tells the size.
 pub async fn settle_to_unmake<S: Steps>(hand: &Hand<S>, volume: &mut Volume) -> Result<(), Fault> {
     volume.touchable()?;
     match &volume.intent {
         // What is written down of the unmaking takes its place.
-        Some(intent) if matches!(intent.operation, Operation::Expand { .. }) => compare(hand, volume).await,
+        Some(intent) if matches!(intent.operation, Operation::Expand { .. }) => {
+            compare(hand, volume).await
+        }
         _ => settle(hand, volume).await,
     }
 }
@@ -48,15 +53,23 @@ async fn compare<S: Steps>(hand: &Hand<S>, volume: &mut Volume) -> Result<(), Fa
     Ok(())
 }
 
-/// It is tried again and again, and told when it begins to fail, fails otherwise, or succeeds at last.
+/// It is tried again and again, and told when it begins to fail, fails otherwise, or succeeds at
+/// last.
 fn tell(volume: &mut Volume, error: Option<&Fault>) {
     let error = error.map(|fault| with_causes(fault));
     match &error {
         Some(error) if volume.unsettled.as_ref() != Some(error) => {
-            tracing::warn!(volume = volume.handle, error, "a volume could not be put right yet");
+            tracing::warn!(
+                volume = volume.handle,
+                error,
+                "a volume could not be put right yet"
+            );
         }
         None if volume.unsettled.is_some() => {
-            tracing::info!(volume = volume.handle, "a volume that could not be put right before is put right now")
+            tracing::info!(
+                volume = volume.handle,
+                "a volume that could not be put right before is put right now"
+            )
         }
         _ => {}
     }
@@ -65,14 +78,25 @@ fn tell(volume: &mut Volume, error: Option<&Fault>) {
 
 /// Once nothing of it is attached, there is no trace left of a volume whose own record is gone.
 pub fn forget_orphan(volume: &mut Volume) {
-    if matches!(volume.broken, Some(Broken::Orphan(_))) && !volume.is_attached() && volume.intent.is_none() {
+    if matches!(volume.broken, Some(Broken::Orphan(_)))
+        && !volume.is_attached()
+        && volume.intent.is_none()
+    {
         volume.made = false;
     }
 }
 
-async fn recover<S: Steps>(hand: &Hand<S>, volume: &mut Volume, operation: Operation) -> Result<(), Fault> {
+async fn recover<S: Steps>(
+    hand: &Hand<S>,
+    volume: &mut Volume,
+    operation: Operation,
+) -> Result<(), Fault> {
     if volume.unsettled.is_none() {
-        tracing::info!(volume = volume.handle, operation = operation.name(), "an operation that was cut off is put right");
+        tracing::info!(
+            volume = volume.handle,
+            operation = operation.name(),
+            "an operation that was cut off is put right"
+        );
     }
     match operation {
         Operation::Create { .. } => undo_create(hand, volume).await,
@@ -82,10 +106,16 @@ async fn recover<S: Steps>(hand: &Hand<S>, volume: &mut Volume, operation: Opera
             Ok(()) | Err(Fault::Exhausted(_)) => hand.done(volume).await,
             Err(fault) => Err(fault),
         },
-        Operation::Stage { path, .. } if is_at(&path)(volume.staged.as_ref()) => hand.done(volume).await,
+        Operation::Stage { path, .. } if is_at(&path)(volume.staged.as_ref()) => {
+            hand.done(volume).await
+        }
         Operation::Stage { path, .. } => stage::undo(hand, volume, &path).await,
         Operation::Unstage { path } => unless_held(hand, volume, Step::Unstage(path)).await,
-        Operation::Publish { path, .. } if volume.published.iter().any(|held| held.path == path) => hand.done(volume).await,
+        Operation::Publish { path, .. }
+            if volume.published.iter().any(|held| held.path == path) =>
+        {
+            hand.done(volume).await
+        }
         Operation::Publish { path, .. } => publish::undo(hand, volume, &path).await,
         Operation::Unpublish { path } => unless_held(hand, volume, Step::Unpublish(path)).await,
     }
@@ -97,7 +127,11 @@ enum Step {
 }
 
 /// Who holds it now has it: then it was not unmade, and the caller will ask again.
-async fn unless_held<S: Steps>(hand: &Hand<S>, volume: &mut Volume, step: Step) -> Result<(), Fault> {
+async fn unless_held<S: Steps>(
+    hand: &Hand<S>,
+    volume: &mut Volume,
+    step: Step,
+) -> Result<(), Fault> {
     let finished = match step {
         Step::Unstage(path) => stage::finish_unstage(hand, volume, &path, None).await,
         Step::Unpublish(path) => publish::finish_unpublish(hand, volume, &path, None).await,
@@ -117,11 +151,15 @@ fn is_at(path: &HostPath) -> impl Fn(Option<&Attachment>) -> bool + '_ {
     move |held| held.is_some_and(|held| held.path == *path)
 }
 
-/// The record (or the tagged logical volume, which is the same) is what makes it: without one nobody was told of it. A logical volume that is not finished shows
-/// what others have left on its extents: it is none yet.
+/// The record (or the tagged logical volume, which is the same) is what makes it: without one
+/// nobody was told of it. A logical volume that is not finished shows what others have left on its
+/// extents: it is none yet.
 pub async fn undo_create<S: Steps>(hand: &Hand<S>, volume: &mut Volume) -> Result<(), Fault> {
     if let Backing::LogicalVolume { group, name } = &volume.backing {
-        let found = hand.logical_volume(group, name).await?.filter(|found| !found.unfinished);
+        let found = hand
+            .logical_volume(group, name)
+            .await?
+            .filter(|found| !found.unfinished);
         volume.made = found.is_some();
         volume.size = found.map_or(volume.size, |found| found.size);
     }
@@ -143,7 +181,8 @@ pub async fn finish_delete<S: Steps>(hand: &Hand<S>, volume: &mut Volume) -> Res
     hand.done(volume).await
 }
 
-/// Records without a mount, after a reboot or an administrator's umount, are dropped. What cannot be asked stays as it is.
+/// Records without a mount, after a reboot or an administrator's umount, are dropped. What cannot
+/// be asked stays as it is.
 async fn reconcile<S: Steps>(hand: &Hand<S>, volume: &mut Volume) -> Result<(), Fault> {
     if volume.is_static() && !volume.is_attached() {
         return stage::look(hand, volume).await;
@@ -180,7 +219,10 @@ async fn reconcile<S: Steps>(hand: &Hand<S>, volume: &mut Volume) -> Result<(), 
         volume.trouble = trouble;
     }
     if before != (volume.staged.clone(), volume.published.clone()) {
-        tracing::info!(volume = volume.handle, "what it was mounted at is no longer mounted");
+        tracing::info!(
+            volume = volume.handle,
+            "what it was mounted at is no longer mounted"
+        );
         if !volume.is_attached() && volume.device.is_some() {
             hand.detach(volume).await?;
         }
@@ -205,9 +247,14 @@ async fn is_there<S: Steps>(
         return Ok(volume.device.is_some());
     }
     let place = hand.place("path", &held.path)?;
-    let Some(mounted) = hand.mounted(&place, None).await? else { return Ok(false) };
+    let Some(mounted) = hand.mounted(&place, None).await? else {
+        return Ok(false);
+    };
     if volume.device.is_some() && !volume.is_mounted_as(&mounted) {
-        *trouble = Some(format!("{} is mounted at {}, where this volume should be", mounted.source, held.path));
+        *trouble = Some(format!(
+            "{} is mounted at {}, where this volume should be",
+            mounted.source, held.path
+        ));
     }
     Ok(true)
 }

@@ -14,7 +14,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::attach::engine::tests::fake::Fake;
-use crate::attach::engine::{CreateWish, Engine, EngineError, ExpandWish, PublishWish, Settings, StageWish, StaticVolume};
+use crate::attach::engine::{
+    CreateWish, Engine, EngineError, ExpandWish, PublishWish, Settings, StageWish, StaticVolume,
+};
 use crate::attach::fault::Fault;
 use crate::attach::rules::sizes::Range;
 use crate::attach::step::Wipe;
@@ -33,8 +35,16 @@ pub fn settings() -> Settings {
         roots: vec!["/srv".into()],
         wipe: Wipe::Zero,
         statics: vec![
-            StaticVolume { name: "fast".into(), kind: Kind::StaticDevice, path: "/dev/disk/by-id/fast".into() },
-            StaticVolume { name: "scratch".into(), kind: Kind::StaticDirectory, path: "/srv/scratch".into() },
+            StaticVolume {
+                name: "fast".into(),
+                kind: Kind::StaticDevice,
+                path: "/dev/disk/by-id/fast".into(),
+            },
+            StaticVolume {
+                name: "scratch".into(),
+                kind: Kind::StaticDirectory,
+                path: "/srv/scratch".into(),
+            },
         ],
         patience: Duration::from_secs(5),
         look_every: Duration::from_secs(30),
@@ -55,7 +65,13 @@ impl Daemon {
         let settings = watch::Sender::new(Arc::new(settings()));
         let (reports, received) = mpsc::channel(10_000);
         let (engine, actor) = Engine::new(fake.clone(), settings.subscribe(), reports);
-        Daemon { engine, fake, settings, reports: received, actor: tokio::spawn(actor.run()) }
+        Daemon {
+            engine,
+            fake,
+            settings,
+            reports: received,
+            actor: tokio::spawn(actor.run()),
+        }
     }
 
     pub async fn ready(fake: Fake) -> Daemon {
@@ -67,7 +83,9 @@ impl Daemon {
     /// The first look is over, and nothing is being put right.
     pub async fn settled(&self) {
         let mut views = self.engine.views();
-        let idle = |view: &Arc<super::View>| view.unknown.is_none() && view.volumes.values().all(|seen| seen.busy.is_none());
+        let idle = |view: &Arc<super::View>| {
+            view.unknown.is_none() && view.volumes.values().all(|seen| seen.busy.is_none())
+        };
         views.wait_for(idle).await.expect("the engine runs");
         self.engine.look_again().await;
     }
@@ -84,7 +102,13 @@ impl Daemon {
     }
 
     pub async fn stage(&self, handle: &str) -> Result<(), Fault> {
-        self.engine.stage(StageWish { handle: handle.into(), staging_path: STAGING.into(), access: writer() }).await
+        self.engine
+            .stage(StageWish {
+                handle: handle.into(),
+                staging_path: STAGING.into(),
+                access: writer(),
+            })
+            .await
     }
 
     pub async fn publish(&self, handle: &str, pod: &str) -> Result<(), Fault> {
@@ -100,8 +124,18 @@ impl Daemon {
     }
 
     pub async fn grow(&self, handle: &str, size: u64) -> Result<super::Expanded, Fault> {
-        let range = Range { required: size, limit: 0 };
-        self.engine.expand(ExpandWish { handle: handle.into(), range, volume_path: None, device_only: false }).await
+        let range = Range {
+            required: size,
+            limit: 0,
+        };
+        self.engine
+            .expand(ExpandWish {
+                handle: handle.into(),
+                range,
+                volume_path: None,
+                device_only: false,
+            })
+            .await
     }
 }
 
@@ -110,7 +144,12 @@ pub fn target(pod: &str) -> String {
 }
 
 pub fn access(mode: AccessMode) -> Access {
-    Access { mode, block: false, fs_type: None, mount_flags: Vec::new() }
+    Access {
+        mode,
+        block: false,
+        fs_type: None,
+        mount_flags: Vec::new(),
+    }
 }
 
 pub fn writer() -> Access {
@@ -118,8 +157,17 @@ pub fn writer() -> Access {
 }
 
 pub fn wish(name: &str) -> CreateWish {
-    let range = Range { required: 1 << 20, limit: 0 };
-    CreateWish { name: name.into(), range, kind: None, accesses: vec![writer()], mkfs_options: String::new() }
+    let range = Range {
+        required: 1 << 20,
+        limit: 0,
+    };
+    CreateWish {
+        name: name.into(),
+        range,
+        kind: None,
+        accesses: vec![writer()],
+        mkfs_options: String::new(),
+    }
 }
 
 pub fn publishing(handle: &str, pod: &str) -> PublishWish {
@@ -129,6 +177,10 @@ pub fn publishing(handle: &str, pod: &str) -> PublishWish {
         target_path: target(pod),
         access: writer(),
         read_only: false,
-        pod: Some(PodOf { uid: "u".into(), name: pod.into(), namespace: "shop".into() }),
+        pod: Some(PodOf {
+            uid: "u".into(),
+            name: pod.into(),
+            namespace: "shop".into(),
+        }),
     }
 }

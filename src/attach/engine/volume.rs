@@ -35,7 +35,8 @@ pub enum Broken {
 #[derive(Clone, Debug)]
 pub struct Volume {
     pub handle: String,
-    /// Under which it was asked for; also of one that is not made yet, or whose record tells no more.
+    /// Under which it was asked for; also of one that is not made yet, or whose record tells no
+    /// more.
     pub name: String,
     pub kind: Kind,
     pub backing: Backing,
@@ -84,7 +85,11 @@ impl Volume {
     }
 
     pub fn of_static(entry: &StaticVolume) -> Volume {
-        Volume::new(&entry.name, entry.kind, static_backing(entry.kind, entry.path.clone()))
+        Volume::new(
+            &entry.name,
+            entry.kind,
+            static_backing(entry.kind, entry.path.clone()),
+        )
     }
 
     pub fn with_record(mut self, record: VolumeRecord) -> Volume {
@@ -122,19 +127,31 @@ impl Volume {
         }
     }
 
-    /// Whether what is mounted somewhere is this volume. Device nodes are bound from a filesystem of nodes, by their name; a folder by its path within its
-    /// filesystem, where it is not the whole of it: then it could be anybody's.
+    /// Whether what is mounted somewhere is this volume. Device nodes are bound from a filesystem
+    /// of nodes, by their name; a folder by its path within its filesystem, where it is not the
+    /// whole of it: then it could be anybody's.
     pub fn is_mounted_as(&self, mounted: &Mounted) -> bool {
         if let Backing::Folder(path) = &self.backing {
             let root = mounted.root.as_bytes();
             return root.len() > 1 && path.as_bytes().ends_with(root);
         }
-        let Some(device) = &self.device else { return false };
-        let last = |bytes: &[u8]| bytes.rsplit(|byte| *byte == b'/').next().map(<[u8]>::to_vec);
+        let Some(device) = &self.device else {
+            return false;
+        };
+        let last = |bytes: &[u8]| {
+            bytes
+                .rsplit(|byte| *byte == b'/')
+                .next()
+                .map(<[u8]>::to_vec)
+        };
         let name = Some(device.name.as_bytes().to_vec());
         let mapped = match &self.backing {
             // Device-mapper doubles the dashes within a part of a name (lvm(8)).
-            Backing::LogicalVolume { group, name } => Some(format!("{}-{}", group.replace('-', "--"), name.replace('-', "--"))),
+            Backing::LogicalVolume { group, name } => Some(format!(
+                "{}-{}",
+                group.replace('-', "--"),
+                name.replace('-', "--")
+            )),
             Backing::Image(_) | Backing::Device(_) | Backing::Folder(_) => None,
         };
         let source = last(mounted.source.as_bytes());
@@ -148,9 +165,9 @@ impl Volume {
     pub fn usable(&self) -> Result<(), Fault> {
         match &self.broken {
             None => Ok(()),
-            Some(Broken::Unreadable(why) | Broken::Orphan(why)) => {
-                Err(Fault::Precondition(format!("volume {} cannot be used: {why}", self.handle)))
-            }
+            Some(Broken::Unreadable(why) | Broken::Orphan(why)) => Err(Fault::Precondition(
+                format!("volume {} cannot be used: {why}", self.handle),
+            )),
         }
     }
 
@@ -164,8 +181,14 @@ impl Volume {
 
     /// Who has it, for messages.
     pub fn holders(&self) -> Option<String> {
-        let staged = self.staged.iter().map(|staged| format!("staged at {}", staged.path));
-        let published = self.published.iter().map(|held| format!("published to {}", access::name_of(held)));
+        let staged = self
+            .staged
+            .iter()
+            .map(|staged| format!("staged at {}", staged.path));
+        let published = self
+            .published
+            .iter()
+            .map(|held| format!("published to {}", access::name_of(held)));
         let all: Vec<String> = published.chain(staged).take(4).collect();
         (!all.is_empty()).then(|| all.join(", "))
     }
@@ -173,12 +196,20 @@ impl Volume {
     pub fn provided(&self) -> Provided {
         let backing = match &self.backing {
             Backing::Image(path) | Backing::Device(path) | Backing::Folder(path) => path.clone(),
-            Backing::LogicalVolume { group, name } => HostPath::from(format!("/dev/{group}/{name}").as_str()),
+            Backing::LogicalVolume { group, name } => {
+                HostPath::from(format!("/dev/{group}/{name}").as_str())
+            }
         };
-        let broken = self.broken.as_ref().map(|(Broken::Unreadable(why) | Broken::Orphan(why))| why.clone());
+        let broken = self
+            .broken
+            .as_ref()
+            .map(|(Broken::Unreadable(why) | Broken::Orphan(why))| why.clone());
         let unfinished = || {
             let intent = self.intent.as_ref()?;
-            Some(format!("{} was not finished, and could not be put right yet", intent.operation.name()))
+            Some(format!(
+                "{} was not finished, and could not be put right yet",
+                intent.operation.name()
+            ))
         };
         Provided {
             handle: self.handle.clone(),
@@ -202,8 +233,12 @@ impl Volume {
             provided,
             name: self.name.clone(),
             created: record.map(|record| record.created),
-            mkfs_options: record.map(|record| record.mkfs_options.clone()).unwrap_or_default(),
-            accesses: record.map(|record| record.accesses.clone()).unwrap_or_default(),
+            mkfs_options: record
+                .map(|record| record.mkfs_options.clone())
+                .unwrap_or_default(),
+            accesses: record
+                .map(|record| record.accesses.clone())
+                .unwrap_or_default(),
             busy,
         }
     }
@@ -225,11 +260,19 @@ impl Volume {
 }
 
 pub fn static_backing(kind: Kind, path: HostPath) -> Backing {
-    if kind == Kind::StaticDirectory { Backing::Folder(path) } else { Backing::Device(path) }
+    if kind == Kind::StaticDirectory {
+        Backing::Folder(path)
+    } else {
+        Backing::Device(path)
+    }
 }
 
 /// `handle` may be anything that a caller sent: it is data, shown without control characters.
 pub fn unknown(handle: &str) -> Fault {
-    let shown: String = handle.chars().take(ECHO).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let shown: String = handle
+        .chars()
+        .take(ECHO)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
     Fault::NotFound(format!("no volume here has the handle `{shown}`"))
 }

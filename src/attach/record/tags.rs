@@ -1,6 +1,8 @@
-//! A record in the tags of a logical volume: LVM keeps them with the volume, so that neither can be there without the other.
+//! A record in the tags of a logical volume: LVM keeps them with the volume, so that neither can be
+//! there without the other.
 //!
-//! A tag has the characters `[A-Za-z0-9_+.\-/=!:&#]` and 1,024 bytes at most (lvm(8)): the JSON is written as base64url, in numbered pieces.
+//! A tag has the characters `[A-Za-z0-9_+.\-/=!:&#]` and 1,024 bytes at most (lvm(8)): the JSON is
+//! written as base64url, in numbered pieces.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,9 +17,15 @@ const LENGTH: usize = 960;
 
 pub fn write(record: &VolumeRecord) -> Result<Vec<String>, RecordError> {
     let coded = URL_SAFE_NO_PAD.encode(record::write(record)?);
-    let pieces: Vec<&str> = (0..coded.len()).step_by(LENGTH).map(|at| &coded[at..coded.len().min(at + LENGTH)]).collect();
+    let pieces: Vec<&str> = (0..coded.len())
+        .step_by(LENGTH)
+        .map(|at| &coded[at..coded.len().min(at + LENGTH)])
+        .collect();
     let count = pieces.len();
-    let tags = pieces.into_iter().enumerate().map(|(number, piece)| format!("{PIECE}{}/{count}={piece}", number + 1));
+    let tags = pieces
+        .into_iter()
+        .enumerate()
+        .map(|(number, piece)| format!("{PIECE}{}/{count}={piece}", number + 1));
     Ok(std::iter::once(MARK.to_owned()).chain(tags).collect())
 }
 
@@ -32,7 +40,11 @@ pub fn text(tags: &[String]) -> Result<Vec<u8>, RecordError> {
         })
         .collect();
     pieces.sort_unstable();
-    let whole = !pieces.is_empty() && pieces.iter().enumerate().all(|(at, (number, count, _))| *number == at + 1 && *count == pieces.len());
+    let whole = !pieces.is_empty()
+        && pieces
+            .iter()
+            .enumerate()
+            .all(|(at, (number, count, _))| *number == at + 1 && *count == pieces.len());
     if !whole {
         return Err(RecordError::Tags);
     }
@@ -52,10 +64,19 @@ mod tests {
         let mut tags = write(&record).unwrap();
         assert!(tags.len() > 3);
         for tag in &tags {
-            assert!(tag.len() <= 1024 && tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_+.-/=!:&#".contains(&byte)), "{tag}");
+            assert!(
+                tag.len() <= 1024
+                    && tag
+                        .bytes()
+                        .all(|byte| byte.is_ascii_alphanumeric() || b"_+.-/=!:&#".contains(&byte)),
+                "{tag}"
+            );
         }
         tags.reverse();
-        assert_eq!(record::read::<VolumeRecord>(&record.handle, &text(&tags).unwrap()).unwrap(), record);
+        assert_eq!(
+            record::read::<VolumeRecord>(&record.handle, &text(&tags).unwrap()).unwrap(),
+            record
+        );
         tags.remove(1);
         assert!(matches!(text(&tags), Err(RecordError::Tags)));
     }

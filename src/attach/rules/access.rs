@@ -1,33 +1,55 @@
-//! Access modes: which are possible on a volume that one node has, and who may have it beside whom (CSI, NodePublishVolume, the tables of second calls).
+//! Access modes: which are possible on a volume that one node has, and who may have it beside whom
+//! (CSI, NodePublishVolume, the tables of second calls).
 
 use crate::attach::fault::Fault;
-use crate::attach::rules::{filesystem::Filesystem, mount};
+use crate::attach::rules::filesystem::Filesystem;
+use crate::attach::rules::mount;
 use crate::model::attach::{Access, AccessMode, Attachment};
 
 /// Whether it may be wished for at all.
 pub fn check(access: &Access) -> Result<(), Fault> {
     if !access.mode.is_for_one_node() {
-        return Err(Fault::invalid("access.mode", "lets other nodes write, which cannot reach this node's volumes"));
+        return Err(Fault::invalid(
+            "access.mode",
+            "lets other nodes write, which cannot reach this node's volumes",
+        ));
     }
     if access.block {
         if access.fs_type.is_some() {
-            return Err(Fault::invalid("access.fs_type", "has no meaning for a block volume"));
+            return Err(Fault::invalid(
+                "access.fs_type",
+                "has no meaning for a block volume",
+            ));
         }
         if !access.mount_flags.is_empty() {
-            return Err(Fault::invalid("access.mount_flags", "have no meaning for a block volume"));
+            return Err(Fault::invalid(
+                "access.mount_flags",
+                "have no meaning for a block volume",
+            ));
         }
         return Ok(());
     }
-    mount::check(Filesystem::asked(access.fs_type.as_deref())?, access.fs_type.is_some(), &access.mount_flags)
+    mount::check(
+        Filesystem::asked(access.fs_type.as_deref())?,
+        access.fs_type.is_some(),
+        &access.mount_flags,
+    )
 }
 
 pub fn is_read_only(mode: AccessMode) -> bool {
-    matches!(mode, AccessMode::SingleNodeReaderOnly | AccessMode::MultiNodeReaderOnly)
+    matches!(
+        mode,
+        AccessMode::SingleNodeReaderOnly | AccessMode::MultiNodeReaderOnly
+    )
 }
 
-/// Whether it may be had at several paths at a time. SINGLE_NODE_WRITER and SINGLE_NODE_READER_ONLY may not: "Non MULTI_NODE_*" in both tables.
+/// Whether it may be had at several paths at a time. SINGLE_NODE_WRITER and SINGLE_NODE_READER_ONLY
+/// may not: "Non MULTI_NODE_*" in both tables.
 fn is_shared(mode: AccessMode) -> bool {
-    matches!(mode, AccessMode::SingleNodeMultiWriter | AccessMode::MultiNodeReaderOnly)
+    matches!(
+        mode,
+        AccessMode::SingleNodeMultiWriter | AccessMode::MultiNodeReaderOnly
+    )
 }
 
 /// Whether two wishes are the same. A filesystem's type that is not named is the one that is there.
@@ -38,19 +60,24 @@ pub fn same(one: &Access, other: &Access) -> bool {
         flags.dedup();
         flags
     };
-    let types_agree = one.fs_type.is_none() || other.fs_type.is_none() || one.fs_type == other.fs_type;
+    let types_agree =
+        one.fs_type.is_none() || other.fs_type.is_none() || one.fs_type == other.fs_type;
     one.mode == other.mode && one.block == other.block && types_agree && flags(one) == flags(other)
 }
 
 /// Who stands in the way of one more path.
 pub fn holder(wanted: AccessMode, published: &[Attachment]) -> Option<&Attachment> {
-    published.iter().find(|held| !is_shared(wanted) || !is_shared(held.access.mode))
+    published
+        .iter()
+        .find(|held| !is_shared(wanted) || !is_shared(held.access.mode))
 }
 
 /// A holder by its name: the pod, where the caller told it, and the path.
 pub fn name_of(held: &Attachment) -> String {
     match &held.pod {
-        Some(pod) if !pod.name.is_empty() => format!("pod {}/{} at {}", pod.namespace, pod.name, held.path),
+        Some(pod) if !pod.name.is_empty() => {
+            format!("pod {}/{} at {}", pod.namespace, pod.name, held.path)
+        }
         Some(pod) if !pod.uid.is_empty() => format!("pod {} at {}", pod.uid, held.path),
         _ => held.path.to_string(),
     }
@@ -63,24 +90,49 @@ mod tests {
     use crate::model::path::HostPath;
 
     fn access(mode: AccessMode) -> Access {
-        Access { mode, block: false, fs_type: None, mount_flags: Vec::new() }
+        Access {
+            mode,
+            block: false,
+            fs_type: None,
+            mount_flags: Vec::new(),
+        }
     }
 
     fn held(mode: AccessMode) -> Attachment {
-        let pod = PodOf { uid: "u".into(), name: "db".into(), namespace: "shop".into() };
+        let pod = PodOf {
+            uid: "u".into(),
+            name: "db".into(),
+            namespace: "shop".into(),
+        };
         let path = HostPath::from("/k/t");
-        Attachment { path, access: access(mode), read_only: false, pod: Some(pod), since: jiff::Timestamp::UNIX_EPOCH }
+        Attachment {
+            path,
+            access: access(mode),
+            read_only: false,
+            pod: Some(pod),
+            since: jiff::Timestamp::UNIX_EPOCH,
+        }
     }
 
     #[test]
     fn a_second_path_is_for_shared_modes_on_both_sides_only() {
         use AccessMode::*;
-        let modes = [SingleNodeWriter, SingleNodeReaderOnly, SingleNodeSingleWriter, SingleNodeMultiWriter, MultiNodeReaderOnly];
+        let modes = [
+            SingleNodeWriter,
+            SingleNodeReaderOnly,
+            SingleNodeSingleWriter,
+            SingleNodeMultiWriter,
+            MultiNodeReaderOnly,
+        ];
         for first in modes {
             for second in modes {
                 let free = [SingleNodeMultiWriter, MultiNodeReaderOnly].contains(&first)
                     && [SingleNodeMultiWriter, MultiNodeReaderOnly].contains(&second);
-                assert_eq!(holder(second, &[held(first)]).is_none(), free, "{first:?} {second:?}");
+                assert_eq!(
+                    holder(second, &[held(first)]).is_none(),
+                    free,
+                    "{first:?} {second:?}"
+                );
             }
         }
         assert!(holder(SingleNodeWriter, &[]).is_none());
@@ -88,22 +140,49 @@ mod tests {
 
     #[test]
     fn writers_on_other_nodes_are_refused_and_readers_are_not() {
-        for mode in [AccessMode::MultiNodeMultiWriter, AccessMode::MultiNodeSingleWriter] {
-            assert!(matches!(check(&access(mode)), Err(Fault::Invalid { field: "access.mode", .. })));
+        for mode in [
+            AccessMode::MultiNodeMultiWriter,
+            AccessMode::MultiNodeSingleWriter,
+        ] {
+            assert!(matches!(
+                check(&access(mode)),
+                Err(Fault::Invalid {
+                    field: "access.mode",
+                    ..
+                })
+            ));
         }
         assert_eq!(check(&access(AccessMode::MultiNodeReaderOnly)), Ok(()));
     }
 
     #[test]
     fn a_block_volume_has_no_filesystem_and_no_mount_flags() {
-        let block = Access { block: true, ..access(AccessMode::SingleNodeWriter) };
+        let block = Access {
+            block: true,
+            ..access(AccessMode::SingleNodeWriter)
+        };
         assert_eq!(check(&block), Ok(()));
-        assert!(check(&Access { fs_type: Some("xfs".into()), ..block.clone() }).is_err());
-        assert!(check(&Access { mount_flags: vec!["noatime".into()], ..block }).is_err());
+        assert!(
+            check(&Access {
+                fs_type: Some("xfs".into()),
+                ..block.clone()
+            })
+            .is_err()
+        );
+        assert!(
+            check(&Access {
+                mount_flags: vec!["noatime".into()],
+                ..block
+            })
+            .is_err()
+        );
     }
 
     #[test]
     fn a_holder_is_named_by_its_pod() {
-        assert_eq!(name_of(&held(AccessMode::SingleNodeWriter)), "pod shop/db at /k/t");
+        assert_eq!(
+            name_of(&held(AccessMode::SingleNodeWriter)),
+            "pod shop/db at /k/t"
+        );
     }
 }

@@ -21,17 +21,23 @@ impl Filesystem {
     }
 
     pub fn of(name: &str) -> Option<Filesystem> {
-        Filesystem::ALL.into_iter().find(|filesystem| filesystem.name() == name)
+        Filesystem::ALL
+            .into_iter()
+            .find(|filesystem| filesystem.name() == name)
     }
 
     /// What a request asks for; nothing is ext4.
     pub fn asked(fs_type: Option<&str>) -> Result<Filesystem, Fault> {
-        let Some(name) = fs_type else { return Ok(Filesystem::Ext4) };
-        Filesystem::of(name).ok_or_else(|| Fault::invalid("access.fs_type", "is none of ext4, xfs and btrfs"))
+        let Some(name) = fs_type else {
+            return Ok(Filesystem::Ext4);
+        };
+        Filesystem::of(name)
+            .ok_or_else(|| Fault::invalid("access.fs_type", "is none of ext4, xfs and btrfs"))
     }
 
-    /// The smallest device, in bytes, that its mkfs takes with its defaults: mke2fs makes one of a mebibyte (without a journal), mkfs.xfs refuses less than
-    /// 300 MiB since xfsprogs 5.19, mkfs.btrfs less than 109 MiB (metadata twice).
+    /// The smallest device, in bytes, that its mkfs takes with its defaults: mke2fs makes one of a
+    /// mebibyte (without a journal), mkfs.xfs refuses less than 300 MiB since xfsprogs 5.19,
+    /// mkfs.btrfs less than 109 MiB (metadata twice).
     pub fn smallest(self) -> u64 {
         match self {
             Filesystem::Ext4 => 1 << 20,

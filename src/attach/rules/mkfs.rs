@@ -1,5 +1,7 @@
-//! Options for mkfs: what each one may be given (mke2fs(8), mkfs.xfs(8), mkfs.btrfs(8)). A table a program, with the form of each value: sizes, counts,
-//! features, labels. Nothing that names a device or a file, forces, or only pretends (-F, -f, -n of mke2fs, -N of mkfs.xfs, journal devices) is in it.
+//! Options for mkfs: what each one may be given (mke2fs(8), mkfs.xfs(8), mkfs.btrfs(8)). A table a
+//! program, with the form of each value: sizes, counts, features, labels. Nothing that names a
+//! device or a file, forces, or only pretends (-F, -f, -n of mke2fs, -N of mkfs.xfs, journal
+//! devices) is in it.
 
 use crate::attach::fault::Fault;
 use crate::attach::rules::filesystem::Filesystem;
@@ -10,7 +12,8 @@ enum Form {
     Nothing,
     /// Digits, with a suffix that mkfs knows.
     Number,
-    /// Words of `[A-Za-z0-9_^-]`, separated by commas, each of which may have `=NUMBER` where its name is in the list; the first part is checked by it.
+    /// Words of `[A-Za-z0-9_^-]`, separated by commas, each of which may have `=NUMBER` where its
+    /// name is in the list; the first part is checked by it.
     List(&'static [&'static str]),
     /// Features by their names, each perhaps with `^` before it.
     Features,
@@ -50,17 +53,76 @@ const EXT4: &[Row] = &[
     ("-N", Form::Number),
     ("-O", Form::Features),
     ("-q", Form::Nothing),
-    ("-T", Form::OneOf(&["small", "floppy", "big", "huge", "news", "largefile", "largefile4", "default"])),
+    (
+        "-T",
+        Form::OneOf(&[
+            "small",
+            "floppy",
+            "big",
+            "huge",
+            "news",
+            "largefile",
+            "largefile4",
+            "default",
+        ]),
+    ),
 ];
 
 const XFS: &[Row] = &[
     ("-b", Form::List(&["size"])),
-    ("-d", Form::List(&["agcount", "agsize", "sunit", "swidth", "su", "sw", "noalign", "concurrency"])),
-    ("-i", Form::List(&["size", "perblock", "maxpct", "align", "attr", "projid32bit", "sparse", "nrext64", "exchange"])),
+    (
+        "-d",
+        Form::List(&[
+            "agcount",
+            "agsize",
+            "sunit",
+            "swidth",
+            "su",
+            "sw",
+            "noalign",
+            "concurrency",
+        ]),
+    ),
+    (
+        "-i",
+        Form::List(&[
+            "size",
+            "perblock",
+            "maxpct",
+            "align",
+            "attr",
+            "projid32bit",
+            "sparse",
+            "nrext64",
+            "exchange",
+        ]),
+    ),
     ("-K", Form::Nothing),
-    ("-l", Form::List(&["size", "version", "sunit", "su", "lazy-count", "internal", "concurrency"])),
+    (
+        "-l",
+        Form::List(&[
+            "size",
+            "version",
+            "sunit",
+            "su",
+            "lazy-count",
+            "internal",
+            "concurrency",
+        ]),
+    ),
     ("-L", Form::Label),
-    ("-m", Form::List(&["bigtime", "crc", "finobt", "inobtcount", "reflink", "rmapbt", "autofsck"])),
+    (
+        "-m",
+        Form::List(&[
+            "bigtime",
+            "crc",
+            "finobt",
+            "inobtcount",
+            "reflink",
+            "rmapbt",
+            "autofsck",
+        ]),
+    ),
     ("-n", Form::List(&["size", "version", "ftype", "parent"])),
     ("-q", Form::Nothing),
     ("-s", Form::List(&["size"])),
@@ -77,8 +139,14 @@ const BTRFS: &[Row] = &[
     ("--nodesize", Form::Number),
     ("-s", Form::Number),
     ("--sectorsize", Form::Number),
-    ("--csum", Form::OneOf(&["crc32c", "xxhash", "sha256", "blake2"])),
-    ("--checksum", Form::OneOf(&["crc32c", "xxhash", "sha256", "blake2"])),
+    (
+        "--csum",
+        Form::OneOf(&["crc32c", "xxhash", "sha256", "blake2"]),
+    ),
+    (
+        "--checksum",
+        Form::OneOf(&["crc32c", "xxhash", "sha256", "blake2"]),
+    ),
     ("-O", Form::Features),
     ("--features", Form::Features),
     ("-K", Form::Nothing),
@@ -101,18 +169,35 @@ fn table(filesystem: Filesystem) -> &'static [Row] {
     }
 }
 
-/// Splits `text` at blanks and checks each option with its value. What comes out is given to mkfs as it is, an argument each.
+/// Splits `text` at blanks and checks each option with its value. What comes out is given to mkfs
+/// as it is, an argument each.
 pub fn options(filesystem: Filesystem, text: &str) -> Result<Vec<String>, Fault> {
-    let wrong = |problem: String| Fault::Invalid { field: "mkfs_options", problem };
+    let wrong = |problem: String| Fault::Invalid {
+        field: "mkfs_options",
+        problem,
+    };
     if text.len() > LONGEST {
-        return Err(wrong(format!("has {} bytes, at most {LONGEST} are allowed", text.len())));
+        return Err(wrong(format!(
+            "has {} bytes, at most {LONGEST} are allowed",
+            text.len()
+        )));
     }
     let mut words = text.split_ascii_whitespace();
     let mut arguments = Vec::new();
     while let Some(word) = words.next() {
-        let refused = || wrong(format!("`{}` is not among what mkfs.{} may be given", shown(word), filesystem.name()));
+        let refused = || {
+            wrong(format!(
+                "`{}` is not among what mkfs.{} may be given",
+                shown(word),
+                filesystem.name()
+            ))
+        };
         let (name, attached) = named(filesystem, word).ok_or_else(refused)?;
-        let form = table(filesystem).iter().find(|(known, _)| *known == name).map(|(_, form)| *form).ok_or_else(refused)?;
+        let form = table(filesystem)
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, form)| *form)
+            .ok_or_else(refused)?;
         if form == Form::Nothing {
             if attached.is_some() {
                 return Err(wrong(format!("`{name}` takes no value")));
@@ -120,9 +205,14 @@ pub fn options(filesystem: Filesystem, text: &str) -> Result<Vec<String>, Fault>
             arguments.push(name.to_owned());
             continue;
         }
-        let value = attached.or_else(|| words.next()).ok_or_else(|| wrong(format!("`{name}` has no value")))?;
+        let value = attached
+            .or_else(|| words.next())
+            .ok_or_else(|| wrong(format!("`{name}` has no value")))?;
         if value.starts_with('-') || !fits(form, value) {
-            return Err(wrong(format!("`{}` is no value for `{name}`", shown(value))));
+            return Err(wrong(format!(
+                "`{}` is no value for `{name}`",
+                shown(value)
+            )));
         }
         arguments.extend([name.to_owned(), value.to_owned()]);
     }
@@ -134,9 +224,14 @@ fn named(filesystem: Filesystem, word: &str) -> Option<(&'static str, Option<&st
     let (head, attached) = match word.split_once('=') {
         Some((head, value)) if head.starts_with("--") => (head, Some(value)),
         _ if word.starts_with("--") => (word, None),
-        _ => word.split_at_checked(2).map(|(head, rest)| (head, Some(rest).filter(|rest| !rest.is_empty())))?,
+        _ => word
+            .split_at_checked(2)
+            .map(|(head, rest)| (head, Some(rest).filter(|rest| !rest.is_empty())))?,
     };
-    table(filesystem).iter().find(|(known, _)| *known == head).map(|(known, _)| (*known, attached))
+    table(filesystem)
+        .iter()
+        .find(|(known, _)| *known == head)
+        .map(|(known, _)| (*known, attached))
 }
 
 fn fits(form: Form, value: &str) -> bool {
@@ -144,13 +239,20 @@ fn fits(form: Form, value: &str) -> bool {
         Form::Nothing => false,
         Form::Number => is_number(value),
         Form::OneOf(words) => words.contains(&value),
-        Form::Label => (1..=12).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)),
+        Form::Label => {
+            (1..=12).contains(&value.len())
+                && value
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+        }
         Form::Features => value.split(',').all(|word| {
             let name = word.strip_prefix('^').unwrap_or(word);
             is_word(name) && !FORBIDDEN_FEATURES.contains(&name)
         }),
         Form::List(known) => value.split(',').all(|part| {
-            let (name, value) = part.split_once('=').map_or((part, None), |(name, value)| (name, Some(value)));
+            let (name, value) = part
+                .split_once('=')
+                .map_or((part, None), |(name, value)| (name, Some(value)));
             known.contains(&name) && value.is_none_or(is_number)
         }),
     }
@@ -158,7 +260,9 @@ fn fits(form: Form, value: &str) -> bool {
 
 fn is_word(text: &str) -> bool {
     (1..=40).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
         && !text.starts_with('-')
 }
 
@@ -168,11 +272,16 @@ fn is_number(text: &str) -> bool {
     (1..=20).contains(&text.len())
         && text.len() - digits.len() <= 1
         && digits.starts_with(|c: char| c.is_ascii_digit())
-        && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+        && digits
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
 fn shown(word: &str) -> String {
-    word.chars().take(64).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    word.chars()
+        .take(64)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
 }
 
 #[cfg(test)]
@@ -185,11 +294,29 @@ mod tests {
     fn known_options_pass_with_their_values() {
         let arguments = |filesystem, text| options(filesystem, text).expect(text);
         assert_eq!(
-            arguments(Filesystem::Ext4, " -b 4096  -m0 -O ^has_journal,metadata_csum -E stride=16,nodiscard"),
-            ["-b", "4096", "-m", "0", "-O", "^has_journal,metadata_csum", "-E", "stride=16,nodiscard"]
+            arguments(
+                Filesystem::Ext4,
+                " -b 4096  -m0 -O ^has_journal,metadata_csum -E stride=16,nodiscard"
+            ),
+            [
+                "-b",
+                "4096",
+                "-m",
+                "0",
+                "-O",
+                "^has_journal,metadata_csum",
+                "-E",
+                "stride=16,nodiscard"
+            ]
         );
-        assert_eq!(arguments(Filesystem::Xfs, "-m reflink=1,crc=1 -i size=512 -K"), ["-m", "reflink=1,crc=1", "-i", "size=512", "-K"]);
-        assert_eq!(arguments(Filesystem::Btrfs, "--nodesize=16k -L data"), ["--nodesize", "16k", "-L", "data"]);
+        assert_eq!(
+            arguments(Filesystem::Xfs, "-m reflink=1,crc=1 -i size=512 -K"),
+            ["-m", "reflink=1,crc=1", "-i", "size=512", "-K"]
+        );
+        assert_eq!(
+            arguments(Filesystem::Btrfs, "--nodesize=16k -L data"),
+            ["--nodesize", "16k", "-L", "data"]
+        );
         assert!(arguments(Filesystem::Ext4, "").is_empty());
     }
 
@@ -218,14 +345,38 @@ mod tests {
             "-E offset=1",
         ];
         for text in ext4 {
-            assert!(matches!(options(Filesystem::Ext4, text), Err(Fault::Invalid { field: "mkfs_options", .. })), "{text}");
+            assert!(
+                matches!(
+                    options(Filesystem::Ext4, text),
+                    Err(Fault::Invalid {
+                        field: "mkfs_options",
+                        ..
+                    })
+                ),
+                "{text}"
+            );
         }
-        for text in
-            ["-f", "-N", "-l logdev=/dev/sda", "-r rtdev=/dev/sda", "-d file=1", "-d name=x", "-p proto", "-c options=/etc/x", "-b 4096"]
-        {
+        for text in [
+            "-f",
+            "-N",
+            "-l logdev=/dev/sda",
+            "-r rtdev=/dev/sda",
+            "-d file=1",
+            "-d name=x",
+            "-p proto",
+            "-c options=/etc/x",
+            "-b 4096",
+        ] {
             assert!(options(Filesystem::Xfs, text).is_err(), "{text}");
         }
-        for text in ["-f", "--rootdir=/etc", "-r /etc", "--force", "/dev/sdb", "-d raid1"] {
+        for text in [
+            "-f",
+            "--rootdir=/etc",
+            "-r /etc",
+            "--force",
+            "/dev/sdb",
+            "-d raid1",
+        ] {
             assert!(options(Filesystem::Btrfs, text).is_err(), "{text}");
         }
         assert!(options(Filesystem::Ext4, &"-q ".repeat(300)).is_err());

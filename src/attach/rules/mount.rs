@@ -1,6 +1,7 @@
-//! Mount flags: what a volume's filesystem may be mounted with. One table a filesystem (mount(8), ext4(5), xfs(5), btrfs(5)); what is not in it is
-//! refused: among it all that names another device or file (journal_dev, logdev, device=), changes what a mount is (bind, move, remount, loop, shared …)
-//! or takes the node down with the filesystem (errors=panic).
+//! Mount flags: what a volume's filesystem may be mounted with. One table a filesystem (mount(8),
+//! ext4(5), xfs(5), btrfs(5)); what is not in it is refused: among it all that names another device
+//! or file (journal_dev, logdev, device=), changes what a mount is (bind, move, remount, loop,
+//! shared …) or takes the node down with the filesystem (errors=panic).
 
 use crate::attach::fault::Fault;
 use crate::attach::rules::filesystem::Filesystem;
@@ -144,8 +145,10 @@ const BTRFS: &[Row] = &[
     ("user_subvol_rm_allowed", Bare),
 ];
 
-const BTRFS_COMPRESSION: &[&str] =
-    &["no", "none", "zlib", "lzo", "zstd", "zlib:1", "zlib:3", "zlib:6", "zlib:9", "zstd:1", "zstd:3", "zstd:6", "zstd:9", "zstd:15"];
+const BTRFS_COMPRESSION: &[&str] = &[
+    "no", "none", "zlib", "lzo", "zstd", "zlib:1", "zlib:3", "zlib:6", "zlib:9", "zstd:1",
+    "zstd:3", "zstd:6", "zstd:9", "zstd:15",
+];
 /// Flags of one mount.
 const MOST: usize = 32;
 
@@ -157,38 +160,69 @@ fn table(filesystem: Filesystem) -> &'static [Row] {
     }
 }
 
-/// Each flag is one option. Where the filesystem was not `named`, it is the one that will be found: then each one's flags are well-formed, and those of
-/// another are refused when it is known.
+/// Each flag is one option. Where the filesystem was not `named`, it is the one that will be found:
+/// then each one's flags are well-formed, and those of another are refused when it is known.
 pub fn check(filesystem: Filesystem, named: bool, flags: &[String]) -> Result<(), Fault> {
-    let wrong = |problem: String| Err(Fault::Invalid { field: "access.mount_flags", problem });
+    let wrong = |problem: String| {
+        Err(Fault::Invalid {
+            field: "access.mount_flags",
+            problem,
+        })
+    };
     if flags.len() > MOST {
         return wrong(format!("are {}, at most {MOST} are allowed", flags.len()));
     }
     for flag in flags {
-        let allowed = if named { allows(filesystem, flag) } else { Filesystem::ALL.into_iter().any(|filesystem| allows(filesystem, flag)) };
+        let allowed = if named {
+            allows(filesystem, flag)
+        } else {
+            Filesystem::ALL
+                .into_iter()
+                .any(|filesystem| allows(filesystem, flag))
+        };
         if !allowed {
-            let shown: String = flag.chars().take(64).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-            let on = if named { filesystem.name() } else { "ext4, xfs or btrfs" };
-            return wrong(format!("`{shown}` is not among what volumes with {on} may be mounted with"));
+            let shown: String = flag
+                .chars()
+                .take(64)
+                .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+                .collect();
+            let on = if named {
+                filesystem.name()
+            } else {
+                "ext4, xfs or btrfs"
+            };
+            return wrong(format!(
+                "`{shown}` is not among what volumes with {on} may be mounted with"
+            ));
         }
     }
     Ok(())
 }
 
 fn allows(filesystem: Filesystem, flag: &str) -> bool {
-    let (name, value) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
-    ANY.iter().chain(table(filesystem)).any(|(known, form)| *known == name && fits(*form, value))
+    let (name, value) = flag
+        .split_once('=')
+        .map_or((flag, None), |(name, value)| (name, Some(value)));
+    ANY.iter()
+        .chain(table(filesystem))
+        .any(|(known, form)| *known == name && fits(*form, value))
 }
 
 fn fits(form: Value, value: Option<&str>) -> bool {
-    let digits = |text: &str| (1..=12).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = |text: &str| {
+        (1..=12).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+    };
     match (form, value) {
         (Bare, value) => value.is_none(),
         (_, None) => false,
         (Number, Some(text)) => digits(text),
         (Size, Some(text)) => {
             digits(text.trim_end_matches(['k', 'm', 'g', 'K', 'M', 'G']))
-                && !text.bytes().rev().nth(1).is_some_and(|byte| byte.is_ascii_alphabetic())
+                && !text
+                    .bytes()
+                    .rev()
+                    .nth(1)
+                    .is_some_and(|byte| byte.is_ascii_alphabetic())
         }
         (OneOf(words), Some(text)) => words.contains(&text),
     }
@@ -201,7 +235,11 @@ pub fn options(flags: &[String]) -> (Vec<String>, bool) {
         "rw" => Some(false),
         _ => None,
     });
-    let options = flags.iter().filter(|flag| !matches!(flag.as_str(), "ro" | "rw" | "defaults")).cloned().collect();
+    let options = flags
+        .iter()
+        .filter(|flag| !matches!(flag.as_str(), "ro" | "rw" | "defaults"))
+        .cloned()
+        .collect();
     (options, read_only.unwrap_or(false))
 }
 
@@ -215,16 +253,38 @@ mod tests {
 
     #[test]
     fn a_filesystems_own_flags_are_taken_by_it_alone() {
-        assert!(one(Filesystem::Ext4, "noatime") && one(Filesystem::Ext4, "data=journal") && one(Filesystem::Ext4, "commit=5"));
-        assert!(one(Filesystem::Xfs, "nouuid") && one(Filesystem::Xfs, "allocsize=64m") && one(Filesystem::Btrfs, "compress=zstd:3"));
+        assert!(
+            one(Filesystem::Ext4, "noatime")
+                && one(Filesystem::Ext4, "data=journal")
+                && one(Filesystem::Ext4, "commit=5")
+        );
+        assert!(
+            one(Filesystem::Xfs, "nouuid")
+                && one(Filesystem::Xfs, "allocsize=64m")
+                && one(Filesystem::Btrfs, "compress=zstd:3")
+        );
         assert!(!one(Filesystem::Xfs, "data=journal") && !one(Filesystem::Ext4, "nouuid"));
-        assert!(check(Filesystem::Ext4, false, &["nouuid".into()]).is_ok(), "the filesystem is not known yet");
+        assert!(
+            check(Filesystem::Ext4, false, &["nouuid".into()]).is_ok(),
+            "the filesystem is not known yet"
+        );
     }
 
     #[test]
     fn what_names_another_thing_or_changes_what_a_mount_is_is_refused() {
-        let bad =
-            ["bind", "rbind", "move", "remount", "loop", "shared", "rslave", "private", "unbindable", "x-mount.mkdir", "journal_dev=8:1"];
+        let bad = [
+            "bind",
+            "rbind",
+            "move",
+            "remount",
+            "loop",
+            "shared",
+            "rslave",
+            "private",
+            "unbindable",
+            "x-mount.mkdir",
+            "journal_dev=8:1",
+        ];
         let more = [
             "logdev=/dev/sda",
             "rtdev=/dev/sda",
@@ -238,7 +298,15 @@ mod tests {
             "commit=",
             "commit=-1",
         ];
-        for flag in bad.into_iter().chain(more).chain(["commit=5,ro", "dev", "context=x", "allocsize=kk", "allocsize=1kk", "ro=1", "-o"]) {
+        for flag in bad.into_iter().chain(more).chain([
+            "commit=5,ro",
+            "dev",
+            "context=x",
+            "allocsize=kk",
+            "allocsize=1kk",
+            "ro=1",
+            "-o",
+        ]) {
             for filesystem in Filesystem::ALL {
                 assert!(!one(filesystem, flag), "{flag:?} on {filesystem:?}");
             }

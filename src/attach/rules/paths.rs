@@ -1,4 +1,5 @@
-//! Paths that callers name: absolute, clean, below the kubelet's folder. Links are found out where they are opened (`Step`'s `Place`).
+//! Paths that callers name: absolute, clean, below the kubelet's folder. Links are found out where
+//! they are opened (`Step`'s `Place`).
 
 use crate::attach::fault::Fault;
 use crate::attach::step::Place;
@@ -14,30 +15,55 @@ pub fn place(root: &HostPath, field: &'static str, path: &str) -> Result<Place, 
         return wrong("is empty".into());
     }
     if path.len() > LONGEST {
-        return wrong(format!("has {} bytes, at most {LONGEST} are possible", path.len()));
+        return wrong(format!(
+            "has {} bytes, at most {LONGEST} are possible",
+            path.len()
+        ));
     }
     if path.contains('\0') {
         return wrong("has a NUL".into());
     }
-    let Some(names) = path.strip_prefix('/') else { return wrong("is not an absolute path".into()) };
-    if names.split('/').any(|name| name.is_empty() || name == "." || name == "..") {
+    let Some(names) = path.strip_prefix('/') else {
+        return wrong("is not an absolute path".into());
+    };
+    if names
+        .split('/')
+        .any(|name| name.is_empty() || name == "." || name == "..")
+    {
         return wrong("is not a clean path: no `.`, `..`, `//` or closing `/`".into());
     }
     let path = HostPath::from(path);
     match path.strip_prefix(root) {
-        Some(below) if !below.is_empty() => Ok(Place { root: root.clone(), path }),
+        Some(below) if !below.is_empty() => Ok(Place {
+            root: root.clone(),
+            path,
+        }),
         _ => wrong(format!("is not below {root}")),
     }
 }
 
-/// Whether the kubelet keeps a CSI volume of a pod there (csiMountMgr.GetPath() and csiBlockMapper.getPublishPath(), pkg/volume/csi).
+/// Whether the kubelet keeps a CSI volume of a pod there (csiMountMgr.GetPath() and
+/// csiBlockMapper.getPublishPath(), pkg/volume/csi).
 pub fn is_target(place: &Place) -> bool {
-    let Some(below) = place.path.strip_prefix(&place.root) else { return false };
-    let names: Vec<&[u8]> = below.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
+    let Some(below) = place.path.strip_prefix(&place.root) else {
+        return false;
+    };
+    let names: Vec<&[u8]> = below
+        .split(|byte| *byte == b'/')
+        .filter(|name| !name.is_empty())
+        .collect();
     matches!(
         names[..],
         [b"pods", _, b"volumes", b"kubernetes.io~csi", _, b"mount"]
-            | [b"plugins", b"kubernetes.io", b"csi", b"volumeDevices", b"publish", _, _]
+            | [
+                b"plugins",
+                b"kubernetes.io",
+                b"csi",
+                b"volumeDevices",
+                b"publish",
+                _,
+                _
+            ]
     )
 }
 
@@ -61,9 +87,13 @@ mod tests {
     #[test]
     fn a_target_is_a_pods_and_nothing_above_beside_or_below_it() {
         let root = HostPath::from("/var/lib/kubelet");
-        let is = |below: &str| is_target(&place(&root, "p", &format!("/var/lib/kubelet/{below}")).unwrap());
+        let is = |below: &str| {
+            is_target(&place(&root, "p", &format!("/var/lib/kubelet/{below}")).unwrap())
+        };
         assert!(is("pods/u1/volumes/kubernetes.io~csi/pvc-1/mount"));
-        assert!(is("plugins/kubernetes.io/csi/volumeDevices/publish/pvc-1/u1"));
+        assert!(is(
+            "plugins/kubernetes.io/csi/volumeDevices/publish/pvc-1/u1"
+        ));
         for other in [
             "pods/u1",
             "pods/u1/volumes/kubernetes.io~csi/pvc-1",
@@ -92,9 +122,23 @@ mod tests {
             "/var/lib/kubelet/./x",
             "/var/lib/kubelet//x",
         ];
-        for bad in bad.into_iter().chain(["/var/lib/kubelets/x", "/etc", "/var/lib/kubelet/a\0b", &long]) {
+        for bad in bad.into_iter().chain([
+            "/var/lib/kubelets/x",
+            "/etc",
+            "/var/lib/kubelet/a\0b",
+            &long,
+        ]) {
             let answer = place(&root, "target_path", bad);
-            assert!(matches!(answer, Err(Fault::Invalid { field: "target_path", .. })), "{bad:?}");
+            assert!(
+                matches!(
+                    answer,
+                    Err(Fault::Invalid {
+                        field: "target_path",
+                        ..
+                    })
+                ),
+                "{bad:?}"
+            );
         }
     }
 }

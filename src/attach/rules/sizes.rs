@@ -19,10 +19,15 @@ pub struct Range {
 impl Range {
     pub fn check(self) -> Result<(), Fault> {
         if self.required > LARGEST || self.limit > LARGEST {
-            return Err(Fault::OutOfRange(format!("more than {LARGEST} bytes are asked for")));
+            return Err(Fault::OutOfRange(format!(
+                "more than {LARGEST} bytes are asked for"
+            )));
         }
         if self.limit != 0 && self.limit < self.required {
-            return Err(Fault::OutOfRange(format!("limit_bytes {} is less than required_bytes {}", self.limit, self.required)));
+            return Err(Fault::OutOfRange(format!(
+                "limit_bytes {} is less than required_bytes {}",
+                self.limit, self.required
+            )));
         }
         Ok(())
     }
@@ -31,16 +36,24 @@ impl Range {
         size >= self.required && (self.limit == 0 || size <= self.limit)
     }
 
-    /// The size of a new volume: what is required (or the default, within the limit), no less than `least`, rounded up to multiples of `unit` (the pool's
-    /// block or extent) where the limit allows it, else down.
+    /// The size of a new volume: what is required (or the default, within the limit), no less than
+    /// `least`, rounded up to multiples of `unit` (the pool's block or extent) where the limit
+    /// allows it, else down.
     pub fn new_volume(self, least: u64, unit: u64) -> Result<u64, Fault> {
         self.check()?;
         let least = least.max(SMALLEST);
         let most = if self.limit == 0 { LARGEST } else { self.limit };
         if most < least {
-            return Err(Fault::OutOfRange(format!("limit_bytes {most} is less than {least}, the smallest that is possible here")));
+            return Err(Fault::OutOfRange(format!(
+                "limit_bytes {most} is less than {least}, the smallest that is possible here"
+            )));
         }
-        let wanted = if self.required == 0 { DEFAULT.min(most) } else { self.required }.max(least);
+        let wanted = if self.required == 0 {
+            DEFAULT.min(most)
+        } else {
+            self.required
+        }
+        .max(least);
         self.rounded(wanted, least, most, unit)
     }
 
@@ -62,7 +75,10 @@ impl Range {
 
     fn rounded(self, wanted: u64, least: u64, most: u64, unit: u64) -> Result<u64, Fault> {
         let unit = unit.max(1);
-        let up = wanted.div_ceil(unit).checked_mul(unit).filter(|up| *up <= most);
+        let up = wanted
+            .div_ceil(unit)
+            .checked_mul(unit)
+            .filter(|up| *up <= most);
         // A default may be cut to a limit that is no multiple; what is required may not.
         let down = wanted / unit * unit;
         let fits = |size: &u64| *size >= least && *size >= self.required && *size > 0;
@@ -108,19 +124,34 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_out_of_range() {
-        for (required, limit) in
-            [(2, 1), (u64::MAX, 0), (1 << 63, 0), (0, 1), (4097, 4098), ((1 << 20) + 1, (1 << 20) + 2), (i64::MAX as u64, 0)]
-        {
+        for (required, limit) in [
+            (2, 1),
+            (u64::MAX, 0),
+            (1 << 63, 0),
+            (0, 1),
+            (4097, 4098),
+            ((1 << 20) + 1, (1 << 20) + 2),
+            (i64::MAX as u64, 0),
+        ] {
             let answer = range(required, limit).new_volume(0, 4096);
-            assert!(matches!(answer, Err(Fault::OutOfRange(_))), "{required} {limit}: {answer:?}");
+            assert!(
+                matches!(answer, Err(Fault::OutOfRange(_))),
+                "{required} {limit}: {answer:?}"
+            );
         }
-        assert!(matches!(range(0, 200 << 20).new_volume(300 << 20, 4096), Err(Fault::OutOfRange(_))));
+        assert!(matches!(
+            range(0, 200 << 20).new_volume(300 << 20, 4096),
+            Err(Fault::OutOfRange(_))
+        ));
     }
 
     #[test]
     fn what_is_large_enough_stays_as_it_is() {
         assert_eq!(range(1, 0).grown(1 << 20, 4096), Ok(1 << 20));
         assert_eq!(range(2 << 20, 2 << 20).grown(1 << 20, 4096), Ok(2 << 20));
-        assert!(matches!(range(1, 10).grown(1 << 20, 4096), Err(Fault::OutOfRange(_))));
+        assert!(matches!(
+            range(1, 10).grown(1 << 20, 4096),
+            Err(Fault::OutOfRange(_))
+        ));
     }
 }

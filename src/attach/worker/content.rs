@@ -1,30 +1,39 @@
-//! What is on a device: by blkid's low-level probing (`blkid -p`, libblkid), and by reading where signatures would be. Opened for reading only.
+//! What is on a device: by blkid's low-level probing (`blkid -p`, libblkid), and by reading where
+//! signatures would be. Opened for reading only.
 //!
-//! "Blank" is an answer that lets somebody write over it, and is given only when both agree: blkid found nothing at all, and the places where filesystems,
-//! volume managers and partition tables keep their beginnings and their copies hold zeros. On any doubt it is something else's.
+//! "Blank" is an answer that lets somebody write over it, and is given only when both agree: blkid
+//! found nothing at all, and the places where filesystems, volume managers and partition tables
+//! keep their beginnings and their copies hold zeros. On any doubt it is something else's.
 
 use std::path::Path;
 use std::time::Duration;
 
-use crate::attach::step::Content;
-use crate::attach::step::Trouble;
+use crate::attach::step::{Content, Trouble};
 use crate::attach::worker::failure::Failure;
 use crate::attach::worker::tool;
-use crate::host::block::Block;
-use crate::host::block::Way;
+use crate::host::block::{Block, Way};
 use crate::host::root::HostRoot;
 use crate::model::path::HostPath;
 
 /// It reads some hundred KiB.
 const PROBING: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
-/// Places that must hold zeros besides the first and the last MiB: start and length. Copies of superblocks of ext4 (second group, with blocks of 1 and 4 KiB) and
-/// btrfs (64 MiB, 256 GiB): who lost the first one can still be helped, unless we write over it.
-pub const COPIES: [(u64, u64); 4] = [(8 * MIB, 65536), (64 * MIB, 65536), (128 * MIB, 65536), (256 << 30, 65536)];
+/// Places that must hold zeros besides the first and the last MiB: start and length. Copies of
+/// superblocks of ext4 (second group, with blocks of 1 and 4 KiB) and btrfs (64 MiB, 256 GiB): who
+/// lost the first one can still be helped, unless we write over it.
+pub const COPIES: [(u64, u64); 4] = [
+    (8 * MIB, 65536),
+    (64 * MIB, 65536),
+    (128 * MIB, 65536),
+    (256 << 30, 65536),
+];
 
 /// `COPIES` with the first and the last MiB of a device of this size.
 pub fn places(size: u64) -> impl Iterator<Item = (u64, u64)> {
-    [(0, MIB), (size.saturating_sub(MIB), MIB)].into_iter().chain(COPIES).filter(move |(start, _)| *start < size)
+    [(0, MIB), (size.saturating_sub(MIB), MIB)]
+        .into_iter()
+        .chain(COPIES)
+        .filter(move |(start, _)| *start < size)
 }
 
 /// What was found, before it is judged whether it may be written over.
@@ -46,20 +55,31 @@ pub enum Seen {
 
 pub fn look(root: &HostRoot, device: &HostPath) -> Result<Content, Failure> {
     let path = root.at_host_path(device);
-    let block = Block::open(&path, Way::Read).map_err(|error| Failure::io(format!("opening {device}"), error))?;
+    let block = Block::open(&path, Way::Read)
+        .map_err(|error| Failure::io(format!("opening {device}"), error))?;
     Ok(match examine(&block, &path, device)? {
         Seen::Blank => Content::Blank,
-        Seen::Unexplained { at } => {
-            Content::Foreign { what: format!("data without a known signature (the {} bytes from {at} on are not all zero)", 65536) }
-        }
-        Seen::Filesystem { fs_type, uuid } => Content::Filesystem { size: claimed(&block, &fs_type), fs_type, uuid },
+        Seen::Unexplained { at } => Content::Foreign {
+            what: format!(
+                "data without a known signature (the {} bytes from {at} on are not all zero)",
+                65536
+            ),
+        },
+        Seen::Filesystem { fs_type, uuid } => Content::Filesystem {
+            size: claimed(&block, &fs_type),
+            fs_type,
+            uuid,
+        },
         Seen::Other { what } => Content::Foreign { what },
     })
 }
 
 /// `path` is where `device` is found from here.
 pub fn examine(block: &Block, path: &Path, device: &HostPath) -> Result<Seen, Failure> {
-    let args = ["-p", "-o", "export", "--"].into_iter().map(str::to_owned).chain([path.to_string_lossy().into_owned()]);
+    let args = ["-p", "-o", "export", "--"]
+        .into_iter()
+        .map(str::to_owned)
+        .chain([path.to_string_lossy().into_owned()]);
     let ran = tool::run("blkid", &args.collect::<Vec<_>>(), PROBING)?;
     let told = ran.stdout();
     let seen = match ran.code() {
@@ -75,7 +95,9 @@ pub fn examine(block: &Block, path: &Path, device: &HostPath) -> Result<Seen, Fa
         Found::Nothing => {
             for (start, length) in places(block.size) {
                 let zero = block.is_zero(start, length);
-                if !zero.map_err(|error| Failure::io(format!("reading {device} at byte {start}"), error))? {
+                if !zero.map_err(|error| {
+                    Failure::io(format!("reading {device} at byte {start}"), error)
+                })? {
                     return Ok(Seen::Unexplained { at: start });
                 }
             }
@@ -87,24 +109,36 @@ pub fn examine(block: &Block, path: &Path, device: &HostPath) -> Result<Seen, Fa
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
-    Filesystem { fs_type: String, uuid: Option<String> },
+    Filesystem {
+        fs_type: String,
+        uuid: Option<String>,
+    },
     Other(String),
 }
 
 /// `KEY=value` a line (blkid(8), export); what is unsafe in a shell is escaped with a backslash.
 fn parse(text: &str) -> Found {
     let value = |wanted: &str| {
-        let line = text.lines().find_map(|line| line.split_once('=').filter(|(key, _)| *key == wanted));
+        let line = text
+            .lines()
+            .find_map(|line| line.split_once('=').filter(|(key, _)| *key == wanted));
         line.map(|(_, value)| value.replace('\\', ""))
     };
     // What the device is (a partition of a disk: PART_ENTRY_…) says nothing of what is on it.
-    let telling = |line: &&str| !line.trim().is_empty() && !line.starts_with("DEVNAME=") && !line.starts_with("PART_ENTRY_");
+    let telling = |line: &&str| {
+        !line.trim().is_empty() && !line.starts_with("DEVNAME=") && !line.starts_with("PART_ENTRY_")
+    };
     if !text.lines().any(|line| telling(&line)) {
         return Found::Nothing;
     }
     match (value("TYPE"), value("USAGE").as_deref(), value("PTTYPE")) {
-        (Some(fs_type), Some("filesystem"), None) => Found::Filesystem { fs_type, uuid: value("UUID").filter(|uuid| !uuid.is_empty()) },
-        (Some(fs_type), _, Some(table)) => Found::Other(format!("{fs_type} and a partition table ({table})")),
+        (Some(fs_type), Some("filesystem"), None) => Found::Filesystem {
+            fs_type,
+            uuid: value("UUID").filter(|uuid| !uuid.is_empty()),
+        },
+        (Some(fs_type), _, Some(table)) => {
+            Found::Other(format!("{fs_type} and a partition table ({table})"))
+        }
         (None, _, Some(table)) => Found::Other(format!("a partition table ({table})")),
         (Some(other), ..) => Found::Other(other),
         (None, _, None) => Found::Other("a signature that blkid does not name".to_owned()),
@@ -124,26 +158,42 @@ pub fn claimed(block: &Block, fs_type: &str) -> Option<u64> {
 
 /// Whether less than a block is left behind it; false on doubt.
 pub fn fills(block: &Block, fs_type: &str) -> bool {
-    claimed(block, fs_type).is_some_and(|claimed| claimed.saturating_add(LARGEST_BLOCK) > block.size)
+    claimed(block, fs_type)
+        .is_some_and(|claimed| claimed.saturating_add(LARGEST_BLOCK) > block.size)
 }
 
 /// Of any filesystem whose size we read.
 const LARGEST_BLOCK: u64 = 65536;
 
-/// Offsets: struct ext4_super_block (s_blocks_count_lo 4, s_log_block_size 24, s_feature_incompat 96, s_blocks_count_hi 336), struct xfs_dsb (sb_blocksize 4,
-/// sb_dblocks 8, big-endian), struct btrfs_super_block (total_bytes 112).
+/// Offsets: struct ext4_super_block (s_blocks_count_lo 4, s_log_block_size 24, s_feature_incompat
+/// 96, s_blocks_count_hi 336), struct xfs_dsb (sb_blocksize 4, sb_dblocks 8, big-endian), struct
+/// btrfs_super_block (total_bytes 112).
 fn size_in(fs_type: &str, superblock: &[u8]) -> Option<u64> {
-    let word = |at: usize| superblock.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
+    let word = |at: usize| {
+        superblock
+            .get(at..at + 4)?
+            .try_into()
+            .ok()
+            .map(u32::from_le_bytes)
+    };
     let quad = |at: usize| -> Option<[u8; 8]> { superblock.get(at..at + 8)?.try_into().ok() };
     const INCOMPAT_64BIT: u32 = 0x80;
     match fs_type {
         "xfs" => {
-            let unit = superblock.get(4..8)?.try_into().ok().map(u32::from_be_bytes)?;
+            let unit = superblock
+                .get(4..8)?
+                .try_into()
+                .ok()
+                .map(u32::from_be_bytes)?;
             u64::from_be_bytes(quad(8)?).checked_mul(u64::from(unit))
         }
         "btrfs" => Some(u64::from_le_bytes(quad(112)?)),
         _ => {
-            let high = if word(96)? & INCOMPAT_64BIT != 0 { u64::from(word(336)?) << 32 } else { 0 };
+            let high = if word(96)? & INCOMPAT_64BIT != 0 {
+                u64::from(word(336)?) << 32
+            } else {
+                0
+            };
             (high | u64::from(word(4)?)).checked_mul(1024_u64.checked_shl(word(24)?)?)
         }
     }
@@ -157,10 +207,15 @@ mod tests {
 
     #[test]
     fn a_filesystem_is_told_with_its_type_and_uuid() {
-        let text =
-            "DEVNAME=/dev/loop3\nUUID=f0e6a351-b4e2-4bcd-a714-3b8581972fc0\nVERSION=1.0\nBLOCK_SIZE=1024\nTYPE=ext4\nUSAGE=filesystem\n";
+        let text = "DEVNAME=/dev/loop3\nUUID=f0e6a351-b4e2-4bcd-a714-3b8581972fc0\nVERSION=1.0\nBLOCK_SIZE=1024\nTYPE=ext4\nUSAGE=filesystem\n";
         let uuid = Some("f0e6a351-b4e2-4bcd-a714-3b8581972fc0".to_owned());
-        assert_eq!(parse(text), Found::Filesystem { fs_type: "ext4".into(), uuid });
+        assert_eq!(
+            parse(text),
+            Found::Filesystem {
+                fs_type: "ext4".into(),
+                uuid
+            }
+        );
     }
 
     #[test]
@@ -176,16 +231,33 @@ mod tests {
             Found::Other(what) => what,
             other => panic!("{text}: {other:?}"),
         };
-        assert_eq!(other("DEVNAME=/dev/sdb\nPTUUID=1\nPTTYPE=gpt\n"), "a partition table (gpt)");
+        assert_eq!(
+            other("DEVNAME=/dev/sdb\nPTUUID=1\nPTTYPE=gpt\n"),
+            "a partition table (gpt)"
+        );
         assert_eq!(other("TYPE=crypto_LUKS\nUSAGE=crypto\n"), "crypto_LUKS");
-        assert_eq!(other("TYPE=linux_raid_member\nUSAGE=raid\n"), "linux_raid_member");
-        assert_eq!(other("TYPE=vfat\nUSAGE=filesystem\nPTTYPE=dos\n"), "vfat and a partition table (dos)");
+        assert_eq!(
+            other("TYPE=linux_raid_member\nUSAGE=raid\n"),
+            "linux_raid_member"
+        );
+        assert_eq!(
+            other("TYPE=vfat\nUSAGE=filesystem\nPTTYPE=dos\n"),
+            "vfat and a partition table (dos)"
+        );
         assert_eq!(other("LABEL=x\n"), "a signature that blkid does not name");
     }
 
     #[test]
     fn the_places_lie_on_the_device_and_its_ends_are_among_them() {
-        assert_eq!(places(100 * MIB).collect::<Vec<_>>(), [(0, MIB), (99 * MIB, MIB), (8 * MIB, 65536), (64 * MIB, 65536)]);
+        assert_eq!(
+            places(100 * MIB).collect::<Vec<_>>(),
+            [
+                (0, MIB),
+                (99 * MIB, MIB),
+                (8 * MIB, 65536),
+                (64 * MIB, 65536)
+            ]
+        );
         assert_eq!(places(512).collect::<Vec<_>>(), [(0, MIB), (0, MIB)]);
         assert_eq!(places(0).count(), 0);
     }
@@ -196,7 +268,11 @@ mod tests {
         ext4[4..8].copy_from_slice(&100_u32.to_le_bytes());
         ext4[24] = 2;
         ext4[336] = 1;
-        assert_eq!(size_in("ext4", &ext4), Some(100 * 4096), "no 64bit: the high half means nothing");
+        assert_eq!(
+            size_in("ext4", &ext4),
+            Some(100 * 4096),
+            "no 64bit: the high half means nothing"
+        );
         ext4[96] = 0x80;
         assert_eq!(size_in("ext4", &ext4), Some((100 + (1 << 32)) * 4096));
         let mut xfs = vec![0; 1024];

@@ -1,40 +1,48 @@
 //! Devices and folders that the configuration names, and who holds them.
 
 use std::io;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use nix::sys::stat::SFlag;
-use nix::sys::stat::fstat;
+use nix::sys::stat::{SFlag, fstat};
 
-use crate::attach::step::Device;
-use crate::attach::step::Trouble;
+use crate::attach::step::{Device, Trouble};
 use crate::attach::worker::failure::Failure;
 use crate::host::beneath;
-use crate::host::block::Block;
-use crate::host::block::Way;
-use crate::host::block::number;
-use crate::host::holders::What;
-use crate::host::holders::holders;
-use crate::host::holders::told;
+use crate::host::block::{Block, Way, number};
+use crate::host::holders::{What, holders, told};
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
 /// `path` may be a link (by-id); what it leads to is a block device or nothing.
 pub fn resolve(path: &HostPath) -> Result<Device, Failure> {
-    let node = std::fs::canonicalize(path.as_path()).map_err(|error| Failure::io(format!("looking for {path}"), error))?;
-    let data = std::fs::metadata(&node).map_err(|error| Failure::io(format!("looking at {path}"), error))?;
+    let node = std::fs::canonicalize(path.as_path())
+        .map_err(|error| Failure::io(format!("looking for {path}"), error))?;
+    let data = std::fs::metadata(&node)
+        .map_err(|error| Failure::io(format!("looking at {path}"), error))?;
     if !data.file_type().is_block_device() {
-        return Err(Failure::new(Trouble::Path, format!("{path} is no block device")));
+        return Err(Failure::new(
+            Trouble::Path,
+            format!("{path} is no block device"),
+        ));
     }
     let dev = number(data.rdev());
     let name = name(dev)?;
-    // The name that the kernel gave its node; another one (a container runtime's, mknod's) where that is missing.
+    // The name that the kernel gave its node; another one (a container runtime's, mknod's) where
+    // that is missing.
     let usual = Path::new("/dev").join(name.replace('!', "/"));
-    let is_it = std::fs::metadata(&usual).is_ok_and(|usual| usual.file_type().is_block_device() && usual.rdev() == data.rdev());
-    described(if is_it { usual.as_path() } else { node.as_path() }, dev, name)
+    let is_it = std::fs::metadata(&usual)
+        .is_ok_and(|usual| usual.file_type().is_block_device() && usual.rdev() == data.rdev());
+    described(
+        if is_it {
+            usual.as_path()
+        } else {
+            node.as_path()
+        },
+        dev,
+        name,
+    )
 }
 
 /// By its number; its node is the kernel's.
@@ -46,16 +54,33 @@ pub fn by_number(dev: DevNo) -> Result<Device, Failure> {
 fn described(node: &Path, dev: DevNo, name: String) -> Result<Device, Failure> {
     let asking = |what: &str| format!("asking {} for its {what}", node.display());
     let block = Block::open(node, Way::Read).map_err(|error| Failure::io(asking("size"), error))?;
-    let flag = std::fs::read(format!("/sys/dev/block/{dev}/ro")).map_err(|error| Failure::io(asking("write protection"), error))?;
+    let flag = std::fs::read(format!("/sys/dev/block/{dev}/ro"))
+        .map_err(|error| Failure::io(asking("write protection"), error))?;
     let identity = identity(Path::new("/"), dev);
-    Ok(Device { node: HostPath::from(node), name, size: block.size, read_only: flag.trim_ascii() == b"1", identity })
+    Ok(Device {
+        node: HostPath::from(node),
+        name,
+        size: block.size,
+        read_only: flag.trim_ascii() == b"1",
+        identity,
+    })
 }
 
-/// What says in sysfs which drive, array, mapping or card it is, the surest first (Documentation/ABI/stable/sysfs-block and its drivers').
-const NAMES: [&str; 7] = ["wwid", "device/wwid", "dm/uuid", "md/uuid", "device/cid", "device/serial", "serial"];
+/// What says in sysfs which drive, array, mapping or card it is, the surest first
+/// (Documentation/ABI/stable/sysfs-block and its drivers').
+const NAMES: [&str; 7] = [
+    "wwid",
+    "device/wwid",
+    "dm/uuid",
+    "md/uuid",
+    "device/cid",
+    "device/serial",
+    "serial",
+];
 
-/// A partition is known by its disk, its number and its start. A disk that has no name of its own is known for as long as it stays where it is, in this boot
-/// (diskseq, Linux 5.15). `root` has `sys` and `proc`.
+/// A partition is known by its disk, its number and its start. A disk that has no name of its own
+/// is known for as long as it stays where it is, in this boot (diskseq, Linux 5.15). `root` has
+/// `sys` and `proc`.
 pub fn identity(root: &Path, dev: DevNo) -> Option<String> {
     let said = |path: &Path| {
         let text = std::fs::read_to_string(path).ok()?;
@@ -66,34 +91,69 @@ pub fn identity(root: &Path, dev: DevNo) -> Option<String> {
         Some(number) => format!(", partition {number} from {}", said(&folder.join("start"))?),
         None => String::new(),
     };
-    let disk = if part.is_empty() { folder.as_path() } else { folder.parent()? };
-    let named = NAMES.iter().find_map(|name| Some(format!("{name} {}", said(&disk.join(name))?)));
+    let disk = if part.is_empty() {
+        folder.as_path()
+    } else {
+        folder.parent()?
+    };
+    let named = NAMES
+        .iter()
+        .find_map(|name| Some(format!("{name} {}", said(&disk.join(name))?)));
     let disk = named.or_else(|| {
         let boot = said(&root.join("proc/sys/kernel/random/boot_id"))?;
-        Some(format!("disk {} of boot {boot}", said(&disk.join("diskseq"))?))
+        Some(format!(
+            "disk {} of boot {boot}",
+            said(&disk.join("diskseq"))?
+        ))
     })?;
     Some(disk + &part)
 }
 
 /// The kernel's name of a device: `loop3`, `dm-2`, `cciss!c0d0`.
 pub fn name(dev: DevNo) -> Result<String, Failure> {
-    let link =
-        std::fs::read_link(format!("/sys/dev/block/{dev}")).map_err(|error| Failure::io(format!("looking for the device {dev}"), error))?;
-    let name = link.file_name().map(|name| name.to_string_lossy().into_owned());
-    name.ok_or_else(|| Failure::new(Trouble::Failed, format!("the device {dev} has no name in /sys/dev/block")))
+    let link = std::fs::read_link(format!("/sys/dev/block/{dev}"))
+        .map_err(|error| Failure::io(format!("looking for the device {dev}"), error))?;
+    let name = link
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    name.ok_or_else(|| {
+        Failure::new(
+            Trouble::Failed,
+            format!("the device {dev} has no name in /sys/dev/block"),
+        )
+    })
 }
 
 /// Beneath one of `roots` (or one of them itself), reached without a link from there on.
 pub fn check_folder(path: &HostPath, roots: &[HostPath]) -> Result<(), Failure> {
-    let not_allowed = || Failure::new(Trouble::Path, format!("{path} is not beneath a folder from which volumes may be made"));
+    let not_allowed = || {
+        Failure::new(
+            Trouble::Path,
+            format!("{path} is not beneath a folder from which volumes may be made"),
+        )
+    };
     if roots.contains(path) {
-        let data = std::fs::symlink_metadata(path.as_path()).map_err(|error| Failure::io(format!("looking at {path}"), error))?;
-        return if data.is_dir() { Ok(()) } else { Err(no_folder(path)) };
+        let data = std::fs::symlink_metadata(path.as_path())
+            .map_err(|error| Failure::io(format!("looking at {path}"), error))?;
+        return if data.is_dir() {
+            Ok(())
+        } else {
+            Err(no_folder(path))
+        };
     }
-    let root = roots.iter().find(|root| path.strip_prefix(root).is_some()).ok_or_else(not_allowed)?;
-    let there = beneath::find(root, path)?.open().map_err(|errno| Failure::io(format!("looking for {path}"), errno))?;
+    let root = roots
+        .iter()
+        .find(|root| path.strip_prefix(root).is_some())
+        .ok_or_else(not_allowed)?;
+    let there = beneath::find(root, path)?
+        .open()
+        .map_err(|errno| Failure::io(format!("looking for {path}"), errno))?;
     let data = fstat(&there).map_err(|errno| Failure::io(format!("looking at {path}"), errno))?;
-    if SFlag::from_bits_truncate(data.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR { Ok(()) } else { Err(no_folder(path)) }
+    if SFlag::from_bits_truncate(data.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR {
+        Ok(())
+    } else {
+        Err(no_folder(path))
+    }
 }
 
 fn no_folder(path: &HostPath) -> Failure {
@@ -105,15 +165,23 @@ pub fn open_alone(root: &HostRoot, device: &HostPath, way: Way) -> Result<Block,
     let path = root.at_host_path(device);
     Block::open(&path, way).map_err(|error| match error.raw_os_error() {
         Some(nix::libc::EBUSY) => held(root, device),
-        _ if error.kind() == io::ErrorKind::InvalidInput => Failure::because(Trouble::Path, format!("opening {device}"), error),
+        _ if error.kind() == io::ErrorKind::InvalidInput => {
+            Failure::because(Trouble::Path, format!("opening {device}"), error)
+        }
         _ => Failure::io(format!("opening {device}"), error),
     })
 }
 
 /// Says by whom, as far as it can be seen.
 pub fn held(root: &HostRoot, device: &HostPath) -> Failure {
-    let dev = std::fs::metadata(root.at_host_path(device)).map(|data| number(data.rdev())).unwrap_or_default();
-    let what = What { dev, at: None, node: Some(device.clone()) };
+    let dev = std::fs::metadata(root.at_host_path(device))
+        .map(|data| number(data.rdev()))
+        .unwrap_or_default();
+    let what = What {
+        dev,
+        at: None,
+        node: Some(device.clone()),
+    };
     let by = told(&holders(root, &what)).unwrap_or_else(|| mounted_at(dev));
     Failure::new(Trouble::Held, format!("{device} is in use: {by}"))
 }
@@ -126,7 +194,11 @@ fn mounted_at(dev: DevNo) -> String {
         .filter(|mount| mount.dev == dev)
         .map(|mount| mount.mount_point.to_string())
         .collect();
-    if places.is_empty() { "by the kernel, or by whom cannot be seen".to_owned() } else { format!("mounted at {}", places.join(", ")) }
+    if places.is_empty() {
+        "by the kernel, or by whom cannot be seen".to_owned()
+    } else {
+        format!("mounted at {}", places.join(", "))
+    }
 }
 
 #[cfg(test)]
@@ -140,11 +212,18 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
         std::fs::write(dir.path().join("a/file"), "").unwrap();
         std::os::unix::fs::symlink("/etc", dir.path().join("a/out")).unwrap();
-        let check = |path: HostPath| check_folder(&path, std::slice::from_ref(&root)).map_err(|failure| failure.kind);
+        let check = |path: HostPath| {
+            check_folder(&path, std::slice::from_ref(&root)).map_err(|failure| failure.kind)
+        };
         assert_eq!(check(root.join("a/b")), Ok(()));
         assert_eq!(check(root.clone()), Ok(()));
         assert_eq!(check(root.join("a/none")), Err(Trouble::NotFound));
-        for wrong in [root.join("a/file"), root.join("a/out"), root.join("a/../a"), "/etc".into()] {
+        for wrong in [
+            root.join("a/file"),
+            root.join("a/out"),
+            root.join("a/../a"),
+            "/etc".into(),
+        ] {
             assert_eq!(check(wrong.clone()), Err(Trouble::Path), "{wrong}");
         }
     }
@@ -158,9 +237,18 @@ mod tests {
             std::fs::write(path, text).unwrap();
         };
         std::fs::create_dir_all(dir.path().join("sys/dev/block")).unwrap();
-        for (number, below) in [("8:0", "sda"), ("8:1", "sda/sda1"), ("7:0", "loop0"), ("254:0", "vda")] {
+        for (number, below) in [
+            ("8:0", "sda"),
+            ("8:1", "sda/sda1"),
+            ("7:0", "loop0"),
+            ("254:0", "vda"),
+        ] {
             put(&format!("sys/block/{below}/uevent"), "");
-            std::os::unix::fs::symlink(format!("../../block/{below}"), dir.path().join(format!("sys/dev/block/{number}"))).unwrap();
+            std::os::unix::fs::symlink(
+                format!("../../block/{below}"),
+                dir.path().join(format!("sys/dev/block/{number}")),
+            )
+            .unwrap();
         }
         put("sys/block/sda/device/wwid", "naa.5000c500a1b2c3d4\n");
         put("sys/block/sda/diskseq", "3\n");
@@ -169,8 +257,14 @@ mod tests {
         put("sys/block/loop0/diskseq", "9\n");
         put("sys/block/vda/serial", "\n");
         let of = |number: &str| identity(dir.path(), number.parse().unwrap());
-        assert_eq!(of("8:0").as_deref(), Some("device/wwid naa.5000c500a1b2c3d4"));
-        assert_eq!(of("8:1").as_deref(), Some("device/wwid naa.5000c500a1b2c3d4, partition 1 from 2048"));
+        assert_eq!(
+            of("8:0").as_deref(),
+            Some("device/wwid naa.5000c500a1b2c3d4")
+        );
+        assert_eq!(
+            of("8:1").as_deref(),
+            Some("device/wwid naa.5000c500a1b2c3d4, partition 1 from 2048")
+        );
         assert_eq!(of("7:0"), None, "which boot it is cannot be told");
         put("proc/sys/kernel/random/boot_id", "b00t\n");
         assert_eq!(of("7:0").as_deref(), Some("disk 9 of boot b00t"));
@@ -179,7 +273,13 @@ mod tests {
 
     #[test]
     fn what_is_no_block_device_is_none() {
-        assert_eq!(resolve(&"/dev/null".into()).unwrap_err().kind, Trouble::Path);
-        assert_eq!(resolve(&"/dev/disk/by-id/none".into()).unwrap_err().kind, Trouble::NotFound);
+        assert_eq!(
+            resolve(&"/dev/null".into()).unwrap_err().kind,
+            Trouble::Path
+        );
+        assert_eq!(
+            resolve(&"/dev/disk/by-id/none".into()).unwrap_err().kind,
+            Trouble::NotFound
+        );
     }
 }

@@ -5,8 +5,7 @@ use std::io;
 
 use nix::errno::Errno;
 
-use crate::attach::step::StepError;
-use crate::attach::step::Trouble;
+use crate::attach::step::{StepError, Trouble};
 use crate::host::beneath::BeneathError;
 use crate::host::mounting::MountError;
 use crate::model::causes::with_causes;
@@ -23,11 +22,23 @@ pub struct Failure {
 
 impl Failure {
     pub fn new(kind: Trouble, message: impl Into<String>) -> Failure {
-        Failure { kind, doing: message.into(), source: None }
+        Failure {
+            kind,
+            doing: message.into(),
+            source: None,
+        }
     }
 
-    pub fn because(kind: Trouble, doing: impl Into<String>, source: impl Error + Send + Sync + 'static) -> Failure {
-        Failure { kind, doing: doing.into(), source: Some(Box::new(source)) }
+    pub fn because(
+        kind: Trouble,
+        doing: impl Into<String>,
+        source: impl Error + Send + Sync + 'static,
+    ) -> Failure {
+        Failure {
+            kind,
+            doing: doing.into(),
+            source: Some(Box::new(source)),
+        }
     }
 
     /// The same, for who knows better what it means.
@@ -44,7 +55,10 @@ impl Failure {
 
 impl From<Failure> for StepError {
     fn from(failure: Failure) -> StepError {
-        StepError { kind: failure.kind, message: with_causes(&failure) }
+        StepError {
+            kind: failure.kind,
+            message: with_causes(&failure),
+        }
     }
 }
 
@@ -63,12 +77,16 @@ impl From<MountError> for Failure {
     fn from(error: MountError) -> Failure {
         let kind = match &error {
             // What a caller asked for is not among what this kernel has.
-            MountError::Nul(_) | MountError::Unknown { .. } | MountError::Option { .. } => Trouble::Unsupported,
+            MountError::Nul(_) | MountError::Unknown { .. } | MountError::Option { .. } => {
+                Trouble::Unsupported
+            }
             // ENOENT is its device, EINVAL its content: not the caller's path.
-            MountError::Create { source, .. } | MountError::Call { source, .. } => match kind(source) {
-                kind @ (Trouble::Held | Trouble::Full | Trouble::Unsupported) => kind,
-                _ => Trouble::Failed,
-            },
+            MountError::Create { source, .. } | MountError::Call { source, .. } => {
+                match kind(source) {
+                    kind @ (Trouble::Held | Trouble::Full | Trouble::Unsupported) => kind,
+                    _ => Trouble::Failed,
+                }
+            }
         };
         Failure::because(kind, "mounting", error)
     }
@@ -95,6 +113,9 @@ mod tests {
     fn the_message_names_the_operation_and_every_cause() {
         let error = StepError::from(Failure::io("making /x", Errno::ENOSPC));
         assert_eq!(error.kind, Trouble::Full);
-        assert_eq!(error.message, "making /x: No space left on device (os error 28)");
+        assert_eq!(
+            error.message,
+            "making /x: No space left on device (os error 28)"
+        );
     }
 }

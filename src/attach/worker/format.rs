@@ -1,19 +1,18 @@
 //! Filesystems made and grown by their own programs, on devices that nobody has mounted.
 //!
-//! Before: the device is opened as one who must be alone (O_EXCL: EBUSY while it is mounted or part of something), and what is on it is looked at. The programs
-//! open it in the same way themselves, and are never told to go on regardless (`-f`, `-F`): between the look and theirs there is nothing that they would
-//! not see. One that outlives this process (it was killed) keeps the device: a second one meets `Held` until it has ended.
+//! Before: the device is opened as one who must be alone (O_EXCL: EBUSY while it is mounted or part
+//! of something), and what is on it is looked at. The programs open it in the same way themselves,
+//! and are never told to go on regardless (`-f`, `-F`): between the look and theirs there is
+//! nothing that they would not see. One that outlives this process (it was killed) keeps the
+//! device: a second one meets `Held` until it has ended.
 
 use std::path::Path;
 use std::time::Duration;
 
-use crate::attach::step::Identity;
-use crate::attach::step::Trouble;
-use crate::attach::worker::content;
+use crate::attach::step::{Identity, Trouble};
 use crate::attach::worker::content::Seen;
-use crate::attach::worker::device;
 use crate::attach::worker::failure::Failure;
-use crate::attach::worker::tool;
+use crate::attach::worker::{content, device, tool};
 use crate::host::block::Way;
 use crate::host::root::HostRoot;
 use crate::model::path::HostPath;
@@ -31,7 +30,13 @@ pub enum Before<'a> {
     CutOff(&'a Identity),
 }
 
-pub fn format(root: &HostRoot, device: &HostPath, fs_type: &str, options: &[String], before: Before<'_>) -> Result<(), Failure> {
+pub fn format(
+    root: &HostRoot,
+    device: &HostPath,
+    fs_type: &str,
+    options: &[String],
+    before: Before<'_>,
+) -> Result<(), Failure> {
     let arguments = arguments(fs_type, options)?;
     let program = format!("mkfs.{fs_type}");
     let path = root.at_host_path(device);
@@ -39,10 +44,14 @@ pub fn format(root: &HostRoot, device: &HostPath, fs_type: &str, options: &[Stri
     tool::find(&program)?;
     let block = device::open_alone(root, device, Way::ReadAlone)?;
     if let Before::CutOff(was) = before {
-        let is = Identity { size: block.size, name: device::identity(Path::new("/"), block.dev) };
+        let is = Identity {
+            size: block.size,
+            name: device::identity(Path::new("/"), block.dev),
+        };
         if !was.is_same(&is) {
-            let message =
-                format!("{device} is not known to be the device whose mkfs was cut off, and is not cleared: that was {was}, this is {is}");
+            let message = format!(
+                "{device} is not known to be the device whose mkfs was cut off, and is not cleared: that was {was}, this is {is}"
+            );
             return Err(Failure::new(Trouble::Foreign, message));
         }
     }
@@ -54,22 +63,39 @@ pub fn format(root: &HostRoot, device: &HostPath, fs_type: &str, options: &[Stri
         }
         seen => return Err(foreign(device, &seen)),
     }
-    let arguments: Vec<String> = arguments.into_iter().chain(["--".to_owned(), path.to_string_lossy().into_owned()]).collect();
+    let arguments: Vec<String> = arguments
+        .into_iter()
+        .chain(["--".to_owned(), path.to_string_lossy().into_owned()])
+        .collect();
     // Whatever kind of error it is from here on, mkfs may have written.
-    made(&program, &arguments, &path, root, device, fs_type).map_err(|failure| failure.of_kind(Trouble::Failed))
+    made(&program, &arguments, &path, root, device, fs_type)
+        .map_err(|failure| failure.of_kind(Trouble::Failed))
 }
 
-fn made(program: &str, arguments: &[String], path: &Path, root: &HostRoot, device: &HostPath, fs_type: &str) -> Result<(), Failure> {
+fn made(
+    program: &str,
+    arguments: &[String],
+    path: &Path,
+    root: &HostRoot,
+    device: &HostPath,
+    fs_type: &str,
+) -> Result<(), Failure> {
     let ran = tool::run(program, arguments, MAKING)?;
     if ran.code() != Some(0) {
         return Err(ran.failure(Trouble::Failed, &format!("making an {fs_type} on {device}")));
     }
-    // A program that says 0 and made nothing has been seen (a full thin pool): the truth is on the device.
+    // A program that says 0 and made nothing has been seen (a full thin pool): the truth is on the
+    // device.
     let block = device::open_alone(root, device, Way::WriteAlone)?;
-    block.synchronise().map_err(|error| Failure::io(format!("synchronising {device}"), error))?;
+    block
+        .synchronise()
+        .map_err(|error| Failure::io(format!("synchronising {device}"), error))?;
     match content::examine(&block, path, device)? {
         Seen::Filesystem { fs_type: made, .. } if made == fs_type => Ok(()),
-        seen => Err(Failure::new(Trouble::Failed, format!("after {program} on {device} there is no {fs_type} but {seen:?}"))),
+        seen => Err(Failure::new(
+            Trouble::Failed,
+            format!("after {program} on {device} there is no {fs_type} but {seen:?}"),
+        )),
     }
 }
 
@@ -77,7 +103,12 @@ fn made(program: &str, arguments: &[String], path: &Path, root: &HostRoot, devic
 pub fn blank(root: &HostRoot, device: &HostPath) -> Result<(), Failure> {
     let block = device::open_alone(root, device, Way::WriteAlone)?;
     for (start, length) in content::places(block.size) {
-        block.zero(start, length).map_err(|error| Failure::io(format!("clearing what a cut-off mkfs left on {device}"), error))?;
+        block.zero(start, length).map_err(|error| {
+            Failure::io(
+                format!("clearing what a cut-off mkfs left on {device}"),
+                error,
+            )
+        })?;
     }
     match content::examine(&block, &root.at_host_path(device), device)? {
         Seen::Blank => Ok(()),
@@ -97,30 +128,52 @@ fn is_remainder(seen: &Seen, wanted: &str) -> bool {
 fn foreign(device: &HostPath, seen: &Seen) -> Failure {
     let what = match seen {
         Seen::Blank => "nothing".to_owned(),
-        Seen::Unexplained { at } => format!("data without a known signature at byte {at} or behind"),
+        Seen::Unexplained { at } => {
+            format!("data without a known signature at byte {at} or behind")
+        }
         Seen::Filesystem { fs_type, .. } => format!("a filesystem ({fs_type})"),
         Seen::Other { what } => what.clone(),
     };
-    Failure::new(Trouble::Foreign, format!("{device} is not blank and is not formatted: it carries {what}"))
+    Failure::new(
+        Trouble::Foreign,
+        format!("{device} is not blank and is not formatted: it carries {what}"),
+    )
 }
 
 /// Ours before the caller's, so that his hold where both say something.
 ///
-/// Nothing is discarded: an image's or a thin volume's blocks would be given back, and with them the promise that there is room. ext4's inode tables and journal
-/// are zeroed by the kernel after the first mount (lazy_itable_init, lazy_journal_init), so that the time does not grow with the size; none of it is kept for
-/// root (-m 0), whom a volume of a pod does not serve.
+/// Nothing is discarded: an image's or a thin volume's blocks would be given back, and with them
+/// the promise that there is room. ext4's inode tables and journal are zeroed by the kernel after
+/// the first mount (lazy_itable_init, lazy_journal_init), so that the time does not grow with the
+/// size; none of it is kept for root (-m 0), whom a volume of a pod does not serve.
 fn arguments(fs_type: &str, options: &[String]) -> Result<Vec<String>, Failure> {
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let words = |words: &[&str]| {
+        words
+            .iter()
+            .map(|word| (*word).to_owned())
+            .collect::<Vec<_>>()
+    };
     let mut arguments = match fs_type {
         "ext4" => {
             const OURS: &str = "nodiscard,lazy_itable_init=1,lazy_journal_init=1";
             let (extended, rest) = extended(options);
             // mke2fs(8) takes the last -E only.
-            let all = extended.iter().fold(OURS.to_owned(), |all, more| format!("{all},{more}"));
-            return Ok(words(&["-q", "-m", "0", "-E"]).into_iter().chain([all]).chain(rest).collect());
+            let all = extended
+                .iter()
+                .fold(OURS.to_owned(), |all, more| format!("{all},{more}"));
+            return Ok(words(&["-q", "-m", "0", "-E"])
+                .into_iter()
+                .chain([all])
+                .chain(rest)
+                .collect());
         }
         "xfs" | "btrfs" => words(&["-q", "-K"]),
-        other => return Err(Failure::new(Trouble::Unsupported, format!("making an {other}: only ext4, xfs and btrfs are made"))),
+        other => {
+            return Err(Failure::new(
+                Trouble::Unsupported,
+                format!("making an {other}: only ext4, xfs and btrfs are made"),
+            ));
+        }
     };
     arguments.extend(options.iter().cloned());
     Ok(arguments)
@@ -143,7 +196,10 @@ fn extended(options: &[String]) -> (Vec<String>, Vec<String>) {
 /// Only ext4 can: the others grow while they are mounted, everywhere.
 pub fn grow_unmounted(root: &HostRoot, device: &HostPath, fs_type: &str) -> Result<(), Failure> {
     if fs_type != "ext4" {
-        return Err(Failure::new(Trouble::NotFound, format!("the {fs_type} on {device} is not mounted, and grows only while it is")));
+        return Err(Failure::new(
+            Trouble::NotFound,
+            format!("the {fs_type} on {device} is not mounted, and grows only while it is"),
+        ));
     }
     let path = root.at_host_path(device);
     let block = device::open_alone(root, device, Way::ReadAlone)?;
@@ -152,10 +208,18 @@ pub fn grow_unmounted(root: &HostRoot, device: &HostPath, fs_type: &str) -> Resu
     }
     drop(block);
     let path = path.to_string_lossy().into_owned();
-    // resize2fs(8) wants it checked; -p repairs what is safe without asking. 1: something was repaired.
-    let checked = tool::run("e2fsck", &["-f".to_owned(), "-p".to_owned(), path.clone()], GROWING)?;
+    // resize2fs(8) wants it checked; -p repairs what is safe without asking. 1: something was
+    // repaired.
+    let checked = tool::run(
+        "e2fsck",
+        &["-f".to_owned(), "-p".to_owned(), path.clone()],
+        GROWING,
+    )?;
     if !matches!(checked.code(), Some(0 | 1)) {
-        return Err(checked.failure(Trouble::Failed, &format!("checking the ext4 on {device} before it is grown")));
+        return Err(checked.failure(
+            Trouble::Failed,
+            &format!("checking the ext4 on {device} before it is grown"),
+        ));
     }
     let grown = tool::run("resize2fs", &[path], GROWING)?;
     if grown.code() != Some(0) {
@@ -169,7 +233,14 @@ mod tests {
     use super::*;
 
     fn made(fs_type: &str, options: &[&str]) -> Vec<String> {
-        arguments(fs_type, &options.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).unwrap()
+        arguments(
+            fs_type,
+            &options
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>(),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -177,23 +248,41 @@ mod tests {
         let ours = "nodiscard,lazy_itable_init=1,lazy_journal_init=1";
         assert_eq!(made("ext4", &[]), ["-q", "-m", "0", "-E", ours]);
         let with = format!("{ours},stride=16,resize=1g");
-        assert_eq!(made("ext4", &["-E", "stride=16", "-i", "8192", "-Eresize=1g"]), ["-q", "-m", "0", "-E", &with, "-i", "8192"]);
-        assert_eq!(made("xfs", &["-m", "reflink=0"]), ["-q", "-K", "-m", "reflink=0"]);
+        assert_eq!(
+            made("ext4", &["-E", "stride=16", "-i", "8192", "-Eresize=1g"]),
+            ["-q", "-m", "0", "-E", &with, "-i", "8192"]
+        );
+        assert_eq!(
+            made("xfs", &["-m", "reflink=0"]),
+            ["-q", "-K", "-m", "reflink=0"]
+        );
     }
 
     #[test]
     fn only_filesystems_that_we_know_how_to_make_are_made() {
         for other in ["vfat", "ntfs", "../ext4", ""] {
-            assert_eq!(arguments(other, &[]).unwrap_err().kind, Trouble::Unsupported, "{other}");
+            assert_eq!(
+                arguments(other, &[]).unwrap_err().kind,
+                Trouble::Unsupported,
+                "{other}"
+            );
         }
     }
 
     #[test]
     fn what_a_cut_off_mkfs_may_have_left_is_never_another_type_or_a_table() {
-        let filesystem = |fs_type: &str| Seen::Filesystem { fs_type: fs_type.into(), uuid: None };
+        let filesystem = |fs_type: &str| Seen::Filesystem {
+            fs_type: fs_type.into(),
+            uuid: None,
+        };
         assert!(is_remainder(&Seen::Unexplained { at: 0 }, "ext4"));
         assert!(is_remainder(&filesystem("ext4"), "ext4"));
         assert!(!is_remainder(&filesystem("xfs"), "ext4"));
-        assert!(!is_remainder(&Seen::Other { what: "a partition table (gpt)".into() }, "ext4"));
+        assert!(!is_remainder(
+            &Seen::Other {
+                what: "a partition table (gpt)".into()
+            },
+            "ext4"
+        ));
     }
 }

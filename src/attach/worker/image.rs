@@ -1,37 +1,27 @@
 //! Image files of the pool and their loop devices.
 //!
-//! An image is allocated, not sparse: what a volume was promised is there when it is written. It gets its name when it is whole (O_TMPFILE, linkat(2)), so
-//! that a crash or a full disk leaves nothing.
+//! An image is allocated, not sparse: what a volume was promised is there when it is written. It
+//! gets its name when it is whole (O_TMPFILE, linkat(2)), so that a crash or a full disk leaves
+//! nothing.
 
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use nix::errno::Errno;
-use nix::fcntl::AT_FDCWD;
-use nix::fcntl::AtFlags;
-use nix::fcntl::FallocateFlags;
-use nix::fcntl::fallocate;
+use nix::fcntl::{AT_FDCWD, AtFlags, FallocateFlags, fallocate};
 use nix::libc;
-use nix::sys::statfs::BTRFS_SUPER_MAGIC;
-use nix::sys::statfs::fstatfs;
-use nix::unistd::Whence;
-use nix::unistd::linkat;
-use nix::unistd::lseek;
+use nix::sys::statfs::{BTRFS_SUPER_MAGIC, fstatfs};
+use nix::unistd::{Whence, linkat, lseek};
 
-use crate::attach::step::Device;
-use crate::attach::step::Trouble;
-use crate::attach::step::Wipe;
-use crate::attach::worker::device;
+use crate::attach::step::{Device, Trouble, Wipe};
 use crate::attach::worker::failure::Failure;
-use crate::attach::worker::records;
-use crate::host::block;
-use crate::host::images;
+use crate::attach::worker::{device, records};
 use crate::host::images::ImageError;
 use crate::host::root::HostRoot;
+use crate::host::{block, images};
 use crate::model::path::HostPath;
 
 fn doing(doing: &'static str, image: &HostPath) -> impl Fn(io::Error) -> Failure {
@@ -42,7 +32,9 @@ fn doing(doing: &'static str, image: &HostPath) -> impl Fn(io::Error) -> Failure
 fn failed(error: ImageError) -> Failure {
     let kind = match &error {
         ImageError::Busy(_) => Trouble::Held,
-        ImageError::Open(_, source) if source.kind() == io::ErrorKind::NotFound => Trouble::NotFound,
+        ImageError::Open(_, source) if source.kind() == io::ErrorKind::NotFound => {
+            Trouble::NotFound
+        }
         ImageError::Open(_, source) if source.raw_os_error() == Some(libc::ELOOP) => Trouble::Path,
         _ => Trouble::Failed,
     };
@@ -50,7 +42,12 @@ fn failed(error: ImageError) -> Failure {
 }
 
 fn length(size: u64) -> Result<i64, Failure> {
-    i64::try_from(size).map_err(|_| Failure::new(Trouble::Full, format!("{size} bytes are more than a file can have")))
+    i64::try_from(size).map_err(|_| {
+        Failure::new(
+            Trouble::Full,
+            format!("{size} bytes are more than a file can have"),
+        )
+    })
 }
 
 pub fn make(image: &HostPath, size: u64) -> Result<(), Failure> {
@@ -58,21 +55,44 @@ pub fn make(image: &HostPath, size: u64) -> Result<(), Failure> {
     match std::fs::symlink_metadata(image.as_path()) {
         Ok(data) if data.is_file() && data.len() >= size => return Ok(()),
         Ok(data) if data.is_file() => {
-            return Err(Failure::new(Trouble::Exists, format!("{image} is there with {} bytes instead of {size}", data.len())));
+            return Err(Failure::new(
+                Trouble::Exists,
+                format!(
+                    "{image} is there with {} bytes instead of {size}",
+                    data.len()
+                ),
+            ));
         }
-        Ok(_) => return Err(Failure::new(Trouble::Exists, format!("{image} is there and no file"))),
+        Ok(_) => {
+            return Err(Failure::new(
+                Trouble::Exists,
+                format!("{image} is there and no file"),
+            ));
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(doing("looking for", image)(error)),
     }
     let folder = folder(image)?;
     records::make_folder(&folder)?;
-    let file = File::options().write(true).mode(0o600).custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC).open(folder.as_path());
+    let file = File::options()
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC)
+        .open(folder.as_path());
     let file = file.map_err(doing("making a file for", image))?;
     keep_in_place(&file, image)?;
-    fallocate(&file, FallocateFlags::empty(), 0, length).map_err(|errno| doing("allocating", image)(errno.into()))?;
+    fallocate(&file, FallocateFlags::empty(), 0, length)
+        .map_err(|errno| doing("allocating", image)(errno.into()))?;
     file.sync_all().map_err(doing("synchronising", image))?;
-    let name = CString::new(image.as_bytes()).map_err(|_| Failure::new(Trouble::Path, format!("{image} has a NUL in it")))?;
-    match linkat(&file, c"", AT_FDCWD, name.as_c_str(), AtFlags::AT_EMPTY_PATH) {
+    let name = CString::new(image.as_bytes())
+        .map_err(|_| Failure::new(Trouble::Path, format!("{image} has a NUL in it")))?;
+    match linkat(
+        &file,
+        c"",
+        AT_FDCWD,
+        name.as_c_str(),
+        AtFlags::AT_EMPTY_PATH,
+    ) {
         Ok(()) => records::synchronise(&folder),
         Err(errno) => Err(doing("giving its name to", image)(errno.into())),
     }
@@ -83,10 +103,11 @@ fn folder(image: &HostPath) -> Result<HostPath, Failure> {
     parent.ok_or_else(|| Failure::new(Trouble::Path, format!("{image} is no file in a folder")))
 }
 
-/// btrfs writes a file's blocks elsewhere each time, unless it is told not to while the file is empty (FS_NOCOW_FL, btrfs(5)): then what was allocated would not
-/// be what is written to.
+/// btrfs writes a file's blocks elsewhere each time, unless it is told not to while the file is
+/// empty (FS_NOCOW_FL, btrfs(5)): then what was allocated would not be what is written to.
 fn keep_in_place(file: &File, image: &HostPath) -> Result<(), Failure> {
-    let told = fstatfs(file.as_fd()).map_err(|errno| doing("asking for the filesystem of", image)(errno.into()))?;
+    let told = fstatfs(file.as_fd())
+        .map_err(|errno| doing("asking for the filesystem of", image)(errno.into()))?;
     if told.filesystem_type() != BTRFS_SUPER_MAGIC {
         return Ok(());
     }
@@ -100,7 +121,8 @@ pub fn grow(image: &HostPath, size: u64) -> Result<(), Failure> {
     let before = file.metadata().map_err(doing("looking at", image))?.len();
     if before < size {
         if let Err(errno) = fallocate(&file, FallocateFlags::empty(), 0, length) {
-            // What it has got already is given back. Should that fail as well, a later growth finds it.
+            // What it has got already is given back. Should that fail as well, a later growth finds
+            // it.
             file.set_len(before).ok();
             return Err(doing("allocating", image)(errno.into()));
         }
@@ -113,24 +135,37 @@ pub fn grow(image: &HostPath, size: u64) -> Result<(), Failure> {
 }
 
 fn open(image: &HostPath) -> Result<File, Failure> {
-    let opened = File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(image.as_path());
+    let opened = File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(image.as_path());
     let file = opened.map_err(doing("opening", image))?;
-    if file.metadata().map_err(doing("looking at", image))?.is_file() {
+    if file
+        .metadata()
+        .map_err(doing("looking at", image))?
+        .is_file()
+    {
         return Ok(file);
     }
     Err(Failure::new(Trouble::Path, format!("{image} is no file")))
 }
 
-/// A filesystem never shows a file's old bytes in a new file, so that unlinking would do for what is handed out by it. Who reads the pool's disk itself would
-/// still find them: `Zero` overwrites in place what was ever written (allocated and unwritten extents hold nothing and are passed over, lseek(2) SEEK_DATA),
-/// which takes as long as writing it took. FALLOC_FL_ZERO_RANGE would not do: it only marks extents as unwritten.
+/// A filesystem never shows a file's old bytes in a new file, so that unlinking would do for what
+/// is handed out by it. Who reads the pool's disk itself would still find them: `Zero` overwrites
+/// in place what was ever written (allocated and unwritten extents hold nothing and are passed
+/// over, lseek(2) SEEK_DATA), which takes as long as writing it took. FALLOC_FL_ZERO_RANGE would
+/// not do: it only marks extents as unwritten.
 pub fn remove(root: &HostRoot, image: &HostPath, wipe: Wipe) -> Result<(), Failure> {
     let file = match open(image) {
         Err(failure) if failure.kind == Trouble::NotFound => return Ok(()),
         opened => opened?,
     };
     if let Some(attached) = images::find(image.as_path()).map_err(failed)? {
-        return Err(device::held(root, &HostPath::from(attached.node_path().as_path())));
+        return Err(device::held(
+            root,
+            &HostPath::from(attached.node_path().as_path()),
+        ));
     }
     let size = file.metadata().map_err(doing("looking at", image))?.len();
     match wipe {
@@ -139,7 +174,8 @@ pub fn remove(root: &HostRoot, image: &HostPath, wipe: Wipe) -> Result<(), Failu
         Wipe::Discard if size == 0 => {}
         Wipe::Discard => {
             let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-            fallocate(&file, punch, 0, length(size)?).map_err(|errno| doing("giving back the blocks of", image)(errno.into()))?;
+            fallocate(&file, punch, 0, length(size)?)
+                .map_err(|errno| doing("giving back the blocks of", image)(errno.into()))?;
         }
     }
     std::fs::remove_file(image.as_path()).map_err(doing("removing", image))?;
@@ -153,7 +189,9 @@ fn zero(file: &File, size: u64) -> io::Result<()> {
         let end = seek(file, data, Whence::SeekHole)?.unwrap_or(size);
         at = data;
         while at < end {
-            let piece = usize::try_from(end - at).unwrap_or(usize::MAX).min(ZEROS.len());
+            let piece = usize::try_from(end - at)
+                .unwrap_or(usize::MAX)
+                .min(ZEROS.len());
             file.write_all_at(&ZEROS[..piece], at)?;
             at += piece as u64;
         }
@@ -179,7 +217,9 @@ pub fn attach(image: &HostPath, read_only: bool) -> Result<Device, Failure> {
 }
 
 pub fn detach(root: &HostRoot, image: &HostPath) -> Result<(), Failure> {
-    let Some(attached) = images::find(image.as_path()).map_err(failed)? else { return Ok(()) };
+    let Some(attached) = images::find(image.as_path()).map_err(failed)? else {
+        return Ok(());
+    };
     let node = HostPath::from(attached.node_path().as_path());
     match images::detach(attached) {
         Err(ImageError::Busy(_)) => Err(device::held(root, &node)),
@@ -188,7 +228,9 @@ pub fn detach(root: &HostRoot, image: &HostPath) -> Result<(), Failure> {
 }
 
 pub fn find(image: &HostPath) -> Result<Option<Device>, Failure> {
-    let Some(attached) = images::find(image.as_path()).map_err(failed)? else { return Ok(None) };
+    let Some(attached) = images::find(image.as_path()).map_err(failed)? else {
+        return Ok(None);
+    };
     device::resolve(&HostPath::from(attached.node_path().as_path())).map(Some)
 }
 
@@ -255,7 +297,12 @@ mod tests {
         std::fs::write(&other, "x").unwrap();
         std::os::unix::fs::symlink(&other, image.as_path()).unwrap();
         assert_eq!(grow(&image, 4096).unwrap_err().kind, Trouble::Path);
-        assert_eq!(remove(&HostRoot::new("/"), &image, Wipe::None).unwrap_err().kind, Trouble::Path);
+        assert_eq!(
+            remove(&HostRoot::new("/"), &image, Wipe::None)
+                .unwrap_err()
+                .kind,
+            Trouble::Path
+        );
         assert_eq!(make(&image, 1).unwrap_err().kind, Trouble::Exists);
         assert_eq!(std::fs::read(&other).unwrap(), b"x");
     }

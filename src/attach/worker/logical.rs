@@ -1,35 +1,35 @@
-//! Logical volumes of the pool's volume group, by lvm(8), whose answers are read as JSON (`--reportformat json`, lvmreport(7)).
+//! Logical volumes of the pool's volume group, by lvm(8), whose answers are read as JSON
+//! (`--reportformat json`, lvmreport(7)).
 //!
-//! An lvm that changes something is never killed for being slow: between suspend and resume it would leave a volume suspended, and everybody who writes to it
-//! waiting. It runs apart from the daemon's control group, and whoever waits for it is told that it is stuck.
+//! An lvm that changes something is never killed for being slow: between suspend and resume it
+//! would leave a volume suspended, and everybody who writes to it waiting. It runs apart from the
+//! daemon's control group, and whoever waits for it is told that it is stuck.
 //!
-//! Nothing of ours is activated by booting (`--setactivationskip y`): who needs a volume has it activated (`-K`).
+//! Nothing of ours is activated by booting (`--setactivationskip y`): who needs a volume has it
+//! activated (`-K`).
 
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::attach::step::Device;
-use crate::attach::step::LogicalVolume;
-use crate::attach::step::Room;
-use crate::attach::step::Trouble;
-use crate::attach::step::Wipe;
-use crate::attach::worker::content;
-use crate::attach::worker::device;
+use crate::attach::step::{Device, LogicalVolume, Room, Trouble, Wipe};
 use crate::attach::worker::failure::Failure;
-use crate::attach::worker::tool;
 use crate::attach::worker::tool::Ran;
+use crate::attach::worker::{content, device, tool};
 use crate::host::block::Way;
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
 
-/// Reading a group's metadata; on a drive that does not answer the kernel gives up after some tries of 30 s.
+/// Reading a group's metadata; on a drive that does not answer the kernel gives up after some tries
+/// of 30 s.
 const READING: Duration = Duration::from_secs(180);
 /// As good as never: see above.
 const CHANGING: Duration = Duration::from_secs(30 * 86_400);
-/// On a volume between its making and the zeroing of the places where signatures are looked for: until then it shows what was on its extents before.
+/// On a volume between its making and the zeroing of the places where signatures are looked for:
+/// until then it shows what was on its extents before.
 const UNFINISHED: &str = "diskvitals.unfinished";
-const VOLUME_FIELDS: &str = "lv_name,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,lv_device_open";
+const VOLUME_FIELDS: &str =
+    "lv_name,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,lv_device_open";
 
 /// What lvm says of one volume; all values are texts.
 #[derive(Debug, Deserialize)]
@@ -88,7 +88,10 @@ fn checked(word: &str) -> Result<&str, Failure> {
     if begins && word.len() <= 127 && word.chars().all(plain) {
         return Ok(word);
     }
-    Err(Failure::new(Trouble::Path, format!("`{}` is no name for lvm", word.escape_debug())))
+    Err(Failure::new(
+        Trouble::Path,
+        format!("`{}` is no name for lvm", word.escape_debug()),
+    ))
 }
 
 /// A tag may have some more characters, and begin with none that is an option's.
@@ -97,24 +100,48 @@ fn checked_tag(tag: &str) -> Result<&str, Failure> {
     if !tag.is_empty() && !tag.starts_with('-') && tag.len() <= 1024 && tag.chars().all(plain) {
         return Ok(tag);
     }
-    Err(Failure::new(Trouble::Path, format!("`{}` is no tag for lvm", tag.escape_debug())))
+    Err(Failure::new(
+        Trouble::Path,
+        format!("`{}` is no tag for lvm", tag.escape_debug()),
+    ))
 }
 
 fn lvm(words: &[&str], timeout: Duration) -> Result<Ran, Failure> {
-    tool::run("lvm", &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>(), timeout)
+    tool::run(
+        "lvm",
+        &words
+            .iter()
+            .map(|word| (*word).to_owned())
+            .collect::<Vec<_>>(),
+        timeout,
+    )
 }
 
 fn change(doing: &str, words: &[&str]) -> Result<(), Failure> {
     let ran = lvm(words, CHANGING)?;
-    if ran.code() == Some(0) { Ok(()) } else { Err(ran.failure(trouble(&ran.said()), doing)) }
+    if ran.code() == Some(0) {
+        Ok(())
+    } else {
+        Err(ran.failure(trouble(&ran.said()), doing))
+    }
 }
 
-/// lvm has one status for all that goes wrong (5); what it was is in its words (lib/metadata/lv_manip.c, tools/toollib.c).
+/// lvm has one status for all that goes wrong (5); what it was is in its words
+/// (lib/metadata/lv_manip.c, tools/toollib.c).
 fn trouble(said: &str) -> Trouble {
     let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
-    if has(&["insufficient free space", "Insufficient free space", "insufficient suitable allocatable extents"]) {
+    if has(&[
+        "insufficient free space",
+        "Insufficient free space",
+        "insufficient suitable allocatable extents",
+    ]) {
         Trouble::Full
-    } else if has(&["in use", "is used by another device", "contains a filesystem in use", "Device or resource busy"]) {
+    } else if has(&[
+        "in use",
+        "is used by another device",
+        "contains a filesystem in use",
+        "Device or resource busy",
+    ]) {
         Trouble::Held
     } else if has(&["not found", "Failed to find logical volume"]) {
         Trouble::NotFound
@@ -127,63 +154,140 @@ fn trouble(said: &str) -> Trouble {
 
 fn report(doing: &str, words: &[&str]) -> Result<String, Failure> {
     let ran = lvm(words, READING)?;
-    if ran.code() == Some(0) && !ran.output.truncated { Ok(ran.stdout()) } else { Err(ran.failure(trouble(&ran.said()), doing)) }
+    if ran.code() == Some(0) && !ran.output.truncated {
+        Ok(ran.stdout())
+    } else {
+        Err(ran.failure(trouble(&ran.said()), doing))
+    }
 }
 
 pub fn room(group: &str) -> Result<Room, Failure> {
-    let doing = format!("asking for the room in the volume group {}", checked(group)?);
+    let doing = format!(
+        "asking for the room in the volume group {}",
+        checked(group)?
+    );
     let fields = "vg_size,vg_free,vg_extent_size";
-    let text = report(&doing, &["vgs", "--reportformat", "json", "--units", "b", "--nosuffix", "-o", fields, group])?;
-    parse_room(&text).ok_or_else(|| Failure::new(Trouble::Failed, format!("{doing}: lvm's answer makes no sense")))
+    let text = report(
+        &doing,
+        &[
+            "vgs",
+            "--reportformat",
+            "json",
+            "--units",
+            "b",
+            "--nosuffix",
+            "-o",
+            fields,
+            group,
+        ],
+    )?;
+    parse_room(&text).ok_or_else(|| {
+        Failure::new(
+            Trouble::Failed,
+            format!("{doing}: lvm's answer makes no sense"),
+        )
+    })
 }
 
 fn parse_room(text: &str) -> Option<Room> {
     let report: Report<Groups> = serde_json::from_str(text).ok()?;
-    let row = report.report.into_iter().flat_map(|groups| groups.vg).next()?;
+    let row = report
+        .report
+        .into_iter()
+        .flat_map(|groups| groups.vg)
+        .next()?;
     let bytes = |text: &str| text.trim().parse::<u64>().ok();
-    Some(Room { total: bytes(&row.vg_size)?, available: bytes(&row.vg_free)?, unit: bytes(&row.vg_extent_size)? })
+    Some(Room {
+        total: bytes(&row.vg_size)?,
+        available: bytes(&row.vg_free)?,
+        unit: bytes(&row.vg_extent_size)?,
+    })
 }
 
 fn volumes(group: &str) -> Result<Vec<Known>, Failure> {
     let doing = format!("listing the volume group {}", checked(group)?);
-    let text = report(&doing, &["lvs", "--reportformat", "json", "--units", "b", "--nosuffix", "-o", VOLUME_FIELDS, group])?;
-    parse_volumes(&text).ok_or_else(|| Failure::new(Trouble::Failed, format!("{doing}: lvm's answer makes no sense")))
+    let text = report(
+        &doing,
+        &[
+            "lvs",
+            "--reportformat",
+            "json",
+            "--units",
+            "b",
+            "--nosuffix",
+            "-o",
+            VOLUME_FIELDS,
+            group,
+        ],
+    )?;
+    parse_volumes(&text).ok_or_else(|| {
+        Failure::new(
+            Trouble::Failed,
+            format!("{doing}: lvm's answer makes no sense"),
+        )
+    })
 }
 
-/// None on any row that is not understood: a volume that is left out would be taken for one that is not there.
+/// None on any row that is not understood: a volume that is left out would be taken for one that is
+/// not there.
 fn parse_volumes(text: &str) -> Option<Vec<Known>> {
     let report: Report<Volumes> = serde_json::from_str(text).ok()?;
     let known = |row: VolumeRow| {
         let number = |text: &str| text.trim().parse::<u32>().ok();
-        let dev = number(&row.lv_kernel_major).zip(number(&row.lv_kernel_minor)).map(|(major, minor)| DevNo::new(major, minor));
+        let dev = number(&row.lv_kernel_major)
+            .zip(number(&row.lv_kernel_minor))
+            .map(|(major, minor)| DevNo::new(major, minor));
         Some(Known {
             name: row.lv_name.trim_matches(['[', ']']).to_owned(),
             size: row.lv_size.trim().parse().ok()?,
-            tags: row.lv_tags.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned).collect(),
+            tags: row
+                .lv_tags
+                .split(',')
+                .filter(|tag| !tag.is_empty())
+                .map(str::to_owned)
+                .collect(),
             dev,
             open: matches!(row.lv_device_open.trim(), "open" | "1"),
         })
     };
-    report.report.into_iter().flat_map(|volumes| volumes.lv).map(known).collect()
+    report
+        .report
+        .into_iter()
+        .flat_map(|volumes| volumes.lv)
+        .map(known)
+        .collect()
 }
 
 fn volume(group: &str, name: &str) -> Result<Option<Known>, Failure> {
     checked(name)?;
-    Ok(volumes(group)?.into_iter().find(|volume| volume.name == name))
+    Ok(volumes(group)?
+        .into_iter()
+        .find(|volume| volume.name == name))
 }
 
 fn there(group: &str, name: &str) -> Result<Known, Failure> {
-    volume(group, name)?.ok_or_else(|| Failure::new(Trouble::NotFound, format!("there is no logical volume {name} in {group}")))
+    volume(group, name)?.ok_or_else(|| {
+        Failure::new(
+            Trouble::NotFound,
+            format!("there is no logical volume {name} in {group}"),
+        )
+    })
 }
 
 pub fn tagged(group: &str, tag: &str) -> Result<Vec<LogicalVolume>, Failure> {
-    let ours = volumes(group)?.into_iter().filter(|volume| volume.tags.iter().any(|known| known == tag));
+    let ours = volumes(group)?
+        .into_iter()
+        .filter(|volume| volume.tags.iter().any(|known| known == tag));
     let told = ours.map(|volume| LogicalVolume {
         device: volume.dev.and_then(|dev| device::name(dev).ok()),
         unfinished: volume.is_unfinished(),
         name: volume.name,
         size: volume.size,
-        tags: volume.tags.into_iter().filter(|tag| tag != UNFINISHED).collect(),
+        tags: volume
+            .tags
+            .into_iter()
+            .filter(|tag| tag != UNFINISHED)
+            .collect(),
         open: volume.open,
     });
     Ok(told.collect())
@@ -194,37 +298,80 @@ pub fn make(group: &str, name: &str, size: u64, tags: &[String]) -> Result<(), F
     let known = volume(group, name)?;
     match &known {
         Some(known) if known.size < size => {
-            return Err(Failure::new(Trouble::Exists, format!("{group}/{name} is there with {} bytes instead of {size}", known.size)));
+            return Err(Failure::new(
+                Trouble::Exists,
+                format!(
+                    "{group}/{name} is there with {} bytes instead of {size}",
+                    known.size
+                ),
+            ));
         }
         Some(known) => add_tags(group, known, tags)?,
         None => {
             let room = room(group)?;
-            if room.available < size.div_ceil(room.unit.max(1)).saturating_mul(room.unit.max(1)) {
-                let message = format!("the volume group {group} has {} bytes left, {size} are wanted", room.available);
+            if room.available
+                < size
+                    .div_ceil(room.unit.max(1))
+                    .saturating_mul(room.unit.max(1))
+            {
+                let message = format!(
+                    "the volume group {group} has {} bytes left, {size} are wanted",
+                    room.available
+                );
                 return Err(Failure::new(Trouble::Full, message));
             }
             let size = format!("{size}b");
-            // Inactive: nothing can be zeroed or wiped by lvcreate itself then (-Z, -W); it is done below, and its tag tells that it still has to be.
-            let mut words = vec!["lvcreate", "--yes", "-an", "-Zn", "-Wn", "--setactivationskip", "y", "--addtag", UNFINISHED];
-            tags.iter().for_each(|tag| words.extend(["--addtag", tag.as_str()]));
+            // Inactive: nothing can be zeroed or wiped by lvcreate itself then (-Z, -W); it is done
+            // below, and its tag tells that it still has to be.
+            let mut words = vec![
+                "lvcreate",
+                "--yes",
+                "-an",
+                "-Zn",
+                "-Wn",
+                "--setactivationskip",
+                "y",
+                "--addtag",
+                UNFINISHED,
+            ];
+            tags.iter()
+                .for_each(|tag| words.extend(["--addtag", tag.as_str()]));
             words.extend(["-L", &size, "-n", name, group]);
             change(&format!("making the logical volume {group}/{name}"), &words)?;
         }
     }
-    if known.is_none_or(|known| known.is_unfinished()) { finish(group, name) } else { Ok(()) }
+    if known.is_none_or(|known| known.is_unfinished()) {
+        finish(group, name)
+    } else {
+        Ok(())
+    }
 }
 
 fn add_tags(group: &str, known: &Known, tags: &[String]) -> Result<(), Failure> {
-    let missing: Vec<String> = tags.iter().filter(|tag| !known.tags.contains(tag)).cloned().collect();
-    if missing.is_empty() { Ok(()) } else { tag(group, &known.name, &missing, &[]) }
+    let missing: Vec<String> = tags
+        .iter()
+        .filter(|tag| !known.tags.contains(tag))
+        .cloned()
+        .collect();
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        tag(group, &known.name, &missing, &[])
+    }
 }
 
-/// Makes it blank where one looks for signatures, and takes the mark away. The rest was wiped when its extents were let go, where that is wanted.
+/// Makes it blank where one looks for signatures, and takes the mark away. The rest was wiped when
+/// its extents were let go, where that is wanted.
 fn finish(group: &str, name: &str) -> Result<(), Failure> {
     let device = switch_on(group, name)?;
     let block = device::open_alone(&HostRoot::new("/"), &device.node, Way::WriteAlone)?;
     for (start, length) in content::places(block.size) {
-        block.zero(start, length).map_err(|error| Failure::io(format!("clearing the new logical volume {group}/{name}"), error))?;
+        block.zero(start, length).map_err(|error| {
+            Failure::io(
+                format!("clearing the new logical volume {group}/{name}"),
+                error,
+            )
+        })?;
     }
     drop(block);
     switch_off(group, name)?;
@@ -234,7 +381,10 @@ fn finish(group: &str, name: &str) -> Result<(), Failure> {
 pub fn tag(group: &str, name: &str, add: &[String], remove: &[String]) -> Result<(), Failure> {
     let known = there(group, name)?;
     let add: Vec<&String> = add.iter().filter(|tag| !known.tags.contains(tag)).collect();
-    let remove: Vec<&String> = remove.iter().filter(|tag| known.tags.contains(tag)).collect();
+    let remove: Vec<&String> = remove
+        .iter()
+        .filter(|tag| known.tags.contains(tag))
+        .collect();
     if add.is_empty() && remove.is_empty() {
         return Ok(());
     }
@@ -257,26 +407,44 @@ pub fn grow(group: &str, name: &str, size: u64) -> Result<(), Failure> {
     }
     let (room, more) = (room(group)?, size - known.size);
     if room.available < more {
-        let message = format!("the volume group {group} has {} bytes left, {more} are wanted", room.available);
+        let message = format!(
+            "the volume group {group} has {} bytes left, {more} are wanted",
+            room.available
+        );
         return Err(Failure::new(Trouble::Full, message));
     }
     let (volume, size) = (format!("{group}/{name}"), format!("{size}b"));
-    change(&format!("growing {volume}"), &["lvextend", "--yes", "-L", &size, &volume])
+    change(
+        &format!("growing {volume}"),
+        &["lvextend", "--yes", "-L", &size, &volume],
+    )
 }
 
-/// `Zero` writes zeros over all of it (BLKZEROOUT): a volume that is made of the same extents later would show what was there. What is discarded reads as the
-/// device likes: whoever configures that knows his.
+/// `Zero` writes zeros over all of it (BLKZEROOUT): a volume that is made of the same extents later
+/// would show what was there. What is discarded reads as the device likes: whoever configures that
+/// knows his.
 pub fn remove(root: &HostRoot, group: &str, name: &str, wipe: Wipe) -> Result<(), Failure> {
-    let Some(known) = volume(group, name)? else { return Ok(()) };
+    let Some(known) = volume(group, name)? else {
+        return Ok(());
+    };
     unused(root, &known)?;
     if wipe != Wipe::None {
         let device = switch_on(group, name)?;
         let block = device::open_alone(root, &device.node, Way::WriteAlone)?;
-        let wiped = if wipe == Wipe::Zero { block.zero(0, block.size) } else { block.discard() };
-        wiped.map_err(|error| Failure::io(format!("wiping the logical volume {group}/{name}"), error))?;
+        let wiped = if wipe == Wipe::Zero {
+            block.zero(0, block.size)
+        } else {
+            block.discard()
+        };
+        wiped.map_err(|error| {
+            Failure::io(format!("wiping the logical volume {group}/{name}"), error)
+        })?;
     }
     switch_off(group, name)?;
-    change(&format!("removing {group}/{name}"), &["lvremove", "--yes", &format!("{group}/{name}")])
+    change(
+        &format!("removing {group}/{name}"),
+        &["lvremove", "--yes", &format!("{group}/{name}")],
+    )
 }
 
 fn unused(root: &HostRoot, known: &Known) -> Result<(), Failure> {
@@ -294,8 +462,10 @@ pub fn activate(group: &str, name: &str) -> Result<Device, Failure> {
 
 fn whole(group: &str, known: &Known) -> Result<(), Failure> {
     if known.is_unfinished() {
-        let message =
-            format!("the logical volume {group}/{} was never finished: it may show what others have left on its extents", known.name);
+        let message = format!(
+            "the logical volume {group}/{} was never finished: it may show what others have left on its extents",
+            known.name
+        );
         return Err(Failure::new(Trouble::Foreign, message));
     }
     Ok(())
@@ -304,10 +474,18 @@ fn whole(group: &str, known: &Known) -> Result<(), Failure> {
 fn switch_on(group: &str, name: &str) -> Result<Device, Failure> {
     let volume = format!("{group}/{name}");
     if there(group, name)?.dev.is_none() {
-        change(&format!("activating {volume}"), &["lvchange", "-ay", "-K", &volume])?;
+        change(
+            &format!("activating {volume}"),
+            &["lvchange", "-ay", "-K", &volume],
+        )?;
     }
     let dev = there(group, name)?.dev;
-    let dev = dev.ok_or_else(|| Failure::new(Trouble::Failed, format!("{volume} has no device after it was activated")))?;
+    let dev = dev.ok_or_else(|| {
+        Failure::new(
+            Trouble::Failed,
+            format!("{volume} has no device after it was activated"),
+        )
+    })?;
     device::by_number(dev)
 }
 
@@ -323,7 +501,10 @@ pub fn deactivate(root: &HostRoot, group: &str, name: &str) -> Result<(), Failur
 
 fn switch_off(group: &str, name: &str) -> Result<(), Failure> {
     let volume = format!("{group}/{name}");
-    change(&format!("deactivating {volume}"), &["lvchange", "-an", &volume])
+    change(
+        &format!("deactivating {volume}"),
+        &["lvchange", "-an", &volume],
+    )
 }
 
 #[cfg(test)]
@@ -347,9 +528,24 @@ mod tests {
     #[test]
     fn volumes_are_read_with_their_device_while_they_are_active() {
         let known = parse_volumes(LVS).unwrap();
-        let root = Known { name: "root".into(), size: 1 << 30, tags: Vec::new(), dev: Some(DevNo::new(254, 0)), open: true };
-        let tags = vec!["diskvitals.unfinished".to_owned(), "diskvitals.volume".to_owned()];
-        let ours = Known { name: "pvc-1".into(), size: 4 << 20, tags, dev: None, open: false };
+        let root = Known {
+            name: "root".into(),
+            size: 1 << 30,
+            tags: Vec::new(),
+            dev: Some(DevNo::new(254, 0)),
+            open: true,
+        };
+        let tags = vec![
+            "diskvitals.unfinished".to_owned(),
+            "diskvitals.volume".to_owned(),
+        ];
+        let ours = Known {
+            name: "pvc-1".into(),
+            size: 4 << 20,
+            tags,
+            dev: None,
+            open: false,
+        };
         assert_eq!(known, [root, ours]);
         assert_eq!(parse_volumes(r#"{"report":[{"lv":[]}]}"#), Some(vec![]));
     }
@@ -357,8 +553,14 @@ mod tests {
     #[test]
     fn one_that_was_never_finished_is_not_given_to_anybody() {
         let known = parse_volumes(LVS).unwrap();
-        assert_eq!(whole("vg", &known[0]).map_err(|failure| failure.kind), Ok(()));
-        assert_eq!(whole("vg", &known[1]).map_err(|failure| failure.kind), Err(Trouble::Foreign));
+        assert_eq!(
+            whole("vg", &known[0]).map_err(|failure| failure.kind),
+            Ok(())
+        );
+        assert_eq!(
+            whole("vg", &known[1]).map_err(|failure| failure.kind),
+            Err(Trouble::Foreign)
+        );
     }
 
     #[test]
@@ -371,7 +573,14 @@ mod tests {
     #[test]
     fn room_is_read_in_bytes() {
         let text = r#"{"report":[{"vg":[{"vg_size":"1069547520", "vg_free":"536870912", "vg_extent_size":"4194304"}]}]}"#;
-        assert_eq!(parse_room(text), Some(Room { total: 1_069_547_520, available: 536_870_912, unit: 4_194_304 }));
+        assert_eq!(
+            parse_room(text),
+            Some(Room {
+                total: 1_069_547_520,
+                available: 536_870_912,
+                unit: 4_194_304
+            })
+        );
     }
 
     #[test]
@@ -386,11 +595,23 @@ mod tests {
     #[test]
     fn what_went_wrong_is_read_from_lvms_words() {
         let of = |said| trouble(said);
-        assert_eq!(of("Volume group \"x\" has insufficient free space (1 extents): 25 required."), Trouble::Full);
-        assert_eq!(of("Logical volume vg/a contains a filesystem in use."), Trouble::Held);
-        assert_eq!(of("Failed to find logical volume \"vg/a\""), Trouble::NotFound);
+        assert_eq!(
+            of("Volume group \"x\" has insufficient free space (1 extents): 25 required."),
+            Trouble::Full
+        );
+        assert_eq!(
+            of("Logical volume vg/a contains a filesystem in use."),
+            Trouble::Held
+        );
+        assert_eq!(
+            of("Failed to find logical volume \"vg/a\""),
+            Trouble::NotFound
+        );
         assert_eq!(of("Volume group \"vg\" not found"), Trouble::NotFound);
-        assert_eq!(of("Logical Volume \"a\" already exists in volume group \"vg\""), Trouble::Exists);
+        assert_eq!(
+            of("Logical Volume \"a\" already exists in volume group \"vg\""),
+            Trouble::Exists
+        );
         assert_eq!(of("device-mapper: reload ioctl failed"), Trouble::Failed);
     }
 }

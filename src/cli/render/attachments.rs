@@ -18,7 +18,10 @@ pub fn table(attachments: &[wire::Attachment], screen: &Screen) -> String {
     if attachments.is_empty() {
         return "nothing is left over\n".to_owned();
     }
-    let rows: Vec<Vec<(String, Tone)>> = attachments.iter().map(|attachment| row(attachment, screen)).collect();
+    let rows: Vec<Vec<(String, Tone)>> = attachments
+        .iter()
+        .map(|attachment| row(attachment, screen))
+        .collect();
     layout(&COLUMNS, &rows, screen)
 }
 
@@ -51,7 +54,12 @@ fn whose(attachment: &wire::Attachment) -> String {
 }
 
 /// `asked`: as the volume was named; `commit`: it was to be done.
-pub fn cleanup(answer: &wire::ForceCleanupResponse, asked: &str, commit: bool, screen: &Screen) -> String {
+pub fn cleanup(
+    answer: &wire::ForceCleanupResponse,
+    asked: &str,
+    commit: bool,
+    screen: &Screen,
+) -> String {
     let mut text = String::new();
     for step in &answer.steps {
         let (word, tone) = match (step.state(), commit) {
@@ -60,13 +68,30 @@ pub fn cleanup(answer: &wire::ForceCleanupResponse, asked: &str, commit: bool, s
             (_, true) => ("not done", Tone::Warning),
             (_, false) => ("would", Tone::Plain),
         };
-        let detail = if step.detail.is_empty() { String::new() } else { format!(": {}", plain(&step.detail)) };
-        text.push_str(&format!("{} {} {}{detail}\n", screen.paint(tone, format!("{word:8}")), plain(&step.action), plain(&step.path)));
+        let detail = if step.detail.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", plain(&step.detail))
+        };
+        text.push_str(&format!(
+            "{} {} {}{detail}\n",
+            screen.paint(tone, format!("{word:8}")),
+            plain(&step.action),
+            plain(&step.path)
+        ));
     }
-    let left = answer.steps.iter().any(|step| !matches!(step.state(), State::Done));
+    let left = answer
+        .steps
+        .iter()
+        .any(|step| !matches!(step.state(), State::Done));
     match (commit, left) {
-        (false, _) => text.push_str(&format!("nothing has been done; to do it: diskvitals cleanup {} --yes\n", plain(asked))),
-        (true, true) => text.push_str("not all of it is done; what goes on, and how it ends, is in the daemon's log\n"),
+        (false, _) => text.push_str(&format!(
+            "nothing has been done; to do it: diskvitals cleanup {} --yes\n",
+            plain(asked)
+        )),
+        (true, true) => text.push_str(
+            "not all of it is done; what goes on, and how it ends, is in the daemon's log\n",
+        ),
         (true, false) => {}
     }
     text

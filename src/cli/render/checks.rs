@@ -39,39 +39,79 @@ pub fn table(checks: &[wire::Check], screen: &Screen) -> String {
     }
     let row = |check: &wire::Check| {
         let (verdict, tone) = verdict(check);
-        let why = if check.state() == State::Ended { &check.reason } else { &check.phase };
+        let why = if check.state() == State::Ended {
+            &check.reason
+        } else {
+            &check.phase
+        };
         vec![
             (check.id.clone(), Tone::Plain),
             (verdict, tone),
             (check.target.clone(), Tone::Plain),
             (check.filesystem.clone(), Tone::Plain),
             (mode(check.mode()), Tone::Plain),
-            (screen.ago(check.ended.as_ref().or(check.asked.as_ref())), Tone::Plain),
+            (
+                screen.ago(check.ended.as_ref().or(check.asked.as_ref())),
+                Tone::Plain,
+            ),
             (why.clone(), Tone::Plain),
         ]
     };
-    layout(&COLUMNS, &checks.iter().map(row).collect::<Vec<_>>(), screen)
+    layout(
+        &COLUMNS,
+        &checks.iter().map(row).collect::<Vec<_>>(),
+        screen,
+    )
 }
 
 /// The verdict, why, and the runs.
 pub fn one(check: &wire::Check, screen: &Screen) -> String {
     let (word, tone) = verdict(check);
-    let mut text = heading(&format!("check {} of {} ({})", check.id, plain(&check.target), check.filesystem), screen);
-    text.push_str(&format!("{}  {}\n", screen.paint(tone, word), mode(check.mode())));
-    let why = if check.state() == State::Ended { &check.reason } else { &check.phase };
+    let mut text = heading(
+        &format!(
+            "check {} of {} ({})",
+            check.id,
+            plain(&check.target),
+            check.filesystem
+        ),
+        screen,
+    );
+    text.push_str(&format!(
+        "{}  {}\n",
+        screen.paint(tone, word),
+        mode(check.mode())
+    ));
+    let why = if check.state() == State::Ended {
+        &check.reason
+    } else {
+        &check.phase
+    };
     if !why.is_empty() {
         text.push_str(&wrapped(why, "", screen));
     }
     for signal in &check.signals {
-        text.push_str(&format!("  {} {}: {}\n", screen.at(signal.time.as_ref()), plain(&signal.source), plain(&signal.text)));
+        text.push_str(&format!(
+            "  {} {}: {}\n",
+            screen.at(signal.time.as_ref()),
+            plain(&signal.source),
+            plain(&signal.text)
+        ));
     }
     if !check.runs.is_empty() {
         text.push('\n');
-        let rows: Vec<_> = check.runs.iter().enumerate().map(|(place, run)| row(place + 1, run)).collect();
+        let rows: Vec<_> = check
+            .runs
+            .iter()
+            .enumerate()
+            .map(|(place, run)| row(place + 1, run))
+            .collect();
         text.push_str(&layout(&RUNS, &rows, screen));
     }
-    // The deciding runs show the same: the last of them is shown. What a clean one shows, healthy filesystems in use show.
-    let found = |run: &&wire::CheckRun| run.mode == check.mode && run.ballot() == Ballot::Findings && !run.findings.is_empty();
+    // The deciding runs show the same: the last of them is shown. What a clean one shows, healthy
+    // filesystems in use show.
+    let found = |run: &&wire::CheckRun| {
+        run.mode == check.mode && run.ballot() == Ballot::Findings && !run.findings.is_empty()
+    };
     if let Some(run) = check.runs.iter().rev().find(found) {
         text.push_str(&findings(run, screen));
     }
@@ -81,7 +121,11 @@ pub fn one(check: &wire::Check, screen: &Screen) -> String {
 /// With what each run's checker wrote.
 pub fn in_full(check: &wire::Check, screen: &Screen) -> String {
     let mut text = one(check, screen);
-    text.push_str(&format!("\nasked {} by {}\n", screen.at(check.asked.as_ref()), plain(or_dash(&check.origin))));
+    text.push_str(&format!(
+        "\nasked {} by {}\n",
+        screen.at(check.asked.as_ref()),
+        plain(or_dash(&check.origin))
+    ));
     for (place, run) in check.runs.iter().enumerate() {
         text.push_str(&output(place + 1, run, screen));
     }
@@ -90,7 +134,10 @@ pub fn in_full(check: &wire::Check, screen: &Screen) -> String {
 
 /// For `explain`: the newest check of each thing around, its runs' output included.
 pub fn around(checks: &[wire::Check], screen: &Screen) -> String {
-    checks.iter().map(|check| format!("\n{}", in_full(check, screen))).collect()
+    checks
+        .iter()
+        .map(|check| format!("\n{}", in_full(check, screen)))
+        .collect()
 }
 
 /// What is being done, and how long it has gone on.
@@ -100,11 +147,17 @@ pub fn progress(check: &wire::Check, elapsed: Duration, cancelled: bool) -> (Str
         State::Queued => format!("queued: {}", plain(&check.phase)),
         _ => plain(&check.phase),
     };
-    (format!("{}: {what}", plain(&check.target)), format!("{} s", elapsed.as_secs()))
+    (
+        format!("{}: {what}", plain(&check.target)),
+        format!("{} s", elapsed.as_secs()),
+    )
 }
 
 fn findings(run: &wire::CheckRun, screen: &Screen) -> String {
-    let mut text = format!("\n{}\n", screen.paint(Tone::Strong, format!("{} found", plain(&run.command))));
+    let mut text = format!(
+        "\n{}\n",
+        screen.paint(Tone::Strong, format!("{} found", plain(&run.command)))
+    );
     for finding in run.findings.iter().take(LISTED) {
         let tone = match finding.weight() {
             wire::check_finding::Weight::Damage => Tone::Critical,
@@ -124,7 +177,13 @@ fn output(place: usize, run: &wire::CheckRun, screen: &Screen) -> String {
     if run.output.is_empty() {
         return String::new();
     }
-    let mut text = format!("\n{}\n", screen.paint(Tone::Strong, format!("run {place}: {}", plain(&run.command))));
+    let mut text = format!(
+        "\n{}\n",
+        screen.paint(
+            Tone::Strong,
+            format!("run {place}: {}", plain(&run.command))
+        )
+    );
     for line in run.output.lines() {
         text.push_str(&format!("  {}\n", plain(line)));
     }
@@ -150,18 +209,33 @@ fn row(place: usize, run: &wire::CheckRun) -> Vec<(String, Tone)> {
         (place.to_string(), Tone::Plain),
         (mode(run.mode()), Tone::Plain),
         (ballot.to_owned(), tone),
-        ((run.findings.len() as u64 + run.more_findings).to_string(), Tone::Plain),
+        (
+            (run.findings.len() as u64 + run.more_findings).to_string(),
+            Tone::Plain,
+        ),
         (seconds(run.duration.as_ref()), Tone::Plain),
-        (run.held.as_ref().map(|held| seconds(Some(held))).unwrap_or_default(), Tone::Plain),
+        (
+            run.held
+                .as_ref()
+                .map(|held| seconds(Some(held)))
+                .unwrap_or_default(),
+            Tone::Plain,
+        ),
         (bytes(run.bytes_read), Tone::Plain),
         (ended, Tone::Plain),
     ]
 }
 
 fn seconds(duration: Option<&prost_types::Duration>) -> String {
-    let Some(duration) = duration else { return "-".to_owned() };
+    let Some(duration) = duration else {
+        return "-".to_owned();
+    };
     let millis = duration.seconds.saturating_mul(1000) + i64::from(duration.nanos / 1_000_000);
-    if millis < 10_000 { format!("{millis} ms") } else { format!("{} s", millis / 1000) }
+    if millis < 10_000 {
+        format!("{millis} ms")
+    } else {
+        format!("{} s", millis / 1000)
+    }
 }
 
 /// `MODE_READ_ONLY` → `read only`.
@@ -183,5 +257,8 @@ pub fn verdict(check: &wire::Check) -> (String, Tone) {
         Verdict::Failed => Tone::Warning,
         Verdict::Unspecified => Tone::Faint,
     };
-    (word(check.verdict().as_str_name(), "VERDICT_").to_ascii_uppercase(), tone)
+    (
+        word(check.verdict().as_str_name(), "VERDICT_").to_ascii_uppercase(),
+        tone,
+    )
 }

@@ -41,11 +41,22 @@ pub fn rank(health: i32) -> u8 {
 fn row(drive: &wire::Drive) -> Vec<(String, Tone)> {
     let (word_of_health, tone) = health(drive.health);
     let missing = drive.presence() == wire::Presence::Missing;
-    let mut marks: Vec<String> = drive.findings.iter().map(|finding| finding.reason.clone()).collect();
+    let mut marks: Vec<String> = drive
+        .findings
+        .iter()
+        .map(|finding| finding.reason.clone())
+        .collect();
     marks.extend(drive.maintenance.then(|| "(maintenance)".to_owned()));
     vec![
         (or_dash(&drive.name).to_owned(), Tone::Strong),
-        (if missing { format!("{word_of_health}, missing") } else { word_of_health.to_owned() }, tone),
+        (
+            if missing {
+                format!("{word_of_health}, missing")
+            } else {
+                word_of_health.to_owned()
+            },
+            tone,
+        ),
         (kind(drive), Tone::Plain),
         (bytes(drive.size_bytes), Tone::Plain),
         (drive.model.trim().to_owned(), Tone::Plain),
@@ -59,9 +70,12 @@ fn row(drive: &wire::Drive) -> Vec<(String, Tone)> {
 
 fn kind(drive: &wire::Drive) -> String {
     match drive.kind() {
-        wire::DriveKind::Hdd | wire::DriveKind::Ssd | wire::DriveKind::Nvme | wire::DriveKind::Usb => {
-            word(drive.kind().as_str_name(), "DRIVE_KIND_").to_ascii_uppercase().replace("NVME", "NVMe")
-        }
+        wire::DriveKind::Hdd
+        | wire::DriveKind::Ssd
+        | wire::DriveKind::Nvme
+        | wire::DriveKind::Usb => word(drive.kind().as_str_name(), "DRIVE_KIND_")
+            .to_ascii_uppercase()
+            .replace("NVME", "NVMe"),
         wire::DriveKind::Emmc => "eMMC".to_owned(),
         kind => word(kind.as_str_name(), "DRIVE_KIND_"),
     }
@@ -74,12 +88,29 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
         ("", "") => String::new(),
         (enclosure, slot) => format!("enclosure {}, slot {}", or_dash(enclosure), or_dash(slot)),
     };
-    let flags =
-        [(drive.removable, "removable"), (drive.asleep, "asleep"), (drive.maintenance, "under maintenance: its findings do not count")];
+    let flags = [
+        (drive.removable, "removable"),
+        (drive.asleep, "asleep"),
+        (
+            drive.maintenance,
+            "under maintenance: its findings do not count",
+        ),
+    ];
     let devices: Vec<String> = drive
         .devices
         .iter()
-        .map(|d| format!("{} ({}) {} {} {}", d.name, d.dev, bytes(d.size_bytes), d.state, d.hctl).trim_end().to_owned())
+        .map(|d| {
+            format!(
+                "{} ({}) {} {} {}",
+                d.name,
+                d.dev,
+                bytes(d.size_bytes),
+                d.state,
+                d.hctl
+            )
+            .trim_end()
+            .to_owned()
+        })
         .collect();
     let mut text = heading(&format!("drive {}", plain(&drive.id)), screen);
     let mut lines = vec![
@@ -91,14 +122,25 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
             if drive.id_stable {
                 String::new()
             } else {
-                "not stable: the drive tells no identity of its own, this names its place".to_owned()
+                "not stable: the drive tells no identity of its own, this names its place"
+                    .to_owned()
             },
         ),
-        ("model", plain(format!("{} {}", drive.vendor, drive.model).trim())),
+        (
+            "model",
+            plain(format!("{} {}", drive.vendor, drive.model).trim()),
+        ),
         ("serial", plain(&drive.serial)),
         ("firmware", plain(&drive.firmware)),
         ("wwn", plain(&drive.wwn)),
-        ("kind", format!("{} over {}", kind(drive), word(drive.transport().as_str_name(), "TRANSPORT_"))),
+        (
+            "kind",
+            format!(
+                "{} over {}",
+                kind(drive),
+                word(drive.transport().as_str_name(), "TRANSPORT_")
+            ),
+        ),
         (
             "size",
             format!(
@@ -108,10 +150,24 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
                 drive.physical_block_size
             ),
         ),
-        ("rotational", drive.rotational.map(|yes| if yes { "yes" } else { "no" }.to_owned()).unwrap_or_default()),
+        (
+            "rotational",
+            drive
+                .rotational
+                .map(|yes| if yes { "yes" } else { "no" }.to_owned())
+                .unwrap_or_default(),
+        ),
         ("write cache", plain(&drive.write_cache)),
         ("kernel state", plain(&drive.state)),
-        ("remarks", flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")),
+        (
+            "remarks",
+            flags
+                .iter()
+                .filter(|(set, _)| *set)
+                .map(|(_, name)| *name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        ),
         ("seat", plain(&seat)),
         ("pci", plain(&location.pci)),
         ("sas address", plain(&location.sas_address)),
@@ -121,10 +177,21 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
     if drive.presence() == wire::Presence::Missing {
         lines.insert(
             1,
-            ("missing", format!("since {} ({})", screen.at(drive.missing_since.as_ref()), screen.ago(drive.missing_since.as_ref()))),
+            (
+                "missing",
+                format!(
+                    "since {} ({})",
+                    screen.at(drive.missing_since.as_ref()),
+                    screen.ago(drive.missing_since.as_ref())
+                ),
+            ),
         );
     }
-    for (label, values) in [("devices", &devices), ("links", &drive.links), ("volumes", &drive.volume_ids)] {
+    for (label, values) in [
+        ("devices", &devices),
+        ("links", &drive.links),
+        ("volumes", &drive.volume_ids),
+    ] {
         for (at, value) in values.iter().enumerate() {
             lines.push((if at == 0 { label } else { "" }, plain(value)));
         }

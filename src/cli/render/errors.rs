@@ -5,22 +5,41 @@ use crate::cli::screen::{Screen, plain};
 
 /// Label and text, as `pairs` takes them; nothing where the log has told nothing.
 pub fn lines(errors: &[wire::ErrorTally], screen: &Screen) -> Vec<(&'static str, String)> {
-    errors.iter().enumerate().map(|(at, tally)| (if at == 0 { "kernel log" } else { "" }, line(tally, screen))).collect()
+    errors
+        .iter()
+        .enumerate()
+        .map(|(at, tally)| (if at == 0 { "kernel log" } else { "" }, line(tally, screen)))
+        .collect()
 }
 
 fn line(tally: &wire::ErrorTally, screen: &Screen) -> String {
-    let number = |count: u64, thing: &str| format!("{count} {thing}{}", if count == 1 { "" } else { "s" });
-    let mut text = format!("{}: {} in {}", plain(&tally.class), number(tally.incidents, "incident"), number(tally.records, "record"));
+    let number =
+        |count: u64, thing: &str| format!("{count} {thing}{}", if count == 1 { "" } else { "s" });
+    let mut text = format!(
+        "{}: {} in {}",
+        plain(&tally.class),
+        number(tally.incidents, "incident"),
+        number(tally.records, "record")
+    );
     if tally.suppressed > 0 {
         text.push_str(&format!(", at least {} more not printed", tally.suppressed));
     }
     if tally.corrected > 0 {
         text.push_str(&format!(", {} put right", tally.corrected));
     }
-    let sectors: Vec<String> = tally.sectors.iter().take(5).map(|place| format!("{} of {}", place.sector, plain(&place.device))).collect();
+    let sectors: Vec<String> = tally
+        .sectors
+        .iter()
+        .take(5)
+        .map(|place| format!("{} of {}", place.sector, plain(&place.device)))
+        .collect();
     if !sectors.is_empty() {
         let more = (tally.sectors.len() - sectors.len()) as u64 + tally.more_sectors;
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
         text.push_str(&format!("; sectors {}{more}", sectors.join(", ")));
     }
     let last = tally.last.as_ref().and_then(|record| record.time.as_ref());
@@ -35,8 +54,15 @@ mod tests {
 
     #[test]
     fn each_class_is_a_line_with_its_counts_and_places() {
-        let place = |sector| wire::FailedSector { device: "sda".into(), sector, times: 1 };
-        let record = wire::LogRecord { time: before(7200), text: "critical medium error, dev sda, sector 5".into() };
+        let place = |sector| wire::FailedSector {
+            device: "sda".into(),
+            sector,
+            times: 1,
+        };
+        let record = wire::LogRecord {
+            time: before(7200),
+            text: "critical medium error, dev sda, sector 5".into(),
+        };
         let tally = wire::ErrorTally {
             class: "medium".into(),
             incidents: 3,
@@ -48,7 +74,12 @@ mod tests {
             more_sectors: 2,
             ..wire::ErrorTally::default()
         };
-        let other = wire::ErrorTally { class: "reset".into(), incidents: 1, records: 1, ..wire::ErrorTally::default() };
+        let other = wire::ErrorTally {
+            class: "reset".into(),
+            incidents: 1,
+            records: 1,
+            ..wire::ErrorTally::default()
+        };
         let lines = lines(&[tally, other], &screen(None));
         assert_eq!(lines[0].0, "kernel log");
         assert!(
@@ -59,6 +90,12 @@ mod tests {
             "{}",
             lines[0].1
         );
-        assert_eq!((lines[1].0, lines[1].1.starts_with("reset: 1 incident in 1 record;")), ("", true));
+        assert_eq!(
+            (
+                lines[1].0,
+                lines[1].1.starts_with("reset: 1 incident in 1 record;")
+            ),
+            ("", true)
+        );
     }
 }

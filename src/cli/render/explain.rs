@@ -1,4 +1,5 @@
-//! The chain as an indented tree, from what was asked for's drives up to its pods, then every finding in full.
+//! The chain as an indented tree, from what was asked for's drives up to its pods, then every
+//! finding in full.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,22 +19,42 @@ pub fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
     }
     for advice in &explanation.advice {
         let (_, tone) = health(advice.health);
-        text.push_str(&format!("{}\n", screen.paint(tone, plain(&advice.sentence))));
+        text.push_str(&format!(
+            "{}\n",
+            screen.paint(tone, plain(&advice.sentence))
+        ));
     }
     if !explanation.advice.is_empty() {
         text.push('\n');
     }
-    let ids: BTreeSet<&str> = explanation.chain.iter().map(|node| node.id.as_str()).collect();
+    let ids: BTreeSet<&str> = explanation
+        .chain
+        .iter()
+        .map(|node| node.id.as_str())
+        .collect();
     let mut above: BTreeMap<&str, Vec<&wire::ChainNode>> = BTreeMap::new();
     for node in &explanation.chain {
         for below in &node.stands_on {
             above.entry(below.as_str()).or_default().push(node);
         }
     }
-    let roots = explanation.chain.iter().filter(|node| !node.stands_on.iter().any(|below| ids.contains(below.as_str())));
+    let roots = explanation.chain.iter().filter(|node| {
+        !node
+            .stands_on
+            .iter()
+            .any(|below| ids.contains(below.as_str()))
+    });
     let mut printed = BTreeSet::new();
     for root in roots {
-        branch(root, 0, &above, &mut printed, explanation.subject.as_ref(), screen, &mut text);
+        branch(
+            root,
+            0,
+            &above,
+            &mut printed,
+            explanation.subject.as_ref(),
+            screen,
+            &mut text,
+        );
     }
     if explanation.findings.is_empty() {
         text.push_str(&format!("\n{}\n", screen.paint(Tone::Good, "no findings")));
@@ -44,7 +65,8 @@ pub fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
     text
 }
 
-/// Each node once in full; what stands on several things (an array, a volume over two disks) is named again and marked.
+/// Each node once in full; what stands on several things (an array, a volume over two disks) is
+/// named again and marked.
 fn branch<'a>(
     node: &'a wire::ChainNode,
     depth: usize,
@@ -56,8 +78,15 @@ fn branch<'a>(
 ) {
     let indent = "  ".repeat(depth);
     let first = printed.insert(&node.id);
-    let asked = subject.is_some_and(|subject| node.id.split_once(':').is_some_and(|(_, id)| id == subject.id));
-    let name = screen.paint(if asked { Tone::Strong } else { Tone::Plain }, plain(&node.name));
+    let asked = subject.is_some_and(|subject| {
+        node.id
+            .split_once(':')
+            .is_some_and(|(_, id)| id == subject.id)
+    });
+    let name = screen.paint(
+        if asked { Tone::Strong } else { Tone::Plain },
+        plain(&node.name),
+    );
     let (word_of_health, tone) = health(node.health);
     let mut line = format!("{indent}{} {name}", node.kind);
     if word_of_health != "-" {
@@ -68,7 +97,10 @@ fn branch<'a>(
         return;
     }
     if !node.detail.is_empty() {
-        line.push_str(&format!("  {}", screen.paint(Tone::Faint, plain(&node.detail))));
+        line.push_str(&format!(
+            "  {}",
+            screen.paint(Tone::Faint, plain(&node.detail))
+        ));
     }
     text.push_str(&line);
     text.push('\n');

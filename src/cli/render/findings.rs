@@ -19,7 +19,10 @@ pub fn table(findings: &[wire::Finding], screen: &Screen) -> String {
     if findings.is_empty() {
         return format!("{}\n", screen.paint(Tone::Good, "no findings"));
     }
-    let rows: Vec<Vec<(String, Tone)>> = findings.iter().map(|finding| row(finding, screen)).collect();
+    let rows: Vec<Vec<(String, Tone)>> = findings
+        .iter()
+        .map(|finding| row(finding, screen))
+        .collect();
     layout(&COLUMNS, &rows, screen)
 }
 
@@ -36,7 +39,9 @@ fn row(finding: &wire::Finding, screen: &Screen) -> Vec<(String, Tone)> {
 }
 
 pub fn subject(finding: &wire::Finding) -> String {
-    let Some(subject) = &finding.subject else { return "-".to_owned() };
+    let Some(subject) = &finding.subject else {
+        return "-".to_owned();
+    };
     match subject.kind() {
         wire::SubjectKind::Device => format!("device {}", subject.id),
         _ => subject.id.clone(),
@@ -68,20 +73,36 @@ pub fn one(finding: &wire::Finding, screen: &Screen) -> String {
     );
     text.push_str(&wrapped(&finding.message, "    ", screen));
     let count = if finding.count > 1 {
-        format!(", seen {} times, last {}", finding.count, screen.ago(finding.last_seen.as_ref()))
+        format!(
+            ", seen {} times, last {}",
+            finding.count,
+            screen.ago(finding.last_seen.as_ref())
+        )
     } else {
         String::new()
     };
-    text.push_str(&format!("    finding {}, since {}{count}\n", finding.id, screen.at(finding.since.as_ref())));
+    text.push_str(&format!(
+        "    finding {}, since {}{count}\n",
+        finding.id,
+        screen.at(finding.since.as_ref())
+    ));
     for evidence in &finding.evidence {
-        text.push_str(&format!("    evidence  {}, {}\n", plain(&evidence.source), screen.at(evidence.time.as_ref())));
+        text.push_str(&format!(
+            "    evidence  {}, {}\n",
+            plain(&evidence.source),
+            screen.at(evidence.time.as_ref())
+        ));
         // Verbatim: neither cut nor wrapped.
         for line in evidence.text.lines() {
             text.push_str(&format!("              | {}\n", plain(line)));
         }
     }
     if let Some(cleared) = &finding.cleared {
-        text.push_str(&format!("    cleared   {}: {}\n", screen.ago(cleared.time.as_ref()), plain(&cleared.why)));
+        text.push_str(&format!(
+            "    cleared   {}: {}\n",
+            screen.ago(cleared.time.as_ref()),
+            plain(&cleared.why)
+        ));
         return text;
     }
     if !finding.clears_when.is_empty() {
@@ -92,7 +113,12 @@ pub fn one(finding: &wire::Finding, screen: &Screen) -> String {
         text.push_str(&labelled("to do", reason.action(), screen));
     }
     if let Some(ack) = &finding.acknowledged {
-        text.push_str(&format!("    acked     by {}, {}: {}\n", plain(&ack.by), screen.ago(ack.time.as_ref()), plain(&ack.note)));
+        text.push_str(&format!(
+            "    acked     by {}, {}: {}\n",
+            plain(&ack.by),
+            screen.ago(ack.time.as_ref()),
+            plain(&ack.note)
+        ));
     }
     text
 }
@@ -100,5 +126,8 @@ pub fn one(finding: &wire::Finding, screen: &Screen) -> String {
 fn labelled(label: &str, text: &str, screen: &Screen) -> String {
     let indent = " ".repeat(14);
     let wrapped = wrapped(text, &indent, screen);
-    format!("    {label:<10}{}", wrapped.strip_prefix(&indent).unwrap_or(&wrapped))
+    format!(
+        "    {label:<10}{}",
+        wrapped.strip_prefix(&indent).unwrap_or(&wrapped)
+    )
 }

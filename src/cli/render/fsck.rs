@@ -1,16 +1,17 @@
-//! What recorded outputs of a checker say, for people: the verdict, then each run with what it found.
+//! What recorded outputs of a checker say, for people: the verdict, then each run with what it
+//! found.
 
-use crate::analyze::fsck::Fsck;
-use crate::analyze::fsck::OfRun;
-use crate::cli::render::heading;
-use crate::cli::render::wrapped;
+use crate::analyze::fsck::{Fsck, OfRun};
+use crate::cli::render::{heading, wrapped};
 use crate::cli::screen::{Screen, Tone, plain};
 use crate::cli::table::{Column, column, table};
-use crate::model::check::Ballot;
-use crate::model::check::Verdict;
-use crate::model::check::Weight;
+use crate::model::check::{Ballot, Verdict, Weight};
 
-const FINDINGS: [Column; 3] = [column("WEIGHT", 0, 1), column("KIND", 12, 2), column("TEXT", 30, 0)];
+const FINDINGS: [Column; 3] = [
+    column("WEIGHT", 0, 1),
+    column("KIND", 12, 2),
+    column("TEXT", 30, 0),
+];
 /// Findings of a run that are shown; JSON has more.
 const MOST: usize = 20;
 
@@ -23,15 +24,28 @@ pub fn text(fsck: &Fsck, screen: &Screen) -> String {
         Verdict::Failed => ("failed", Tone::Warning),
     };
     let runs = fsck.runs.len();
-    let runs = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") };
-    let mut text = format!("{}  {} {}, {runs}\n", screen.paint(tone, verdict), fsck.filesystem, fsck.mode.name());
+    let runs = if runs == 1 {
+        "1 run".to_owned()
+    } else {
+        format!("{runs} runs")
+    };
+    let mut text = format!(
+        "{}  {} {}, {runs}\n",
+        screen.paint(tone, verdict),
+        fsck.filesystem,
+        fsck.mode.name()
+    );
     text.push_str(&wrapped(&fsck.reason, "", screen));
     for run in &fsck.runs {
         text.push('\n');
         text.push_str(&of_run(run, screen));
     }
     for file in &fsck.unreadable {
-        text.push_str(&format!("\n{}: {}\n", plain(&file.file), plain(&file.error)));
+        text.push_str(&format!(
+            "\n{}: {}\n",
+            plain(&file.file),
+            plain(&file.error)
+        ));
     }
     text
 }
@@ -64,7 +78,11 @@ fn of_run(run: &OfRun, screen: &Screen) -> String {
                 Weight::Bookkeeping => ("bookkeeping", Tone::Warning),
                 Weight::Damage => ("damage", Tone::Critical),
             };
-            vec![(weight.to_owned(), tone), (finding.kind.clone(), Tone::Plain), (finding.text.clone(), Tone::Plain)]
+            vec![
+                (weight.to_owned(), tone),
+                (finding.kind.clone(), Tone::Plain),
+                (finding.text.clone(), Tone::Plain),
+            ]
         })
         .collect();
     text.push_str(&table(&FINDINGS, &rows, screen));

@@ -1,31 +1,53 @@
 //! What a kernel log says, for people: the devices first, then what was told of them.
 
-use crate::analyze::answer::KernelLog;
-use crate::analyze::answer::Unreadable;
+use crate::analyze::answer::{KernelLog, Unreadable};
 use crate::cli::render::heading;
 use crate::cli::screen::{Screen, Tone, plain};
 use crate::cli::table::{Column, column, table};
 use crate::model::kernel::event::Class;
 use crate::model::kernel::fault::Fault;
 
-const DEVICES: [Column; 5] =
-    [column("DEVICE", 0, 0), column("DRIVE AT FAULT", 0, 0), column("WHAT", 20, 0), column("SECTORS", 0, 2), column("NOT PRINTED", 0, 1)];
-const EVENTS: [Column; 4] = [column("LINE", 0, 1), column("CLASS", 0, 0), column("DEVICE", 0, 0), column("TEXT", 30, 0)];
+const DEVICES: [Column; 5] = [
+    column("DEVICE", 0, 0),
+    column("DRIVE AT FAULT", 0, 0),
+    column("WHAT", 20, 0),
+    column("SECTORS", 0, 2),
+    column("NOT PRINTED", 0, 1),
+];
+const EVENTS: [Column; 4] = [
+    column("LINE", 0, 1),
+    column("CLASS", 0, 0),
+    column("DEVICE", 0, 0),
+    column("TEXT", 30, 0),
+];
 /// Events that are shown; JSON has more.
 const MOST: usize = 20;
 
 pub fn text(log: &KernelLog, screen: &Screen) -> String {
     let mut text = heading(&plain(&log.file), screen);
     if log.classes.is_empty() {
-        text.push_str(&format!("{} records of the kernel, none of them about a failing drive or filesystem\n", log.records));
+        text.push_str(&format!(
+            "{} records of the kernel, none of them about a failing drive or filesystem\n",
+            log.records
+        ));
         return text;
     }
-    let number = |number: u64| if number == 0 { String::new() } else { number.to_string() };
+    let number = |number: u64| {
+        if number == 0 {
+            String::new()
+        } else {
+            number.to_string()
+        }
+    };
     let rows: Vec<_> = log
         .devices
         .iter()
         .map(|device| {
-            let what: Vec<String> = device.classes.iter().map(|(class, count)| format!("{count} {}", class.name())).collect();
+            let what: Vec<String> = device
+                .classes
+                .iter()
+                .map(|(class, count)| format!("{count} {}", class.name()))
+                .collect();
             vec![
                 (device.device.clone(), Tone::Strong),
                 fault(device.drive_fault),
@@ -42,10 +64,20 @@ pub fn text(log: &KernelLog, screen: &Screen) -> String {
         .iter()
         .take(MOST)
         .map(|event| {
-            let tone = if event.class == Class::Medium { Tone::Critical } else { Tone::Warning };
+            let tone = if event.class == Class::Medium {
+                Tone::Critical
+            } else {
+                Tone::Warning
+            };
             let first = event.text.lines().next().unwrap_or_default();
-            let row = [(event.line.to_string(), Tone::Faint), (event.class.name().to_owned(), tone), (event.device.clone(), Tone::Plain)];
-            row.into_iter().chain([(first.to_owned(), Tone::Plain)]).collect()
+            let row = [
+                (event.line.to_string(), Tone::Faint),
+                (event.class.name().to_owned(), tone),
+                (event.device.clone(), Tone::Plain),
+            ];
+            row.into_iter()
+                .chain([(first.to_owned(), Tone::Plain)])
+                .collect()
         })
         .collect();
     text.push_str(&table(&EVENTS, &rows, screen));

@@ -5,7 +5,11 @@ use crate::cli::render::wrapped;
 use crate::cli::screen::{Screen, Tone, plain, severity_word};
 
 pub fn all(reasons: &[wire::ReasonText], screen: &Screen) -> String {
-    reasons.iter().map(|reason| one(reason, screen)).collect::<Vec<_>>().join("\n")
+    reasons
+        .iter()
+        .map(|reason| one(reason, screen))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// A line that names it, a paragraph each of what is told of it.
@@ -17,11 +21,23 @@ pub fn one(reason: &wire::ReasonText, screen: &Screen) -> String {
             screen.paint(tone, word)
         })
         .collect();
-    let levels = if levels.is_empty() { String::new() } else { format!("; {}", levels.join(", ")) };
-    let mut text = format!("{} ({}{levels})\n", screen.paint(Tone::Strong, plain(&reason.name)), plain(&reason.about));
+    let levels = if levels.is_empty() {
+        String::new()
+    } else {
+        format!("; {}", levels.join(", "))
+    };
+    let mut text = format!(
+        "{} ({}{levels})\n",
+        screen.paint(Tone::Strong, plain(&reason.name)),
+        plain(&reason.about)
+    );
     text.push_str(&wrapped(&reason.meaning, "    ", screen));
     // A daemon that is older does not tell all of it.
-    let told = [("The data: ", &reason.data, ""), ("To do: ", &reason.action, ""), ("It is over when ", &reason.clears_when, ".")];
+    let told = [
+        ("The data: ", &reason.data, ""),
+        ("To do: ", &reason.action, ""),
+        ("It is over when ", &reason.clears_when, "."),
+    ];
     for (before, said, after) in told.into_iter().filter(|(_, said, _)| !said.is_empty()) {
         text.push_str(&wrapped(&format!("{before}{said}{after}"), "    ", screen));
     }
@@ -37,7 +53,10 @@ mod tests {
     #[test]
     fn a_reason_is_told_whole_and_in_the_order_in_which_it_is_asked_for() {
         let table = reasons::all().reasons;
-        let pending = table.iter().find(|reason| reason.name == "PendingSectors").expect("is there");
+        let pending = table
+            .iter()
+            .find(|reason| reason.name == "PendingSectors")
+            .expect("is there");
         insta::assert_snapshot!(one(pending, &screen(Some(80))), @"
         PendingSectors (drive; SUSPECT, BAD)
             Some sectors cannot be read: what they held is lost to this drive unless a
@@ -49,7 +68,10 @@ mod tests {
             drive when more come.
             It is over when the drive tells of none.
         ");
-        assert_eq!(all(&table, &screen(None)).matches("To do: ").count(), table.len());
+        assert_eq!(
+            all(&table, &screen(None)).matches("To do: ").count(),
+            table.len()
+        );
     }
 
     #[test]
@@ -61,6 +83,9 @@ mod tests {
             action: "Act.".into(),
             ..wire::ReasonText::default()
         };
-        assert_eq!(one(&reason, &screen(None)), "A (drive)\n    It is so.\n    To do: Act.\n");
+        assert_eq!(
+            one(&reason, &screen(None)),
+            "A (drive)\n    It is so.\n    To do: Act.\n"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What drives say of themselves, for people: the section of a drive, its attributes, their history, a self-test, a recorded answer.
+//! What drives say of themselves, for people: the section of a drive, its attributes, their
+//! history, a self-test, a recorded answer.
 
 pub mod file;
 pub mod history;
@@ -26,14 +27,24 @@ const MOST_TESTS: usize = 5;
 
 /// `36 °C`, for the table of drives.
 pub fn temperature(drive: &wire::Drive) -> String {
-    drive.smart.as_ref().and_then(|smart| smart.temperature_celsius).map(|celsius| format!("{celsius} °C")).unwrap_or_default()
+    drive
+        .smart
+        .as_ref()
+        .and_then(|smart| smart.temperature_celsius)
+        .map(|celsius| format!("{celsius} °C"))
+        .unwrap_or_default()
 }
 
 /// Empty where SMART is not asked for.
 pub fn section(drive: &wire::Drive, screen: &Screen) -> String {
-    let Some(smart) = &drive.smart else { return String::new() };
+    let Some(smart) = &drive.smart else {
+        return String::new();
+    };
     let power = smart.power_on_hours.map(hours).unwrap_or_default();
-    let cycles = smart.power_cycles.map(|cycles| format!("{cycles} power cycles")).unwrap_or_default();
+    let cycles = smart
+        .power_cycles
+        .map(|cycles| format!("{cycles} power cycles"))
+        .unwrap_or_default();
     let value = |metric: &str| smart.values.iter().find(|value| value.metric == metric);
     let percent = |metric: &str, told: Option<u32>, what: &str| match (value(metric), told) {
         (Some(value), _) => format!("{} % {what}{}", value.value, moved(value, " %", screen)),
@@ -48,35 +59,81 @@ pub fn section(drive: &wire::Drive, screen: &Screen) -> String {
         ("state", state(smart, screen)),
         ("drive says", painted_verdict(smart.passed, screen)),
         ("temperature", temperature(drive)),
-        ("powered on", [power, cycles].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ")),
+        (
+            "powered on",
+            [power, cycles]
+                .into_iter()
+                .filter(|text| !text.is_empty())
+                .collect::<Vec<_>>()
+                .join(", "),
+        ),
         ("wear", percent("wear_percent", smart.wear_percent, "used")),
-        ("spare", percent("spare_percent", smart.spare_percent, "left")),
+        (
+            "spare",
+            percent("spare_percent", smart.spare_percent, "left"),
+        ),
     ]
     .map(|(label, text)| (label.to_owned(), text))
     .into();
-    let own_line = ["temperature", "power_on_hours", "wear_percent", "spare_percent"];
-    let counts = || smart.values.iter().filter(|value| !own_line.contains(&value.metric.as_str()));
+    let own_line = [
+        "temperature",
+        "power_on_hours",
+        "wear_percent",
+        "spare_percent",
+    ];
+    let counts = || {
+        smart
+            .values
+            .iter()
+            .filter(|value| !own_line.contains(&value.metric.as_str()))
+    };
     let quiet = |value: &&wire::SmartValue| value.value == 0 && value.changed.is_none();
-    lines.extend(
-        counts().filter(|value| !quiet(value)).map(|value| (label(&value.metric), format!("{}{}", value.value, moved(value, "", screen)))),
-    );
-    let zero: Vec<String> = counts().filter(quiet).map(|value| label(&value.metric)).collect();
+    lines.extend(counts().filter(|value| !quiet(value)).map(|value| {
+        (
+            label(&value.metric),
+            format!("{}{}", value.value, moved(value, "", screen)),
+        )
+    }));
+    let zero: Vec<String> = counts()
+        .filter(quiet)
+        .map(|value| label(&value.metric))
+        .collect();
     lines.push(("at zero".to_owned(), zero.join(", ")));
-    lines.extend(self_tests(smart).into_iter().enumerate().map(|(at, text)| (if at == 0 { "self-tests" } else { "" }.to_owned(), text)));
+    lines.extend(
+        self_tests(smart)
+            .into_iter()
+            .enumerate()
+            .map(|(at, text)| (if at == 0 { "self-tests" } else { "" }.to_owned(), text)),
+    );
     if !smart.attributes.is_empty() {
-        lines.push(("attributes".to_owned(), format!("{}: --attributes shows them", smart.attributes.len())));
+        lines.push((
+            "attributes".to_owned(),
+            format!("{}: --attributes shows them", smart.attributes.len()),
+        ));
     }
     lines.push(("family".to_owned(), plain(&smart.family)));
     lines.push(("asked by".to_owned(), plain(&asked)));
-    lines.extend(smart.messages.iter().enumerate().map(|(at, text)| (if at == 0 { "smartctl says" } else { "" }.to_owned(), plain(text))));
-    let lines: Vec<(&str, String)> = lines.iter().map(|(label, text)| (label.as_str(), text.clone())).collect();
+    lines.extend(smart.messages.iter().enumerate().map(|(at, text)| {
+        (
+            if at == 0 { "smartctl says" } else { "" }.to_owned(),
+            plain(text),
+        )
+    }));
+    let lines: Vec<(&str, String)> = lines
+        .iter()
+        .map(|(label, text)| (label.as_str(), text.clone()))
+        .collect();
     format!("\n{}{}", heading("SMART", screen), pairs(&lines))
 }
 
 /// How the last question ended, and how old the answer below is.
 fn state(smart: &wire::Smart, screen: &Screen) -> String {
     use wire::smart::State;
-    let detail = if smart.detail.is_empty() { String::new() } else { format!(": {}", plain(&smart.detail)) };
+    let detail = if smart.detail.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", plain(&smart.detail))
+    };
     let stands = || match &smart.answered {
         Some(answered) => format!("; what follows is of {}", screen.ago(Some(answered))),
         None => "; it has not told anything yet".to_owned(),
@@ -87,7 +144,14 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
         State::Asleep if smart.detail.is_empty() => format!("asleep, and left so{}", stands()),
         State::Asleep => format!("asleep ({}), and left so{}", plain(&smart.detail), stands()),
         State::NotApplicable => format!("not applicable{detail}"),
-        State::Failed => screen.paint(Tone::Warning, format!("asked in vain {}{detail}{}", screen.ago(smart.asked.as_ref()), stands())),
+        State::Failed => screen.paint(
+            Tone::Warning,
+            format!(
+                "asked in vain {}{detail}{}",
+                screen.ago(smart.asked.as_ref()),
+                stands()
+            ),
+        ),
         State::Stuck => screen.paint(Tone::Warning, format!("stuck{detail}{}", stands())),
     }
 }
@@ -95,34 +159,71 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
 /// `, 12 more than on …, changed 2 h ago`; nothing of a value that was always so.
 fn moved(value: &wire::SmartValue, unit: &str, screen: &Screen) -> String {
     let since = screen.ago(value.first_time.as_ref());
-    let changed = value.changed.as_ref().map(|time| format!(", last changed {}", screen.ago(Some(time)))).unwrap_or_default();
+    let changed = value
+        .changed
+        .as_ref()
+        .map(|time| format!(", last changed {}", screen.ago(Some(time))))
+        .unwrap_or_default();
     match value.value.cmp(&value.first) {
-        std::cmp::Ordering::Greater => format!(" ({}{unit} more than {since}{changed})", value.value - value.first),
-        std::cmp::Ordering::Less => format!(" ({}{unit} less than {since}{changed})", value.first - value.value),
+        std::cmp::Ordering::Greater => format!(
+            " ({}{unit} more than {since}{changed})",
+            value.value - value.first
+        ),
+        std::cmp::Ordering::Less => format!(
+            " ({}{unit} less than {since}{changed})",
+            value.first - value.value
+        ),
         std::cmp::Ordering::Equal if value.changed.is_some() => format!(" (as {since}{changed})"),
-        std::cmp::Ordering::Equal => format!(" (unchanged since {})", screen.at(value.first_time.as_ref())),
+        std::cmp::Ordering::Equal => format!(
+            " (unchanged since {})",
+            screen.at(value.first_time.as_ref())
+        ),
     }
 }
 
 fn self_tests(smart: &wire::Smart) -> Vec<String> {
-    let Some(tests) = &smart.self_tests else { return Vec::new() };
-    let running = tests.running_remaining_percent.map(|remaining| format!("one runs, {remaining} % remain"));
+    let Some(tests) = &smart.self_tests else {
+        return Vec::new();
+    };
+    let running = tests
+        .running_remaining_percent
+        .map(|remaining| format!("one runs, {remaining} % remain"));
     let one = |test: &wire::SelfTest| {
-        let when = test.hours.map(|at| match smart.power_on_hours.and_then(|now| now.checked_sub(at)) {
-            Some(ago) => format!(", {ago} hours of power ago"),
-            None => format!(", at hour {at}"),
-        });
-        let place = test.lba.map(|lba| format!(", first at LBA {lba}")).unwrap_or_default();
-        format!("{} {}: {}{place}{}", plain(&test.kind), plain(&test.outcome), plain(&test.text), when.unwrap_or_default())
+        let when =
+            test.hours.map(
+                |at| match smart.power_on_hours.and_then(|now| now.checked_sub(at)) {
+                    Some(ago) => format!(", {ago} hours of power ago"),
+                    None => format!(", at hour {at}"),
+                },
+            );
+        let place = test
+            .lba
+            .map(|lba| format!(", first at LBA {lba}"))
+            .unwrap_or_default();
+        format!(
+            "{} {}: {}{place}{}",
+            plain(&test.kind),
+            plain(&test.outcome),
+            plain(&test.text),
+            when.unwrap_or_default()
+        )
     };
     let more = tests.log.len().saturating_sub(MOST_TESTS);
     let more = (more > 0).then(|| format!("and {more} older"));
-    running.into_iter().chain(tests.log.iter().take(MOST_TESTS).map(one)).chain(more).collect()
+    running
+        .into_iter()
+        .chain(tests.log.iter().take(MOST_TESTS).map(one))
+        .chain(more)
+        .collect()
 }
 
 /// The table of ATA attributes.
 pub fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
-    let attributes = drive.smart.as_ref().map(|smart| smart.attributes.as_slice()).unwrap_or_default();
+    let attributes = drive
+        .smart
+        .as_ref()
+        .map(|smart| smart.attributes.as_slice())
+        .unwrap_or_default();
     if attributes.is_empty() {
         return "no attributes: the drive has not told any, or it is not an ATA drive\n".to_owned();
     }
@@ -140,7 +241,12 @@ pub fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
                 (row.name.clone(), tone),
                 (row.value.to_string(), tone),
                 (row.worst.to_string(), Tone::Plain),
-                (row.threshold.map(|least| least.to_string()).unwrap_or_default(), Tone::Plain),
+                (
+                    row.threshold
+                        .map(|least| least.to_string())
+                        .unwrap_or_default(),
+                    Tone::Plain,
+                ),
                 (means.to_owned(), Tone::Faint),
                 (row.failed.clone(), tone),
                 (row.raw_text.clone(), Tone::Plain),
@@ -148,8 +254,17 @@ pub fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
         })
         .collect();
     let smart = drive.smart.as_ref();
-    let age = smart.map(|smart| screen.ago(smart.answered.as_ref())).unwrap_or_default();
-    format!("{}{}", heading(&format!("attributes of {}, told {age}", plain(&drive.id)), screen), table(&ATTRIBUTES, &rows, screen))
+    let age = smart
+        .map(|smart| screen.ago(smart.answered.as_ref()))
+        .unwrap_or_default();
+    format!(
+        "{}{}",
+        heading(
+            &format!("attributes of {}, told {age}", plain(&drive.id)),
+            screen
+        ),
+        table(&ATTRIBUTES, &rows, screen)
+    )
 }
 
 /// `reported_uncorrectable` → `reported uncorrectable`.
@@ -167,11 +282,23 @@ pub fn verdict(passed: Option<bool>) -> &'static str {
 }
 
 fn painted_verdict(passed: Option<bool>, screen: &Screen) -> String {
-    let tone = if passed == Some(false) { Tone::Critical } else { Tone::Plain };
-    if passed.is_some() { screen.paint(tone, verdict(passed)) } else { String::new() }
+    let tone = if passed == Some(false) {
+        Tone::Critical
+    } else {
+        Tone::Plain
+    };
+    if passed.is_some() {
+        screen.paint(tone, verdict(passed))
+    } else {
+        String::new()
+    }
 }
 
 /// `29798 h (3.4 years)`
 pub fn hours(hours: u64) -> String {
-    if hours < 8766 { format!("{hours} h") } else { format!("{hours} h ({:.1} years)", hours as f64 / 8766.0) }
+    if hours < 8766 {
+        format!("{hours} h")
+    } else {
+        format!("{hours} h ({:.1} years)", hours as f64 / 8766.0)
+    }
 }

@@ -1,4 +1,5 @@
-//! One screen: the node, the verdict, what is wrong worst first, what the daemon cannot see; when all is good, drives and volumes in brief.
+//! One screen: the node, the verdict, what is wrong worst first, what the daemon cannot see; when
+//! all is good, drives and volumes in brief.
 
 use crate::api::wire;
 use crate::api::wire::source_state::State;
@@ -37,8 +38,9 @@ impl Verdict {
     }
 }
 
-/// Critical before warning before unknown before good. The daemon's own verdict is over drives and volumes; findings about other block devices
-/// are added to it. Acknowledged findings and drives under maintenance do not count.
+/// Critical before warning before unknown before good. The daemon's own verdict is over drives and
+/// volumes; findings about other block devices are added to it. Acknowledged findings and drives
+/// under maintenance do not count.
 pub fn verdict(picture: &Picture) -> Verdict {
     let node = match picture.node.health() {
         wire::Health::Good if picture.node.settled => Verdict::Good,
@@ -46,17 +48,25 @@ pub fn verdict(picture: &Picture) -> Verdict {
         wire::Health::Bad => Verdict::Critical,
         _ => Verdict::Unknown,
     };
-    let worst = picture.findings.iter().filter(|finding| counts(finding, picture)).map(|finding| match finding.severity() {
-        wire::Severity::Bad => Verdict::Critical,
-        wire::Severity::Suspect => Verdict::Warning,
-        _ => Verdict::Good,
-    });
+    let worst = picture
+        .findings
+        .iter()
+        .filter(|finding| counts(finding, picture))
+        .map(|finding| match finding.severity() {
+            wire::Severity::Bad => Verdict::Critical,
+            wire::Severity::Suspect => Verdict::Warning,
+            _ => Verdict::Good,
+        });
     worst.fold(node, Ord::max)
 }
 
 fn counts(finding: &wire::Finding, picture: &Picture) -> bool {
     let maintained = finding.subject.as_ref().is_some_and(|subject| {
-        subject.kind() == wire::SubjectKind::Drive && picture.drives.iter().any(|drive| drive.maintenance && drive.id == subject.id)
+        subject.kind() == wire::SubjectKind::Drive
+            && picture
+                .drives
+                .iter()
+                .any(|drive| drive.maintenance && drive.id == subject.id)
     });
     finding.acknowledged.is_none() && finding.cleared.is_none() && !maintained
 }
@@ -97,19 +107,42 @@ fn verdict_line(picture: &Picture, screen: &Screen) -> String {
         Verdict::Critical => ("CRITICAL", Tone::Critical),
         Verdict::Unknown => ("UNKNOWN", Tone::Warning),
     };
-    let counted = picture.findings.iter().filter(|finding| counts(finding, picture)).count();
+    let counted = picture
+        .findings
+        .iter()
+        .filter(|finding| counts(finding, picture))
+        .count();
     let aside = picture.findings.len() - counted;
-    let mut words = vec![number(picture.drives.len(), "drive"), number(picture.volumes.len(), "volume")];
-    words.push(if counted == 0 { "nothing wrong".to_owned() } else { number(counted, "finding") });
+    let mut words = vec![
+        number(picture.drives.len(), "drive"),
+        number(picture.volumes.len(), "volume"),
+    ];
+    words.push(if counted == 0 {
+        "nothing wrong".to_owned()
+    } else {
+        number(counted, "finding")
+    });
     if aside > 0 {
         words.push(format!("{aside} acknowledged or under maintenance"));
     }
-    let settled = if picture.node.settled { "" } else { "; the first full picture is not there yet" };
-    format!("{}  {}{settled}\n", screen.paint(tone, word), words.join(", "))
+    let settled = if picture.node.settled {
+        ""
+    } else {
+        "; the first full picture is not there yet"
+    };
+    format!(
+        "{}  {}{settled}\n",
+        screen.paint(tone, word),
+        words.join(", ")
+    )
 }
 
 fn number(count: usize, name: &str) -> String {
-    if count == 1 { format!("1 {name}") } else { format!("{count} {name}s") }
+    if count == 1 {
+        format!("1 {name}")
+    } else {
+        format!("{count} {name}s")
+    }
 }
 
 fn wrong(picture: &Picture, screen: &Screen) -> String {
@@ -128,17 +161,37 @@ fn wrong(picture: &Picture, screen: &Screen) -> String {
         text.push_str(&wrapped(&finding.message, "    ", screen));
     }
     if picture.findings.len() > SHOWN {
-        text.push_str(&format!("\nand {} more: diskvitals findings\n", picture.findings.len() - SHOWN));
+        text.push_str(&format!(
+            "\nand {} more: diskvitals findings\n",
+            picture.findings.len() - SHOWN
+        ));
     }
-    let unknown = picture.drives.iter().map(|it| (&it.name, it.health, &it.health_unknown_why));
-    let unknown = unknown.chain(picture.volumes.iter().map(|it| (&it.id, it.health, &it.health_unknown_why)));
-    let unknown: Vec<_> = unknown.filter(|(_, health, _)| *health == i32::from(wire::Health::Unknown)).collect();
+    let unknown = picture
+        .drives
+        .iter()
+        .map(|it| (&it.name, it.health, &it.health_unknown_why));
+    let unknown = unknown.chain(
+        picture
+            .volumes
+            .iter()
+            .map(|it| (&it.id, it.health, &it.health_unknown_why)),
+    );
+    let unknown: Vec<_> = unknown
+        .filter(|(_, health, _)| *health == i32::from(wire::Health::Unknown))
+        .collect();
     for (name, _, why) in unknown.iter().take(SHOWN) {
-        text.push_str(&format!("\n{} {}\n", screen.paint(Tone::Warning, "UNKNOWN"), plain(name)));
+        text.push_str(&format!(
+            "\n{} {}\n",
+            screen.paint(Tone::Warning, "UNKNOWN"),
+            plain(name)
+        ));
         text.push_str(&wrapped(why, "    ", screen));
     }
     if unknown.len() > SHOWN {
-        text.push_str(&format!("\nand {} more whose health is unknown\n", unknown.len() - SHOWN));
+        text.push_str(&format!(
+            "\nand {} more whose health is unknown\n",
+            unknown.len() - SHOWN
+        ));
     }
     text
 }
@@ -152,12 +205,28 @@ fn sight(node: &wire::Node, screen: &Screen) -> String {
             State::Down => ("DOWN", Tone::Critical),
             State::Active | State::Absent | State::Unspecified => continue,
         };
-        let meaning = if source.state() == State::Down { format!(" ({})", loss(&source.name)) } else { String::new() };
-        lines.push((format!("source {} {}: ", source.name, word), tone, format!("{}, {}{meaning}", source.detail, since(source, screen))));
+        let meaning = if source.state() == State::Down {
+            format!(" ({})", loss(&source.name))
+        } else {
+            String::new()
+        };
+        lines.push((
+            format!("source {} {}: ", source.name, word),
+            tone,
+            format!("{}, {}{meaning}", source.detail, since(source, screen)),
+        ));
     }
-    lines.extend(node.limitations.iter().map(|limitation| ("limited: ".to_owned(), Tone::Warning, limitation.clone())));
+    lines.extend(
+        node.limitations
+            .iter()
+            .map(|limitation| ("limited: ".to_owned(), Tone::Warning, limitation.clone())),
+    );
     if node.stuck_probes > 0 {
-        let have = if node.stuck_probes == 1 { "1 probe has".to_owned() } else { format!("{} probes have", node.stuck_probes) };
+        let have = if node.stuck_probes == 1 {
+            "1 probe has".to_owned()
+        } else {
+            format!("{} probes have", node.stuck_probes)
+        };
         lines.push((
             "stuck: ".to_owned(),
             Tone::Critical,
@@ -165,11 +234,27 @@ fn sight(node: &wire::Node, screen: &Screen) -> String {
         ));
     }
     if node.store != "ok" {
-        lines.push(("store: ".to_owned(), Tone::Warning, format!("{}: history and acknowledgements are in memory only", node.store)));
+        lines.push((
+            "store: ".to_owned(),
+            Tone::Warning,
+            format!(
+                "{}: history and acknowledgements are in memory only",
+                node.store
+            ),
+        ));
     }
-    lines.extend(node.warnings.iter().take(SHOWN).map(|warning| ("warning: ".to_owned(), Tone::Plain, warning.clone())));
+    lines.extend(
+        node.warnings
+            .iter()
+            .take(SHOWN)
+            .map(|warning| ("warning: ".to_owned(), Tone::Plain, warning.clone())),
+    );
     if node.warnings.len() > SHOWN {
-        lines.push(("warning: ".to_owned(), Tone::Plain, format!("and {} more", node.warnings.len() - SHOWN)));
+        lines.push((
+            "warning: ".to_owned(),
+            Tone::Plain,
+            format!("and {} more", node.warnings.len() - SHOWN),
+        ));
     }
     let mut text = String::new();
     if !lines.is_empty() {
@@ -180,7 +265,10 @@ fn sight(node: &wire::Node, screen: &Screen) -> String {
         // Only the label is coloured; it is the beginning of the first line.
         let plain_label = format!("  {}", plain(label.trim_end()));
         match body.strip_prefix(&plain_label) {
-            Some(rest) => text.push_str(&format!("  {}{rest}", screen.paint(tone, plain(label.trim_end())))),
+            Some(rest) => text.push_str(&format!(
+                "  {}{rest}",
+                screen.paint(tone, plain(label.trim_end()))
+            )),
             None => text.push_str(&body),
         }
     }
@@ -201,12 +289,18 @@ fn loss(source: &str) -> &'static str {
         "diskstats" => "stalled I/O is not seen",
         "layers" => "degraded arrays and full thin pools are not seen",
         "counters" => "errors that the kernel only counts are not seen",
-        "fs-errors" => "errors of filesystems are seen by their counters and in the kernel log only",
+        "fs-errors" => {
+            "errors of filesystems are seen by their counters and in the kernel log only"
+        }
         _ => "what it would tell is not known",
     }
 }
 
 fn brief(name: &str, count: usize, table: &str, screen: &Screen) -> String {
-    let more = if count > BRIEF { format!("and {} more: diskvitals {name}\n", count - BRIEF) } else { String::new() };
+    let more = if count > BRIEF {
+        format!("and {} more: diskvitals {name}\n", count - BRIEF)
+    } else {
+        String::new()
+    };
     format!("\n{}{table}{more}", heading(name, screen))
 }

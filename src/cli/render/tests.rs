@@ -51,7 +51,11 @@ fn volume(health: wire::Health, findings: Vec<wire::Finding>) -> wire::Volume {
         pv: "pv-a".into(),
         device: "dm-0".into(),
         source: "/dev/mapper/vg-a".into(),
-        filesystem: Some(wire::Filesystem { r#type: "ext4".into(), uuid: "u-u".into(), label: String::new() }),
+        filesystem: Some(wire::Filesystem {
+            r#type: "ext4".into(),
+            uuid: "u-u".into(),
+            label: String::new(),
+        }),
         mounts: vec![wire::VolumeMount {
             path: "/staging".into(),
             role: wire::MountRole::Staging.into(),
@@ -59,7 +63,11 @@ fn volume(health: wire::Health, findings: Vec<wire::Finding>) -> wire::Volume {
             root: "/".into(),
             ..Default::default()
         }],
-        missing_mounts: vec![wire::VolumeMount { path: "/pod".into(), role: wire::MountRole::Pod.into(), ..Default::default() }],
+        missing_mounts: vec![wire::VolumeMount {
+            path: "/pod".into(),
+            role: wire::MountRole::Pod.into(),
+            ..Default::default()
+        }],
         pods: vec![wire::PodUse {
             uid: "u1".into(),
             namespace: "default".into(),
@@ -69,7 +77,10 @@ fn volume(health: wire::Health, findings: Vec<wire::Finding>) -> wire::Volume {
         }],
         drive_ids: vec!["nguid.nvme0n1".into()],
         devices: vec!["dm-0".into(), "nvme0n1p2".into(), "nvme0n1".into()],
-        capacity: Some(wire::Capacity { total_bytes: 100 << 30, total_inodes: 1000 }),
+        capacity: Some(wire::Capacity {
+            total_bytes: 100 << 30,
+            total_inodes: 1000,
+        }),
         usage: Some(wire::Usage {
             used_bytes: 40 << 30,
             available_bytes: 60 << 30,
@@ -84,7 +95,10 @@ fn volume(health: wire::Health, findings: Vec<wire::Finding>) -> wire::Volume {
         usage_status: wire::UsageStatus::InUse.into(),
         condition: Some(wire::Condition {
             abnormal: !findings.is_empty(),
-            message: findings.first().map(|it| it.message.clone()).unwrap_or_default(),
+            message: findings
+                .first()
+                .map(|it| it.message.clone())
+                .unwrap_or_default(),
         }),
         findings,
         first_seen: before(3600),
@@ -108,9 +122,17 @@ fn node(health: wire::Health) -> wire::Node {
 
 #[test]
 fn status_says_in_a_line_that_all_is_good() {
-    let (node, drives, volumes) =
-        (node(wire::Health::Good), [drive("nvme0n1", wire::Health::Good)], [volume(wire::Health::Good, Vec::new())]);
-    let picture = Picture { node: &node, drives: &drives, volumes: &volumes, findings: &[] };
+    let (node, drives, volumes) = (
+        node(wire::Health::Good),
+        [drive("nvme0n1", wire::Health::Good)],
+        [volume(wire::Health::Good, Vec::new())],
+    );
+    let picture = Picture {
+        node: &node,
+        drives: &drives,
+        volumes: &volumes,
+        findings: &[],
+    };
     insta::assert_snapshot!(status::screen(&picture, &screen(Some(80))), @r#"
     node1  Linux 6.12.0, diskvitalsd 0.1.0 started 2 h ago
     GOOD  1 drive, 1 volume, nothing wrong
@@ -144,16 +166,33 @@ fn status_tells_what_is_wrong_and_what_cannot_be_seen() {
             detail: "reading /var/lib/kubelet: permission denied".into(),
             since: before(60),
         },
-        wire::SourceState { name: "mounts".into(), state: State::Active.into(), detail: "mountinfo".into(), since: before(7200) },
+        wire::SourceState {
+            name: "mounts".into(),
+            state: State::Active.into(),
+            detail: "mountinfo".into(),
+            since: before(7200),
+        },
     ];
     node.limitations = vec!["not root: raw devices cannot be read".into()];
     let mut acknowledged = finding();
-    acknowledged.acknowledged = Some(wire::Acknowledgement { by: "uid 0 (root)".into(), time: before(60), note: "known".into() });
+    acknowledged.acknowledged = Some(wire::Acknowledgement {
+        by: "uid 0 (root)".into(),
+        time: before(60),
+        note: "known".into(),
+    });
     let found = [finding(), acknowledged];
     let mut unknown = drive("nvme1n1", wire::Health::Unknown);
     unknown.health_unknown_why = "its state could not be read: Input/output error".into();
-    let (drives, volumes) = ([drive("nvme0n1", wire::Health::Good), unknown], [volume(wire::Health::Bad, vec![finding()])]);
-    let picture = Picture { node: &node, drives: &drives, volumes: &volumes, findings: &found };
+    let (drives, volumes) = (
+        [drive("nvme0n1", wire::Health::Good), unknown],
+        [volume(wire::Health::Bad, vec![finding()])],
+    );
+    let picture = Picture {
+        node: &node,
+        drives: &drives,
+        volumes: &volumes,
+        findings: &found,
+    };
     insta::assert_snapshot!(status::screen(&picture, &screen(Some(80))), @r#"
     node1  Linux 6.12.0, diskvitalsd 0.1.0 started 2 h ago
     CRITICAL  2 drives, 1 volume, 1 finding, 1 acknowledged or under maintenance
@@ -183,25 +222,57 @@ fn status_tells_what_is_wrong_and_what_cannot_be_seen() {
 
 #[test]
 fn critical_before_warning_before_unknown_before_good() {
-    let of =
-        |health, findings: &[wire::Finding]| verdict(&Picture { node: &node(health), drives: &[], volumes: &[], findings }).exit_code();
+    let of = |health, findings: &[wire::Finding]| {
+        verdict(&Picture {
+            node: &node(health),
+            drives: &[],
+            volumes: &[],
+            findings,
+        })
+        .exit_code()
+    };
     assert_eq!(
-        [wire::Health::Good, wire::Health::Suspect, wire::Health::Bad, wire::Health::Unknown].map(|health| of(health, &[])),
+        [
+            wire::Health::Good,
+            wire::Health::Suspect,
+            wire::Health::Bad,
+            wire::Health::Unknown
+        ]
+        .map(|health| of(health, &[])),
         [0, 1, 2, 3]
     );
-    assert!(Verdict::Critical > Verdict::Warning && Verdict::Warning > Verdict::Unknown && Verdict::Unknown > Verdict::Good);
+    assert!(
+        Verdict::Critical > Verdict::Warning
+            && Verdict::Warning > Verdict::Unknown
+            && Verdict::Unknown > Verdict::Good
+    );
     let mut about_device = finding();
     about_device.severity = wire::Severity::Suspect.into();
     assert_eq!(of(wire::Health::Unknown, &[about_device.clone()]), 1);
     about_device.acknowledged = Some(wire::Acknowledgement::default());
     assert_eq!(of(wire::Health::Good, &[about_device]), 0);
-    let unsettled = wire::Node { settled: false, ..node(wire::Health::Good) };
-    assert_eq!(verdict(&Picture { node: &unsettled, drives: &[], volumes: &[], findings: &[] }).exit_code(), 3);
+    let unsettled = wire::Node {
+        settled: false,
+        ..node(wire::Health::Good)
+    };
+    assert_eq!(
+        verdict(&Picture {
+            node: &unsettled,
+            drives: &[],
+            volumes: &[],
+            findings: &[]
+        })
+        .exit_code(),
+        3
+    );
 }
 
 #[test]
 fn tables_fit_the_terminal() {
-    let drives = [drive("nvme1n1", wire::Health::Good), drive("nvme0n1", wire::Health::Bad)];
+    let drives = [
+        drive("nvme1n1", wire::Health::Good),
+        drive("nvme0n1", wire::Health::Bad),
+    ];
     insta::assert_snapshot!(drives::table(&drives, &screen(None)), @r#"
     NAME     HEALTH  KIND  SIZE       MODEL                 SERIAL    VOLUMES  ID
     nvme0n1  BAD     NVMe  953.9 GiB  SAMSUNG MZVL21T0HCLR  S64ANS0R  1        nguid.nvme0n1
@@ -222,7 +293,11 @@ fn tables_fit_the_terminal() {
             volumes::table(&volumes, &screen(Some(width))),
             findings::table(&[finding()], &screen(Some(width))),
         ] {
-            assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)), "{width}:\n{text}");
+            assert!(
+                text.lines()
+                    .all(|line| line.chars().count() <= usize::from(width)),
+                "{width}:\n{text}"
+            );
         }
     }
 }
@@ -282,18 +357,55 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
         name: name.into(),
         detail: detail.into(),
         stands_on: below.iter().map(ToString::to_string).collect(),
-        health: if matches!(kind, "drive" | "volume") { wire::Health::Good.into() } else { 0 },
+        health: if matches!(kind, "drive" | "volume") {
+            wire::Health::Good.into()
+        } else {
+            0
+        },
     };
     let explanation = wire::Explanation {
-        subject: Some(wire::Subject { kind: wire::SubjectKind::Volume.into(), id: "csi:d.example/a".into() }),
+        subject: Some(wire::Subject {
+            kind: wire::SubjectKind::Volume.into(),
+            id: "csi:d.example/a".into(),
+        }),
         chain: vec![
             node("drive:A", "drive", "sda", "serial 1", &[]),
             node("drive:B", "drive", "sdb", "serial 2", &[]),
-            node("device:md0", "md", "md0", "raid1 of sda, sdb", &["drive:A", "drive:B"]),
-            node("filesystem:u", "filesystem", "ext4", "uuid u", &["device:md0"]),
-            node("mount:/staging", "mount", "/staging", "staging: rw", &["filesystem:u"]),
-            node("volume:csi:d.example/a", "volume", "csi:d.example/a", "PV pv-a", &["mount:/staging"]),
-            node("pod:u1", "pod", "default/web-0", "uid u1, as pv-a", &["volume:csi:d.example/a"]),
+            node(
+                "device:md0",
+                "md",
+                "md0",
+                "raid1 of sda, sdb",
+                &["drive:A", "drive:B"],
+            ),
+            node(
+                "filesystem:u",
+                "filesystem",
+                "ext4",
+                "uuid u",
+                &["device:md0"],
+            ),
+            node(
+                "mount:/staging",
+                "mount",
+                "/staging",
+                "staging: rw",
+                &["filesystem:u"],
+            ),
+            node(
+                "volume:csi:d.example/a",
+                "volume",
+                "csi:d.example/a",
+                "PV pv-a",
+                &["mount:/staging"],
+            ),
+            node(
+                "pod:u1",
+                "pod",
+                "default/web-0",
+                "uid u1, as pv-a",
+                &["volume:csi:d.example/a"],
+            ),
         ],
         findings: vec![finding()],
         ..Default::default()
@@ -325,13 +437,28 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
 #[test]
 fn watch_has_a_line_for_each_change() {
     use wire::watch_event::{Change, Item};
-    let event =
-        |change: Change, item| watch::line(&wire::WatchEvent { revision: 7, time: before(0), change: change.into(), item }, &screen(None));
+    let event = |change: Change, item| {
+        watch::line(
+            &wire::WatchEvent {
+                revision: 7,
+                time: before(0),
+                change: change.into(),
+                item,
+            },
+            &screen(None),
+        )
+    };
     let lines = [
         event(Change::SnapshotBegin, None),
-        event(Change::Added, Some(Item::Drive(drive("nvme0n1", wire::Health::Good)))),
+        event(
+            Change::Added,
+            Some(Item::Drive(drive("nvme0n1", wire::Health::Good))),
+        ),
         event(Change::SnapshotEnd, None),
-        event(Change::Modified, Some(Item::Volume(volume(wire::Health::Bad, vec![finding()])))),
+        event(
+            Change::Modified,
+            Some(Item::Volume(volume(wire::Health::Bad, vec![finding()]))),
+        ),
         event(Change::Removed, Some(Item::Finding(finding()))),
     ];
     insta::assert_snapshot!(lines.concat(), @r#"
@@ -345,15 +472,24 @@ fn watch_has_a_line_for_each_change() {
 
 fn check() -> wire::Check {
     use wire::check::{Mode, State, Verdict};
-    let run = |mode: Mode, number: i64, ballot: wire::check_run::Ballot, findings: Vec<wire::CheckFinding>| wire::CheckRun {
+    let run = |mode: Mode,
+               number: i64,
+               ballot: wire::check_run::Ballot,
+               findings: Vec<wire::CheckFinding>| wire::CheckRun {
         mode: mode.into(),
         started: before(number),
-        duration: Some(prost_types::Duration { seconds: 1, nanos: 500_000_000 }),
+        duration: Some(prost_types::Duration {
+            seconds: 1,
+            nanos: 500_000_000,
+        }),
         exit_status: Some(if findings.is_empty() { 0 } else { 4 }),
         ballot: ballot.into(),
         findings,
         bytes_read: 74 << 20,
-        held: (mode == Mode::Frozen).then_some(prost_types::Duration { seconds: 1, nanos: 550_000_000 }),
+        held: (mode == Mode::Frozen).then_some(prost_types::Duration {
+            seconds: 1,
+            nanos: 550_000_000,
+        }),
         command: "e2fsck -fn /dev/sda1".into(),
         ..Default::default()
     };
@@ -369,9 +505,24 @@ fn check() -> wire::Check {
         filesystem: "ext4".into(),
         mode: Mode::Frozen.into(),
         runs: vec![
-            run(Mode::Live, 130, wire::check_run::Ballot::Findings, vec![finding.clone()]),
-            run(Mode::Frozen, 120, wire::check_run::Ballot::Findings, vec![finding.clone()]),
-            run(Mode::Frozen, 60, wire::check_run::Ballot::Findings, vec![finding]),
+            run(
+                Mode::Live,
+                130,
+                wire::check_run::Ballot::Findings,
+                vec![finding.clone()],
+            ),
+            run(
+                Mode::Frozen,
+                120,
+                wire::check_run::Ballot::Findings,
+                vec![finding.clone()],
+            ),
+            run(
+                Mode::Frozen,
+                60,
+                wire::check_run::Ballot::Findings,
+                vec![finding],
+            ),
         ],
         verdict: Verdict::Corrupted.into(),
         reason: "Two frozen runs found the same damage.".into(),
@@ -407,12 +558,24 @@ fn a_check_shows_its_verdict_first_then_its_runs_and_what_they_found() {
 
 #[test]
 fn a_check_that_goes_on_says_what_it_does() {
-    let going =
-        wire::Check { state: wire::check::State::Running.into(), phase: "live run 2 of 3: Pass 1: Checking inodes".into(), ..check() };
+    let going = wire::Check {
+        state: wire::check::State::Running.into(),
+        phase: "live run 2 of 3: Pass 1: Checking inodes".into(),
+        ..check()
+    };
     let elapsed = std::time::Duration::from_secs(12);
     let (what, time) = checks::progress(&going, elapsed, false);
-    assert_eq!((what.as_str(), time.as_str()), ("csi:d.example/a: live run 2 of 3: Pass 1: Checking inodes", "12 s"));
-    assert_eq!(checks::progress(&going, elapsed, true).0, "csi:d.example/a: cancelling");
+    assert_eq!(
+        (what.as_str(), time.as_str()),
+        (
+            "csi:d.example/a: live run 2 of 3: Pass 1: Checking inodes",
+            "12 s"
+        )
+    );
+    assert_eq!(
+        checks::progress(&going, elapsed, true).0,
+        "csi:d.example/a: cancelling"
+    );
     assert_eq!(checks::verdict(&going).0, "running");
 }
 
@@ -434,7 +597,10 @@ fn attachment(role: wire::MountRole, pod: &str) -> wire::Attachment {
 
 #[test]
 fn what_is_left_over_says_whose_it_was_and_why_it_is_stale() {
-    assert_eq!(attachments::table(&[], &screen(None)), "nothing is left over\n");
+    assert_eq!(
+        attachments::table(&[], &screen(None)),
+        "nothing is left over\n"
+    );
     let unclaimed = wire::Attachment {
         driver: String::new(),
         handle: String::new(),
@@ -459,8 +625,14 @@ fn a_clean_up_is_told_step_by_step_and_a_dry_run_says_how_to_do_it() {
         state: state.into(),
         detail: detail.into(),
     };
-    let answer = |steps: Vec<wire::CleanupStep>| wire::ForceCleanupResponse { volume_id: "csi:d/a".into(), steps };
-    let dry = answer(vec![step("unmount", State::Planned, ""), step("remove", State::Planned, "")]);
+    let answer = |steps: Vec<wire::CleanupStep>| wire::ForceCleanupResponse {
+        volume_id: "csi:d/a".into(),
+        steps,
+    };
+    let dry = answer(vec![
+        step("unmount", State::Planned, ""),
+        step("remove", State::Planned, ""),
+    ]);
     insta::assert_snapshot!(attachments::cleanup(&dry, "a", false, &screen(None)), @"
     would    unmount /k/x/mount
     would    remove /k/x/mount

@@ -35,11 +35,19 @@ fn place(volume: &wire::Volume) -> String {
         return pods.join(", ");
     }
     let mounts = volume.mounts.iter().chain(&volume.missing_mounts);
-    mounts.map(|mount| mount.path.as_str()).min_by_key(|path| path.len()).unwrap_or_default().to_owned()
+    mounts
+        .map(|mount| mount.path.as_str())
+        .min_by_key(|path| path.len())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 fn pod(pod: &wire::PodUse) -> String {
-    if pod.name.is_empty() { format!("pod {}", pod.uid) } else { format!("{}/{}", pod.namespace, pod.name) }
+    if pod.name.is_empty() {
+        format!("pod {}", pod.uid)
+    } else {
+        format!("{}/{}", pod.namespace, pod.name)
+    }
 }
 
 fn row(volume: &wire::Volume) -> Vec<(String, Tone)> {
@@ -47,21 +55,48 @@ fn row(volume: &wire::Volume) -> Vec<(String, Tone)> {
     let used = match &volume.usage {
         Some(usage) => {
             let stale = if usage.stale_since.is_some() { "?" } else { "" };
-            used_percent(usage).map(|percent| format!("{percent}%{stale}")).unwrap_or_default()
+            used_percent(usage)
+                .map(|percent| format!("{percent}%{stale}"))
+                .unwrap_or_default()
         }
         None => "-".to_owned(),
     };
-    let reasons: Vec<&str> = volume.findings.iter().map(|finding| finding.reason.as_str()).collect();
+    let reasons: Vec<&str> = volume
+        .findings
+        .iter()
+        .map(|finding| finding.reason.as_str())
+        .collect();
     vec![
         (volume.id.clone(), Tone::Strong),
         (word_of_health.to_owned(), tone),
         (used, Tone::Plain),
-        (volume.capacity.map(|capacity| bytes(capacity.total_bytes)).unwrap_or_else(|| "-".to_owned()), Tone::Plain),
         (
-            if volume.block { "block".to_owned() } else { volume.filesystem.as_ref().map(|fs| fs.r#type.clone()).unwrap_or_default() },
+            volume
+                .capacity
+                .map(|capacity| bytes(capacity.total_bytes))
+                .unwrap_or_else(|| "-".to_owned()),
             Tone::Plain,
         ),
-        (if volume.remote { "remote".to_owned() } else { volume.device.clone() }, Tone::Plain),
+        (
+            if volume.block {
+                "block".to_owned()
+            } else {
+                volume
+                    .filesystem
+                    .as_ref()
+                    .map(|fs| fs.r#type.clone())
+                    .unwrap_or_default()
+            },
+            Tone::Plain,
+        ),
+        (
+            if volume.remote {
+                "remote".to_owned()
+            } else {
+                volume.device.clone()
+            },
+            Tone::Plain,
+        ),
         (place(volume), Tone::Plain),
         (reasons.join(", "), tone),
     ]
@@ -92,12 +127,16 @@ pub fn one(volume: &wire::Volume, screen: &Screen) -> String {
         ("PV", plain(&volume.pv)),
         (
             "kind",
-            [(volume.block, "raw block"), (volume.ephemeral, "ephemeral"), (volume.remote, "remote")]
-                .iter()
-                .filter(|(set, _)| *set)
-                .map(|(_, name)| *name)
-                .collect::<Vec<_>>()
-                .join(", "),
+            [
+                (volume.block, "raw block"),
+                (volume.ephemeral, "ephemeral"),
+                (volume.remote, "remote"),
+            ]
+            .iter()
+            .filter(|(set, _)| *set)
+            .map(|(_, name)| *name)
+            .collect::<Vec<_>>()
+            .join(", "),
         ),
         ("filesystem", plain(&fs_text)),
         ("source", plain(&volume.source)),
@@ -114,18 +153,50 @@ pub fn one(volume: &wire::Volume, screen: &Screen) -> String {
                 .map(|since| format!("stale: asking has failed since {}", screen.at(Some(since))))
                 .unwrap_or_default(),
         ),
-        ("last probe", volume.last_probe.map(|time| screen.ago(Some(&time))).unwrap_or_default()),
+        (
+            "last probe",
+            volume
+                .last_probe
+                .map(|time| screen.ago(Some(&time)))
+                .unwrap_or_default(),
+        ),
         ("first seen", screen.ago(volume.first_seen.as_ref())),
     ];
     let mounts = volume.mounts.iter().map(|mount| {
-        let root = if matches!(mount.root.as_str(), "" | "/") { String::new() } else { format!(" showing {}", mount.root) };
-        format!("{} ({}{}){root}", mount.path, role(mount), mount.options.join(","))
+        let root = if matches!(mount.root.as_str(), "" | "/") {
+            String::new()
+        } else {
+            format!(" showing {}", mount.root)
+        };
+        format!(
+            "{} ({}{}){root}",
+            mount.path,
+            role(mount),
+            mount.options.join(",")
+        )
     });
-    let missing = volume.missing_mounts.iter().map(|mount| format!("{} ({}NOT MOUNTED)", mount.path, role(mount)));
+    let missing = volume
+        .missing_mounts
+        .iter()
+        .map(|mount| format!("{} ({}NOT MOUNTED)", mount.path, role(mount)));
     let lists: [(&str, Vec<String>); 4] = [
         ("mounts", mounts.chain(missing).collect()),
-        ("pods", volume.pods.iter().map(|use_| format!("{} as {}", pod(use_), use_.volume_name)).collect()),
-        ("stands on", if volume.devices.is_empty() { Vec::new() } else { vec![volume.devices.join(" → ")] }),
+        (
+            "pods",
+            volume
+                .pods
+                .iter()
+                .map(|use_| format!("{} as {}", pod(use_), use_.volume_name))
+                .collect(),
+        ),
+        (
+            "stands on",
+            if volume.devices.is_empty() {
+                Vec::new()
+            } else {
+                vec![volume.devices.join(" → ")]
+            },
+        ),
         ("drives", volume.drive_ids.clone()),
     ];
     for (label, values) in &lists {
@@ -153,7 +224,10 @@ fn status(volume: &wire::Volume) -> String {
     if volume.csi_status() != wire::CsiStatus::None {
         words.push(word(volume.csi_status().as_str_name(), "CSI_STATUS_"));
     }
-    words.push(word(volume.operational_status().as_str_name(), "OPERATIONAL_STATUS_"));
+    words.push(word(
+        volume.operational_status().as_str_name(),
+        "OPERATIONAL_STATUS_",
+    ));
     words.push(word(volume.usage_status().as_str_name(), "USAGE_STATUS_"));
     words.join(", ")
 }
@@ -161,7 +235,9 @@ fn status(volume: &wire::Volume) -> String {
 fn space(volume: &wire::Volume) -> String {
     match (&volume.usage, &volume.capacity) {
         (Some(usage), Some(capacity)) => {
-            let percent = used_percent(usage).map(|percent| format!(" ({percent}%)")).unwrap_or_default();
+            let percent = used_percent(usage)
+                .map(|percent| format!(" ({percent}%)"))
+                .unwrap_or_default();
             format!(
                 "{} used of {}{percent}, {} available",
                 bytes(usage.used_bytes),
@@ -177,7 +253,10 @@ fn space(volume: &wire::Volume) -> String {
 fn inodes(volume: &wire::Volume) -> String {
     match (&volume.usage, &volume.capacity) {
         (Some(usage), Some(capacity)) if capacity.total_inodes > 0 => {
-            format!("{} used of {}, {} available", usage.used_inodes, capacity.total_inodes, usage.available_inodes)
+            format!(
+                "{} used of {}, {} available",
+                usage.used_inodes, capacity.total_inodes, usage.available_inodes
+            )
         }
         _ => String::new(),
     }

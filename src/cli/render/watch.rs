@@ -11,21 +11,43 @@ pub fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
         Change::Added => ("added", Tone::Plain),
         Change::Modified => ("changed", Tone::Plain),
         Change::Removed => ("removed", Tone::Faint),
-        Change::SnapshotBegin => return format!("{clock}  everything there is, at revision {}:\n", event.revision),
+        Change::SnapshotBegin => {
+            return format!(
+                "{clock}  everything there is, at revision {}:\n",
+                event.revision
+            );
+        }
         Change::SnapshotEnd => return format!("{clock}  that is all; changes follow\n"),
         Change::Unspecified => ("?", Tone::Faint),
     };
     let what = match &event.item {
         Some(Item::Drive(drive)) => {
             let (word, tone) = health(drive.health);
-            let missing = if drive.presence() == wire::Presence::Missing { ", MISSING" } else { "" };
-            format!("drive    {}  {} ({}){missing}", screen.paint(tone, word), plain(&drive.id), plain(&drive.name))
+            let missing = if drive.presence() == wire::Presence::Missing {
+                ", MISSING"
+            } else {
+                ""
+            };
+            format!(
+                "drive    {}  {} ({}){missing}",
+                screen.paint(tone, word),
+                plain(&drive.id),
+                plain(&drive.name)
+            )
         }
         Some(Item::Volume(volume)) => {
             let (word, tone) = health(volume.health);
-            let message =
-                volume.condition.as_ref().filter(|it| it.abnormal).map(|it| format!(": {}", plain(&it.message))).unwrap_or_default();
-            format!("volume   {}  {}{message}", screen.paint(tone, word), plain(&volume.id))
+            let message = volume
+                .condition
+                .as_ref()
+                .filter(|it| it.abnormal)
+                .map(|it| format!(": {}", plain(&it.message)))
+                .unwrap_or_default();
+            format!(
+                "volume   {}  {}{message}",
+                screen.paint(tone, word),
+                plain(&volume.id)
+            )
         }
         Some(Item::Finding(finding)) => {
             let (word, tone) = severity(finding);
@@ -40,10 +62,23 @@ pub fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
         }
         Some(Item::Check(check)) => {
             let (word, tone) = checks::verdict(check);
-            let why = if check.reason.is_empty() { &check.phase } else { &check.reason };
-            format!("check    {}  {}: {} [{}]", screen.paint(tone, word), plain(&check.target), plain(why), check.id)
+            let why = if check.reason.is_empty() {
+                &check.phase
+            } else {
+                &check.reason
+            };
+            format!(
+                "check    {}  {}: {} [{}]",
+                screen.paint(tone, word),
+                plain(&check.target),
+                plain(why),
+                check.id
+            )
         }
         None => "nothing this program knows".to_owned(),
     };
-    format!("{clock}  {}  {what}\n", screen.paint(tone, format!("{word:7}")))
+    format!(
+        "{clock}  {}  {what}\n",
+        screen.paint(tone, format!("{word:7}"))
+    )
 }

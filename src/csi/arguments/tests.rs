@@ -6,15 +6,25 @@ use tonic::Code;
 use super::*;
 
 fn mount(mode: i32) -> wire::VolumeCapability {
-    let access_type = Some(AccessType::Mount(wire::volume_capability::MountVolume { fs_type: "ext4".into(), ..Default::default() }));
-    wire::VolumeCapability { access_type, access_mode: Some(wire::volume_capability::AccessMode { mode }) }
+    let access_type = Some(AccessType::Mount(wire::volume_capability::MountVolume {
+        fs_type: "ext4".into(),
+        ..Default::default()
+    }));
+    wire::VolumeCapability {
+        access_type,
+        access_mode: Some(wire::volume_capability::AccessMode { mode }),
+    }
 }
 
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: Result<T, Status>, code: Code, words: &str) {
     let status = result.expect_err("refused");
     assert_eq!(status.code(), code, "{status:?}");
-    assert!(status.message().contains(words), "{} lacks {words}", status.message());
+    assert!(
+        status.message().contains(words),
+        "{} lacks {words}",
+        status.message()
+    );
 }
 
 #[test]
@@ -22,19 +32,55 @@ fn what_is_empty_is_named() {
     refused(volume_id(""), Code::InvalidArgument, "volume_id: is empty");
     refused(node_id(""), Code::InvalidArgument, "node_id: is empty");
     refused(name(""), Code::InvalidArgument, "name: is empty");
-    refused(path("target_path", ""), Code::InvalidArgument, "target_path: is empty");
-    refused(place("volume_path", ""), Code::InvalidArgument, "volume_path: is empty");
-    refused(capabilities(&[]), Code::InvalidArgument, "volume_capabilities: is empty");
-    refused(capability("volume_capability", None), Code::InvalidArgument, "volume_capability: is missing");
+    refused(
+        path("target_path", ""),
+        Code::InvalidArgument,
+        "target_path: is empty",
+    );
+    refused(
+        place("volume_path", ""),
+        Code::InvalidArgument,
+        "volume_path: is empty",
+    );
+    refused(
+        capabilities(&[]),
+        Code::InvalidArgument,
+        "volume_capabilities: is empty",
+    );
+    refused(
+        capability("volume_capability", None),
+        Code::InvalidArgument,
+        "volume_capability: is missing",
+    );
 }
 
 #[test]
 fn a_path_to_act_at_is_absolute_and_clean() {
-    for good in ["/var/lib/kubelet/pods/a/volumes/x/mount", "/a", "/a/", "/with blank/ü"] {
+    for good in [
+        "/var/lib/kubelet/pods/a/volumes/x/mount",
+        "/a",
+        "/a/",
+        "/with blank/ü",
+    ] {
         assert!(path("target_path", good).is_ok(), "{good}");
     }
-    for bad in ["some/path", "/", "//", "/a//b", "/a/../b", "/a/..", "/./a", "/a\0b", "..", &format!("/{}", "a".repeat(5000))] {
-        refused(path("target_path", bad), Code::InvalidArgument, "target_path: ");
+    for bad in [
+        "some/path",
+        "/",
+        "//",
+        "/a//b",
+        "/a/../b",
+        "/a/..",
+        "/./a",
+        "/a\0b",
+        "..",
+        &format!("/{}", "a".repeat(5000)),
+    ] {
+        refused(
+            path("target_path", bad),
+            Code::InvalidArgument,
+            "target_path: ",
+        );
     }
 }
 
@@ -46,9 +92,16 @@ fn a_volume_is_at_no_relative_path_and_asking_for_it_is_no_mistake() {
 
 #[test]
 fn an_id_of_an_impossible_form_is_unknown_and_not_a_mistake() {
-    assert!(known_form("../../etc/passwd").is_ok(), "it is data: the daemon knows no such volume");
+    assert!(
+        known_form("../../etc/passwd").is_ok(),
+        "it is data: the daemon knows no such volume"
+    );
     for id in ["a\0b", &"a".repeat(129)] {
-        refused(known_form(id), Code::NotFound, "volume_id: no volume has the id");
+        refused(
+            known_form(id),
+            Code::NotFound,
+            "volume_id: no volume has the id",
+        );
     }
     refused(known_form(&"ä".repeat(100_000)), Code::NotFound, "…`");
 }
@@ -66,20 +119,46 @@ fn a_name_is_any_text_of_128_bytes_without_control_characters() {
 #[test]
 fn a_capability_has_a_type_and_a_mode() {
     let access = capability("volume_capability", Some(&mount(1))).expect("right");
-    assert_eq!((access.mode(), access.block, access.fs_type.as_str()), (daemon::AccessMode::SingleNodeWriter, false, "ext4"));
+    assert_eq!(
+        (access.mode(), access.block, access.fs_type.as_str()),
+        (daemon::AccessMode::SingleNodeWriter, false, "ext4")
+    );
     for number in [0, 8, -1] {
-        refused(capability("volume_capability", Some(&mount(number))), Code::InvalidArgument, "is no access mode");
+        refused(
+            capability("volume_capability", Some(&mount(number))),
+            Code::InvalidArgument,
+            "is no access mode",
+        );
     }
-    let no_type = wire::VolumeCapability { access_type: None, ..mount(1) };
-    refused(capability("volume_capability", Some(&no_type)), Code::InvalidArgument, "volume_capability: access_type is missing");
-    let no_mode = wire::VolumeCapability { access_mode: None, ..mount(1) };
-    refused(capability("volume_capability", Some(&no_mode)), Code::InvalidArgument, "volume_capability: access_mode is missing");
+    let no_type = wire::VolumeCapability {
+        access_type: None,
+        ..mount(1)
+    };
+    refused(
+        capability("volume_capability", Some(&no_type)),
+        Code::InvalidArgument,
+        "volume_capability: access_type is missing",
+    );
+    let no_mode = wire::VolumeCapability {
+        access_mode: None,
+        ..mount(1)
+    };
+    refused(
+        capability("volume_capability", Some(&no_mode)),
+        Code::InvalidArgument,
+        "volume_capability: access_mode is missing",
+    );
 }
 
 #[test]
 fn every_mode_keeps_its_number() {
     for number in 1..8 {
-        assert_eq!(capability("volume_capability", Some(&mount(number))).expect("right").mode, number);
+        assert_eq!(
+            capability("volume_capability", Some(&mount(number)))
+                .expect("right")
+                .mode,
+            number
+        );
     }
 }
 
@@ -87,44 +166,84 @@ fn every_mode_keeps_its_number() {
 fn secrets_in_mount_options_are_not_repeated() {
     let mut with = mount(1);
     let flags = vec!["password=hunter2".to_owned(); 500];
-    with.access_type = Some(AccessType::Mount(wire::volume_capability::MountVolume { mount_flags: flags, ..Default::default() }));
+    with.access_type = Some(AccessType::Mount(wire::volume_capability::MountVolume {
+        mount_flags: flags,
+        ..Default::default()
+    }));
     let status = capability("volume_capability", Some(&with)).expect_err("too long");
     assert!(!status.message().contains("hunter2"));
 }
 
 #[test]
 fn a_range_is_not_negative_and_not_empty() {
-    let of = |required_bytes, limit_bytes| range(Some(&wire::CapacityRange { required_bytes, limit_bytes }));
+    let of = |required_bytes, limit_bytes| {
+        range(Some(&wire::CapacityRange {
+            required_bytes,
+            limit_bytes,
+        }))
+    };
     assert_eq!(range(None).expect("right"), (0, 0));
     assert_eq!(of(0, 0).expect("right"), (0, 0));
     assert_eq!(of(5, 0).expect("right"), (5, 0));
-    assert_eq!(of(i64::MAX, i64::MAX).expect("right"), (i64::MAX as u64, i64::MAX as u64));
-    refused(of(-1, 0), Code::OutOfRange, "capacity_range.required_bytes: -1 is negative");
-    refused(of(0, i64::MIN), Code::OutOfRange, "capacity_range.limit_bytes: ");
-    refused(of(2, 1), Code::OutOfRange, "capacity_range: limit_bytes 1 is below required_bytes 2");
+    assert_eq!(
+        of(i64::MAX, i64::MAX).expect("right"),
+        (i64::MAX as u64, i64::MAX as u64)
+    );
+    refused(
+        of(-1, 0),
+        Code::OutOfRange,
+        "capacity_range.required_bytes: -1 is negative",
+    );
+    refused(
+        of(0, i64::MIN),
+        Code::OutOfRange,
+        "capacity_range.limit_bytes: ",
+    );
+    refused(
+        of(2, 1),
+        Code::OutOfRange,
+        "capacity_range: limit_bytes 1 is below required_bytes 2",
+    );
 }
 
 #[test]
 fn an_inline_volume_is_refused() {
     let context = HashMap::from([(EPHEMERAL.to_owned(), "true".to_owned())]);
     refused(pod(&context), Code::InvalidArgument, "volume_context: ");
-    let told = HashMap::from([(POD_UID.to_owned(), "u".to_owned()), (POD_NAME.to_owned(), "n".to_owned())]);
-    assert_eq!(pod(&told).expect("right"), PodOf { uid: "u".into(), name: "n".into(), namespace: String::new() });
+    let told = HashMap::from([
+        (POD_UID.to_owned(), "u".to_owned()),
+        (POD_NAME.to_owned(), "n".to_owned()),
+    ]);
+    assert_eq!(
+        pod(&told).expect("right"),
+        PodOf {
+            uid: "u".into(),
+            name: "n".into(),
+            namespace: String::new()
+        }
+    );
 }
 
 #[test]
 fn the_callers_patience_is_read_as_grpc_writes_it() {
     assert_eq!(timeout("2S"), Some(Duration::from_secs(2)));
-    assert_eq!(timeout("99999999m"), Some(Duration::from_millis(99_999_999)));
+    assert_eq!(
+        timeout("99999999m"),
+        Some(Duration::from_millis(99_999_999))
+    );
     assert_eq!(timeout("1M"), Some(Duration::from_secs(60)));
     for wrong in ["", "S", "5", "123456789S", "-1S", "1x", "1ü"] {
         assert_eq!(timeout(wrong), None, "{wrong}");
     }
     let mut request = Request::new(());
     assert_eq!(patience(&request), LONGEST);
-    request.metadata_mut().insert("grpc-timeout", "99H".parse().expect("ascii"));
+    request
+        .metadata_mut()
+        .insert("grpc-timeout", "99H".parse().expect("ascii"));
     assert_eq!(patience(&request), LONGEST);
-    request.metadata_mut().insert("grpc-timeout", "3S".parse().expect("ascii"));
+    request
+        .metadata_mut()
+        .insert("grpc-timeout", "3S".parse().expect("ascii"));
     assert_eq!(patience(&request), Duration::from_secs(3));
 }
 
@@ -137,10 +256,26 @@ proptest! {
 
 #[test]
 fn a_refusal_names_the_callers_own_field() {
-    let refused = |message: &str| in_csi_words(Status::invalid_argument(message)).message().to_owned();
-    assert_eq!(refused("staging_path: is not below /k"), "staging_target_path: is not below /k");
-    assert_eq!(refused("access.mode: cannot be"), "volume_capability.access_mode: cannot be");
-    assert_eq!(refused("target_path: is relative"), "target_path: is relative");
+    let refused = |message: &str| {
+        in_csi_words(Status::invalid_argument(message))
+            .message()
+            .to_owned()
+    };
+    assert_eq!(
+        refused("staging_path: is not below /k"),
+        "staging_target_path: is not below /k"
+    );
+    assert_eq!(
+        refused("access.mode: cannot be"),
+        "volume_capability.access_mode: cannot be"
+    );
+    assert_eq!(
+        refused("target_path: is relative"),
+        "target_path: is relative"
+    );
     assert_eq!(refused("handles are many"), "handles are many");
-    assert_eq!(in_csi_words(Status::not_found("handle: unknown")).code(), tonic::Code::NotFound);
+    assert_eq!(
+        in_csi_words(Status::not_found("handle: unknown")).code(),
+        tonic::Code::NotFound
+    );
 }

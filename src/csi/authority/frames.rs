@@ -1,24 +1,28 @@
-//! HTTP/2's frames as a client sends them (RFC 9113), as far as is needed to find `:authority` in header blocks (HPACK, RFC 7541) and to replace it.
+//! HTTP/2's frames as a client sends them (RFC 9113), as far as is needed to find `:authority` in
+//! header blocks (HPACK, RFC 7541) and to replace it.
 //!
 //! In: a client's bytes, cut anywhere. Out: the bytes for the server. Pure: no I/O, no clock.
 //!
-//! As long as every authority is valid, every byte goes through as it came, and so the server's table of HPACK stays the client's. With the first that is
-//! not, and from then on, header blocks are written anew, without reference to any table: whatever the server's table holds by then does not matter any
-//! more. The decoder here follows the client's table from the first block on.
+//! As long as every authority is valid, every byte goes through as it came, and so the server's
+//! table of HPACK stays the client's. With the first that is not, and from then on, header blocks
+//! are written anew, without reference to any table: whatever the server's table holds by then does
+//! not matter any more. The decoder here follows the client's table from the first block on.
 
 use http::uri::Authority;
 use loona_hpack::Decoder;
 
 /// RFC 9113, 3.4.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Largest header block in bytes, as sent, with its frames' heads, and as the sum of RFC 7541, 4.1. Servers take less (hyper 16 KiB, unless told otherwise).
+/// Largest header block in bytes, as sent, with its frames' heads, and as the sum of RFC 7541, 4.1.
+/// Servers take less (hyper 16 KiB, unless told otherwise).
 pub const BLOCK: usize = 256 << 10;
 
 /// Of a frame: length, type, flags, stream.
 const HEAD: usize = 9;
 /// SETTINGS_MAX_FRAME_SIZE as every peer takes it (RFC 9113, 6.5.2).
 const FRAME: usize = 16_384;
-/// SETTINGS_HEADER_TABLE_SIZE unless the server announces another; ours announces none (RFC 9113, 6.5.2).
+/// SETTINGS_HEADER_TABLE_SIZE unless the server announces another; ours announces none (RFC 9113,
+/// 6.5.2).
 const TABLE: usize = 4096;
 /// What an entry of a header list counts beside its letters (RFC 7541, 4.1).
 const ENTRY: usize = 32;
@@ -68,7 +72,12 @@ struct Head {
 impl Head {
     fn read(bytes: [u8; HEAD]) -> Head {
         let [a, b, c, kind, flags, stream @ ..] = bytes;
-        Head { length: usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c), kind, flags, stream }
+        Head {
+            length: usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c),
+            kind,
+            flags,
+            stream,
+        }
     }
 }
 
@@ -121,12 +130,25 @@ impl Frames {
     pub fn new() -> Frames {
         let mut decoder = Decoder::new();
         decoder.set_max_allowed_table_size(TABLE);
-        Frames { place: Place::Preface(0), head: [0; HEAD], held: Vec::new(), block: None, decoder, anew: false }
+        Frames {
+            place: Place::Preface(0),
+            head: [0; HEAD],
+            held: Vec::new(),
+            block: None,
+            decoder,
+            anew: false,
+        }
     }
 
-    /// Looks at `bytes`, appends to `out` what the server shall read, and says how many bytes it has looked at: all, unless `out` has reached `enough`.
-    /// An incomplete head or header block is held back. After an error nothing more can be taken.
-    pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>, enough: usize) -> Result<usize, Malformed> {
+    /// Looks at `bytes`, appends to `out` what the server shall read, and says how many bytes it
+    /// has looked at: all, unless `out` has reached `enough`. An incomplete head or header block is
+    /// held back. After an error nothing more can be taken.
+    pub fn take(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        enough: usize,
+    ) -> Result<usize, Malformed> {
         let mut seen = 0;
         while seen < bytes.len() && out.len() < enough {
             seen += self.step(&bytes[seen..], out)?;
@@ -143,7 +165,11 @@ impl Frames {
                     return Err(Malformed::Preface);
                 }
                 out.extend_from_slice(&bytes[..now]);
-                self.place = if have + now == PREFACE.len() { Place::Head(0) } else { Place::Preface(have + now) };
+                self.place = if have + now == PREFACE.len() {
+                    Place::Head(0)
+                } else {
+                    Place::Preface(have + now)
+                };
                 Ok(now)
             }
             Place::Head(have) => {
@@ -158,7 +184,11 @@ impl Frames {
             Place::Through(missing) => {
                 let now = bytes.len().min(missing);
                 out.extend_from_slice(&bytes[..now]);
-                self.place = if now == missing { Place::Head(0) } else { Place::Through(missing - now) };
+                self.place = if now == missing {
+                    Place::Head(0)
+                } else {
+                    Place::Through(missing - now)
+                };
                 Ok(now)
             }
             Place::Held(missing) => {
@@ -183,7 +213,11 @@ impl Frames {
             (None, HEADERS) => {}
             (None, _) => {
                 out.extend_from_slice(&self.head);
-                self.place = if head.length == 0 { Place::Head(0) } else { Place::Through(head.length) };
+                self.place = if head.length == 0 {
+                    Place::Head(0)
+                } else {
+                    Place::Through(head.length)
+                };
                 return Ok(());
             }
         }
@@ -192,7 +226,11 @@ impl Frames {
         }
         self.held.extend_from_slice(&self.head);
         self.place = Place::Held(head.length);
-        if head.length == 0 { self.end(head, out) } else { Ok(()) }
+        if head.length == 0 {
+            self.end(head, out)
+        } else {
+            Ok(())
+        }
     }
 
     /// A frame with a header block is complete: the last `length` bytes of what is held.
@@ -212,7 +250,9 @@ impl Frames {
         }
         let list = decoded(&mut self.decoder, &block.fragments)?;
         let held = std::mem::take(&mut self.held);
-        self.anew |= list.iter().any(|(name, value)| name == AUTHORITY && !is_valid(value));
+        self.anew |= list
+            .iter()
+            .any(|(name, value)| name == AUTHORITY && !is_valid(value));
         if self.anew {
             block.fragments = encoded(&list);
             write(&block, out);
@@ -235,13 +275,22 @@ fn opened(head: Head, mut payload: &[u8]) -> Result<Block, Malformed> {
         let (fields, rest) = payload.split_first_chunk().ok_or(Malformed::TooShort)?;
         (priority, payload) = (Some(*fields), rest);
     }
-    let length = payload.len().checked_sub(padding).ok_or(Malformed::TooShort)?;
-    Ok(Block { stream: head.stream, end_stream: head.flags & END_STREAM != 0, priority, fragments: payload[..length].to_vec() })
+    let length = payload
+        .len()
+        .checked_sub(padding)
+        .ok_or(Malformed::TooShort)?;
+    Ok(Block {
+        stream: head.stream,
+        end_stream: head.flags & END_STREAM != 0,
+        priority,
+        fragments: payload[..length].to_vec(),
+    })
 }
 
 type List = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Always to the end, so that the decoder's table is the client's, but nothing is kept beyond [`BLOCK`].
+/// Always to the end, so that the decoder's table is the client's, but nothing is kept beyond
+/// [`BLOCK`].
 fn decoded(decoder: &mut Decoder<'static>, block: &[u8]) -> Result<List, Malformed> {
     let (mut list, mut size) = (List::new(), 0usize);
     let keep = |name: std::borrow::Cow<'_, [u8]>, value: std::borrow::Cow<'_, [u8]>| {
@@ -250,7 +299,9 @@ fn decoded(decoder: &mut Decoder<'static>, block: &[u8]) -> Result<List, Malform
             list.push((name.into_owned(), value.into_owned()));
         }
     };
-    decoder.decode_with_cb(block, keep).map_err(Malformed::Hpack)?;
+    decoder
+        .decode_with_cb(block, keep)
+        .map_err(Malformed::Hpack)?;
     if size > BLOCK {
         return Err(Malformed::TooLarge);
     }
@@ -262,7 +313,8 @@ fn is_valid(authority: &[u8]) -> bool {
     Authority::try_from(authority).is_ok()
 }
 
-/// Literals "never indexed" (RFC 7541, 6.2.3): they touch no table, and what the client did not want to be indexed is not.
+/// Literals "never indexed" (RFC 7541, 6.2.3): they touch no table, and what the client did not
+/// want to be indexed is not.
 fn encoded(list: &List) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in list {
@@ -310,7 +362,17 @@ fn write(block: &Block, out: &mut Vec<u8>) {
     frame(HEADERS, flags, block.stream, &[priority, first], out);
     let mut continued = rest.chunks(FRAME).peekable();
     while let Some(chunk) = continued.next() {
-        frame(CONTINUATION, if continued.peek().is_none() { END_HEADERS } else { 0 }, block.stream, &[chunk], out);
+        frame(
+            CONTINUATION,
+            if continued.peek().is_none() {
+                END_HEADERS
+            } else {
+                0
+            },
+            block.stream,
+            &[chunk],
+            out,
+        );
     }
 }
 

@@ -7,14 +7,33 @@ use proptest::prelude::*;
 use super::*;
 use crate::csi::limits::{MESSAGE, REASON};
 
-fn finding(severity: wire::Severity, status: wire::FindingStatus, reason: &str, message: &str) -> wire::Finding {
+fn finding(
+    severity: wire::Severity,
+    status: wire::FindingStatus,
+    reason: &str,
+    message: &str,
+) -> wire::Finding {
     let (severity, status) = (severity.into(), status.into());
-    wire::Finding { severity, status, reason: reason.into(), message: message.into(), ..Default::default() }
+    wire::Finding {
+        severity,
+        status,
+        reason: reason.into(),
+        message: message.into(),
+        ..Default::default()
+    }
 }
 
 fn volume(health: wire::Health, findings: Vec<wire::Finding>) -> wire::Volume {
-    let condition = wire::Condition { abnormal: !findings.is_empty(), message: "as it is".into() };
-    wire::Volume { health: health.into(), findings, condition: Some(condition), ..Default::default() }
+    let condition = wire::Condition {
+        abnormal: !findings.is_empty(),
+        message: "as it is".into(),
+    };
+    wire::Volume {
+        health: health.into(),
+        findings,
+        condition: Some(condition),
+        ..Default::default()
+    }
 }
 
 fn well_formed(reason: &str) -> bool {
@@ -22,21 +41,34 @@ fn well_formed(reason: &str) -> bool {
     let bytes = reason.as_bytes();
     bytes.first().is_some_and(u8::is_ascii_alphabetic)
         && bytes.iter().all(|byte| middle(*byte))
-        && bytes.last().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+        && bytes
+            .last()
+            .is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
         && bytes.len() <= REASON
 }
 
 fn any_finding() -> impl Strategy<Value = wire::Finding> {
-    let text = prop_oneof!["\\PC{0,40}", "[a-zäöü…\\x00-\\x20]{900,1300}", Just(String::new())];
-    let reason = prop_oneof!["[A-D]", "[A-Za-z0-9_,: .-]{0,20}", "\\PC{0,10}", "[A-Za-z,:]{250,300}"];
-    (-1..6i32, -1..7i32, reason, text, any::<bool>()).prop_map(|(severity, status, reason, message, cleared)| wire::Finding {
-        severity,
-        status,
-        reason,
-        message,
-        cleared: cleared.then(wire::Cleared::default),
-        ..Default::default()
-    })
+    let text = prop_oneof![
+        "\\PC{0,40}",
+        "[a-zäöü…\\x00-\\x20]{900,1300}",
+        Just(String::new())
+    ];
+    let reason = prop_oneof![
+        "[A-D]",
+        "[A-Za-z0-9_,: .-]{0,20}",
+        "\\PC{0,10}",
+        "[A-Za-z,:]{250,300}"
+    ];
+    (-1..6i32, -1..7i32, reason, text, any::<bool>()).prop_map(
+        |(severity, status, reason, message, cleared)| wire::Finding {
+            severity,
+            status,
+            reason,
+            message,
+            cleared: cleared.then(wire::Cleared::default),
+            ..Default::default()
+        },
+    )
 }
 
 proptest! {
@@ -77,31 +109,56 @@ proptest! {
 
 #[test]
 fn a_volume_that_cannot_be_served_is_inaccessible_whatever_milder_things_are_found() {
-    let degraded = finding(wire::Severity::Suspect, wire::FindingStatus::Degraded, "DriveFailing", "z");
+    let degraded = finding(
+        wire::Severity::Suspect,
+        wire::FindingStatus::Degraded,
+        "DriveFailing",
+        "z",
+    );
     let failed = |findings: Vec<wire::Finding>| wire::Volume {
         csi_status: wire::CsiStatus::Failed.into(),
         ..volume(wire::Health::Suspect, findings)
     };
-    let [state, milder] = [(Status::Inaccessible, "NotMounted", "as it is"), (Status::Degraded, "DriveFailing", "z")];
+    let [state, milder] = [
+        (Status::Inaccessible, "NotMounted", "as it is"),
+        (Status::Degraded, "DriveFailing", "z"),
+    ];
     let entry = |(status, reason, message)| HealthStatus::new(status, reason, message);
-    assert_eq!(told(&failed(vec![degraded.clone()])).statuses, Ok(vec![entry(state), entry(milder)]));
-    let as_bad = finding(wire::Severity::Bad, wire::FindingStatus::Inaccessible, "StagingNotMounted", "y");
+    assert_eq!(
+        told(&failed(vec![degraded.clone()])).statuses,
+        Ok(vec![entry(state), entry(milder)])
+    );
+    let as_bad = finding(
+        wire::Severity::Bad,
+        wire::FindingStatus::Inaccessible,
+        "StagingNotMounted",
+        "y",
+    );
     let said = [(Status::Inaccessible, "StagingNotMounted", "y"), milder];
-    assert_eq!(told(&failed(vec![degraded, as_bad])).statuses, Ok(said.map(entry).to_vec()), "a finding has said it");
+    assert_eq!(
+        told(&failed(vec![degraded, as_bad])).statuses,
+        Ok(said.map(entry).to_vec()),
+        "a finding has said it"
+    );
 }
 
 #[test]
 fn a_healthy_volume_is_an_empty_list() {
     let told = told(&volume(wire::Health::Good, vec![]));
-    assert_eq!((told.statuses, told.condition.abnormal), (Ok(vec![]), false));
+    assert_eq!(
+        (told.statuses, told.condition.abnormal),
+        (Ok(vec![]), false)
+    );
 }
 
 #[test]
 fn unknown_is_an_error_and_its_condition_the_last_known_one() {
     let mut unknown = volume(wire::Health::Unknown, vec![]);
     unknown.health_unknown_why = "mounts: no such file".into();
-    unknown.condition =
-        Some(wire::Condition { abnormal: true, message: "ReadOnly: x (unknown since 2026-01-01T00:00:00Z: mounts)".into() });
+    unknown.condition = Some(wire::Condition {
+        abnormal: true,
+        message: "ReadOnly: x (unknown since 2026-01-01T00:00:00Z: mounts)".into(),
+    });
     let told = told(&unknown);
     assert_eq!(told.statuses, Err("mounts: no such file".into()));
     assert!(told.condition.abnormal && told.condition.message.ends_with("mounts)"));
@@ -116,36 +173,87 @@ fn a_health_that_only_a_newer_daemon_knows_is_unknown() {
 
 #[test]
 fn information_and_cleared_findings_are_no_health_status() {
-    let mut cleared = finding(wire::Severity::Bad, wire::FindingStatus::DataLoss, "MediaErrors", "x");
+    let mut cleared = finding(
+        wire::Severity::Bad,
+        wire::FindingStatus::DataLoss,
+        "MediaErrors",
+        "x",
+    );
     cleared.cleared = Some(wire::Cleared::default());
-    let information = finding(wire::Severity::Info, wire::FindingStatus::Information, "SmartUnavailable", "y");
+    let information = finding(
+        wire::Severity::Info,
+        wire::FindingStatus::Information,
+        "SmartUnavailable",
+        "y",
+    );
     let acknowledged = wire::Finding {
         acknowledged: Some(wire::Acknowledgement::default()),
-        ..finding(wire::Severity::Suspect, wire::FindingStatus::Degraded, "DriveFailing", "z")
+        ..finding(
+            wire::Severity::Suspect,
+            wire::FindingStatus::Degraded,
+            "DriveFailing",
+            "z",
+        )
     };
-    let listed = told(&volume(wire::Health::Suspect, vec![cleared, information, acknowledged])).statuses.expect("known");
-    assert_eq!(listed, [HealthStatus::new(Status::Degraded, "DriveFailing", "z")]);
+    let listed = told(&volume(
+        wire::Health::Suspect,
+        vec![cleared, information, acknowledged],
+    ))
+    .statuses
+    .expect("known");
+    assert_eq!(
+        listed,
+        [HealthStatus::new(Status::Degraded, "DriveFailing", "z")]
+    );
 }
 
 #[test]
 fn a_volume_in_use_that_the_picture_does_not_show_is_not_known_to_be_healthy() {
-    let attached = wire::ProvidedVolume { attachments: vec![wire::Attachment::default()], ..Default::default() };
+    let attached = wire::ProvidedVolume {
+        attachments: vec![wire::Attachment::default()],
+        ..Default::default()
+    };
     assert_eq!(of_provided(&attached, true).statuses, Ok(vec![]));
     let told = of_provided(&attached, false);
-    assert!(told.statuses.is_err() && told.condition.message.contains("--driver-name"), "{told:?}");
+    assert!(
+        told.statuses.is_err() && told.condition.message.contains("--driver-name"),
+        "{told:?}"
+    );
 }
 
 #[test]
 fn equal_ones_are_one_with_both_messages() {
-    let two = [HealthStatus::new(Status::Degraded, "IoErrors", "a"), HealthStatus::new(Status::Degraded, "IoErrors", "b")];
-    assert_eq!(list(two), [HealthStatus::new(Status::Degraded, "IoErrors", "a; b")]);
+    let two = [
+        HealthStatus::new(Status::Degraded, "IoErrors", "a"),
+        HealthStatus::new(Status::Degraded, "IoErrors", "b"),
+    ];
+    assert_eq!(
+        list(two),
+        [HealthStatus::new(Status::Degraded, "IoErrors", "a; b")]
+    );
 }
 
 #[test]
 fn trouble_with_a_volume_that_nothing_uses_is_told_in_both_dialects() {
-    let provided = |trouble: &str| wire::ProvidedVolume { trouble: trouble.into(), ..Default::default() };
+    let provided = |trouble: &str| wire::ProvidedVolume {
+        trouble: trouble.into(),
+        ..Default::default()
+    };
     assert_eq!(of_provided(&provided(""), false).statuses, Ok(vec![]));
     let told = of_provided(&provided("its record cannot be read"), false);
-    assert_eq!(told.statuses, Ok(vec![HealthStatus::new(Status::Inaccessible, "NotAccessible", "its record cannot be read")]));
-    assert_eq!(told.condition, Condition { abnormal: true, message: "its record cannot be read".into() });
+    assert_eq!(
+        told.statuses,
+        Ok(vec![HealthStatus::new(
+            Status::Inaccessible,
+            "NotAccessible",
+            "its record cannot be read"
+        )])
+    );
+    assert_eq!(
+        told.condition,
+        Condition {
+            abnormal: true,
+            message: "its record cannot be read".into()
+        }
+    );
 }

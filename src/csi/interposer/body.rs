@@ -1,7 +1,8 @@
 //! Bodies on their way through: as they come, or gathered first and then sent on.
 //!
-//! In: bodies of hyper. Out: the same frames and trailers. Lengths are never announced that the sender did not announce: what arrives must not differ from
-//! what was sent. Knows nothing of gRPC's messages.
+//! In: bodies of hyper. Out: the same frames and trailers. Lengths are never announced that the
+//! sender did not announce: what arrives must not differ from what was sent. Knows nothing of
+//! gRPC's messages.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,8 +13,7 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
-use crate::csi::interposer::failure;
-use crate::csi::interposer::grpc;
+use crate::csi::interposer::{failure, grpc};
 
 /// What is sent on, in either direction.
 pub struct Body {
@@ -33,21 +33,33 @@ enum Then {
 
 impl Body {
     pub fn request(incoming: Incoming) -> Body {
-        Body { first: None, then: Then::Request(incoming) }
+        Body {
+            first: None,
+            then: Then::Request(incoming),
+        }
     }
 
     pub fn response(incoming: Incoming) -> Body {
-        Body { first: None, then: Then::Response(incoming) }
+        Body {
+            first: None,
+            then: Then::Response(incoming),
+        }
     }
 
     /// Headers only.
     pub fn none() -> Body {
-        Body { first: None, then: Then::End }
+        Body {
+            first: None,
+            then: Then::End,
+        }
     }
 
     pub fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Body {
         let first = (!data.is_empty()).then_some(data);
-        Body { first, then: trailers.map_or(Then::End, Then::Trailers) }
+        Body {
+            first,
+            then: trailers.map_or(Then::End, Then::Trailers),
+        }
     }
 }
 
@@ -55,7 +67,10 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = hyper::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
@@ -109,7 +124,11 @@ pub async fn response(incoming: Incoming, limit: usize) -> Gathered {
     gather(incoming, limit, Then::Response).await
 }
 
-async fn gather(mut incoming: Incoming, limit: usize, rest: impl FnOnce(Incoming) -> Then) -> Gathered {
+async fn gather(
+    mut incoming: Incoming,
+    limit: usize,
+    rest: impl FnOnce(Incoming) -> Then,
+) -> Gathered {
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
     loop {
@@ -127,7 +146,10 @@ async fn gather(mut incoming: Incoming, limit: usize, rest: impl FnOnce(Incoming
                         more.extend_from_slice(&data);
                     }
                     if first.len().max(more.len()) > limit {
-                        return Gathered::Unread(Body { first: Some(joined(first, more)), then: rest(incoming) });
+                        return Gathered::Unread(Body {
+                            first: Some(joined(first, more)),
+                            then: rest(incoming),
+                        });
                     }
                     continue;
                 }
@@ -135,7 +157,10 @@ async fn gather(mut incoming: Incoming, limit: usize, rest: impl FnOnce(Incoming
             },
             Some(Err(error)) => {
                 let first = joined(first, more);
-                return Gathered::Unread(Body { first: (!first.is_empty()).then_some(first), then: Then::Failure(error) });
+                return Gathered::Unread(Body {
+                    first: (!first.is_empty()).then_some(first),
+                    then: Then::Failure(error),
+                });
             }
             None => None,
         };
@@ -144,5 +169,9 @@ async fn gather(mut incoming: Incoming, limit: usize, rest: impl FnOnce(Incoming
 }
 
 fn joined(first: Bytes, more: BytesMut) -> Bytes {
-    if more.is_empty() { first } else { more.freeze() }
+    if more.is_empty() {
+        first
+    } else {
+        more.freeze()
+    }
 }

@@ -1,6 +1,8 @@
-//! One call on its way: passed on as it is, or with our health in its answer, or answered by us where the upstream cannot.
+//! One call on its way: passed on as it is, or with our health in its answer, or answered by us
+//! where the upstream cannot.
 //!
-//! In: requests. Out: answers. Requests are read only for the calls in `method`, and only their volume ids and paths; nothing of a request is logged.
+//! In: requests. Out: answers. Requests are read only for the calls in `method`, and only their
+//! volume ids and paths; nothing of a request is logged.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -13,21 +15,16 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use crate::csi::interposer::body;
 use crate::csi::interposer::body::{Body, Gathered};
 use crate::csi::interposer::driver::Driver;
-use crate::csi::interposer::failure;
 use crate::csi::interposer::failure::Failure;
-use crate::csi::interposer::grpc;
-use crate::csi::interposer::merge;
 use crate::csi::interposer::method::{Dialects, Method, Service};
-use crate::csi::interposer::ours;
-use crate::csi::interposer::raw;
 use crate::csi::interposer::raw::Junk;
 use crate::csi::interposer::reply::{Good, Reply};
 use crate::csi::interposer::seen::Seen;
 use crate::csi::interposer::telling::Telling;
 use crate::csi::interposer::verdict::{Listed, Passing, Told, Witness, WitnessError};
+use crate::csi::interposer::{body, failure, grpc, merge, ours, raw};
 
 /// Larger requests are not looked into, in bytes. CSI's are a few KiB.
 const REQUEST: usize = 1 << 20;
@@ -50,12 +47,21 @@ pub type Answered = Result<Response<Body>, hyper::Error>;
 
 impl<W: Witness> Proxy<W> {
     pub fn new(driver: Driver, witness: Arc<W>, dialects: Dialects, telling: Telling) -> Proxy<W> {
-        Proxy { driver, witness, seen: Seen::default(), telling, dialects, unreadable: AtomicU32::new(0) }
+        Proxy {
+            driver,
+            witness,
+            seen: Seen::default(),
+            telling,
+            dialects,
+            unreadable: AtomicU32::new(0),
+        }
     }
 
     /// An error resets the caller's stream, as the upstream reset ours.
     pub async fn call(&self, request: Request<Incoming>) -> Answered {
-        let Some(method) = Method::of(request.uri().path()).filter(|method| !method.passes(self.dialects)) else {
+        let Some(method) =
+            Method::of(request.uri().path()).filter(|method| !method.passes(self.dialects))
+        else {
             return self.pass(request.map(Body::request)).await;
         };
         let (head, incoming) = request.into_parts();
@@ -74,16 +80,22 @@ impl<W: Witness> Proxy<W> {
     async fn understood(&self, method: Method, request: Request<Body>, message: &[u8]) -> Answered {
         match method {
             Method::NodeGetCapabilities => self.capabilities(method, Service::Node, request).await,
-            Method::ControllerGetCapabilities => self.capabilities(method, Service::Controller, request).await,
+            Method::ControllerGetCapabilities => {
+                self.capabilities(method, Service::Controller, request)
+                    .await
+            }
             Method::NodeGetVolumeStats => self.stats(method, request, message).await,
-            Method::NodeGetVolumeHealth | Method::ControllerGetVolumeHealth => self.health(method, request, message).await,
+            Method::NodeGetVolumeHealth | Method::ControllerGetVolumeHealth => {
+                self.health(method, request, message).await
+            }
             Method::NodeGetStorageHealth => self.storage(method, request).await,
             Method::ControllerListVolumeHealth => self.list_health(method, request, message).await,
             Method::ListVolumes => self.list(method, request).await,
             Method::ControllerGetVolume => self.volume(method, request, message).await,
-            Method::NodeStageVolume | Method::NodePublishVolume | Method::NodeUnpublishVolume | Method::NodeUnstageVolume => {
-                self.watched(method, request, message).await
-            }
+            Method::NodeStageVolume
+            | Method::NodePublishVolume
+            | Method::NodeUnpublishVolume
+            | Method::NodeUnstageVolume => self.watched(method, request, message).await,
             Method::CreateVolume => self.created(request).await,
         }
     }
@@ -102,8 +114,14 @@ impl<W: Witness> Proxy<W> {
         }
     }
 
-    /// What we announce is announced always, whether the daemon is there or not: what serves these calls is here.
-    async fn capabilities(&self, method: Method, service: Service, request: Request<Body>) -> Answered {
+    /// What we announce is announced always, whether the daemon is there or not: what serves these
+    /// calls is here.
+    async fn capabilities(
+        &self,
+        method: Method,
+        service: Service,
+        request: Request<Body>,
+    ) -> Answered {
         let good = match self.reply(request).await? {
             Reply::Good(good) => good,
             other => return Ok(other.untouched()),
@@ -121,9 +139,13 @@ impl<W: Witness> Proxy<W> {
         let handle = raw::text(message, 1).unwrap_or_default();
         let (reply, told) = both(self.reply(request), self.told(handle)).await?;
         match reply {
-            Reply::Refusal(code, _) if self.lacks(method, code).await => Ok(answered(self.own_stats(message).await)),
+            Reply::Refusal(code, _) if self.lacks(method, code).await => {
+                Ok(answered(self.own_stats(message).await))
+            }
             Reply::Good(good) if self.dialects.condition => match told {
-                Ok(told) => Ok(self.merged(method, good, |message| merge::stats(message, &told.condition))),
+                Ok(told) => Ok(self.merged(method, good, |message| {
+                    merge::stats(message, &told.condition)
+                })),
                 Err(_) => Ok(good.untouched()),
             },
             other => Ok(other.untouched()),
@@ -135,24 +157,38 @@ impl<W: Witness> Proxy<W> {
         let usage = self.asked(async |name| self.witness.usage(name, handle, path).await);
         // Statistics never fail for want of a condition.
         let (usage, told) = tokio::join!(usage, self.told(handle));
-        let condition = told.ok().filter(|_| self.dialects.condition).map(|told| told.condition);
-        Ok(ours::stats(&usage.map_err(|error| ours::refused(&error))?, condition))
+        let condition = told
+            .ok()
+            .filter(|_| self.dialects.condition)
+            .map(|told| told.condition);
+        Ok(ours::stats(
+            &usage.map_err(|error| ours::refused(&error))?,
+            condition,
+        ))
     }
 
     async fn health(&self, method: Method, request: Request<Body>, message: &[u8]) -> Answered {
         let handle = raw::text(message, 1).unwrap_or_default();
         let told = async {
             let told = self.told(handle).await?;
-            Ok(if method == Method::ControllerGetVolumeHealth { told.from_everywhere() } else { told })
+            Ok(if method == Method::ControllerGetVolumeHealth {
+                told.from_everywhere()
+            } else {
+                told
+            })
         };
         let (reply, told) = both(self.reply(request), told).await?;
         match reply {
             Reply::Refusal(code, _) if self.lacks(method, code).await => {
                 let fresh = self.seen.is_fresh(handle, Instant::now());
-                Ok(answered(ours::volume_id(message).and_then(|handle| ours::health(handle, told, fresh))))
+                Ok(answered(
+                    ours::volume_id(message).and_then(|handle| ours::health(handle, told, fresh)),
+                ))
             }
             Reply::Good(good) => match told.map(|told| told.statuses) {
-                Ok(Ok(statuses)) => Ok(self.merged(method, good, |message| merge::health(message, handle, &statuses))),
+                Ok(Ok(statuses)) => Ok(self.merged(method, good, |message| {
+                    merge::health(message, handle, &statuses)
+                })),
                 Ok(Err(_)) | Err(_) => Ok(good.untouched()),
             },
             other => Ok(other.untouched()),
@@ -163,8 +199,12 @@ impl<W: Witness> Proxy<W> {
         let storage = self.asked(async |name| self.witness.storage(name).await);
         let (reply, told) = both(self.reply(request), storage).await?;
         match (reply, told) {
-            (Reply::Refusal(code, _), told) if self.lacks(method, code).await => Ok(answered(ours::storage(told))),
-            (Reply::Good(good), Ok(statuses)) => Ok(self.merged(method, good, |message| merge::storage(message, &statuses))),
+            (Reply::Refusal(code, _), told) if self.lacks(method, code).await => {
+                Ok(answered(ours::storage(told)))
+            }
+            (Reply::Good(good), Ok(statuses)) => {
+                Ok(self.merged(method, good, |message| merge::storage(message, &statuses)))
+            }
             (other, _) => Ok(other.untouched()),
         }
     }
@@ -173,7 +213,10 @@ impl<W: Witness> Proxy<W> {
         let (reply, listed) = both(self.reply(request), self.listed()).await?;
         match (reply, listed) {
             (Reply::Good(good), Ok(listed)) => {
-                let known: HashMap<String, Told> = listed.into_iter().map(|volume| (volume.handle, volume.told)).collect();
+                let known: HashMap<String, Told> = listed
+                    .into_iter()
+                    .map(|volume| (volume.handle, volume.told))
+                    .collect();
                 Ok(self.merged(method, good, |message| merge::volumes(message, &known)))
             }
             (other, _) => Ok(other.untouched()),
@@ -183,7 +226,9 @@ impl<W: Witness> Proxy<W> {
     async fn volume(&self, method: Method, request: Request<Body>, message: &[u8]) -> Answered {
         let handle = raw::text(message, 1).unwrap_or_default();
         match both(self.reply(request), self.told(handle)).await? {
-            (Reply::Good(good), Ok(told)) => Ok(self.merged(method, good, |message| merge::volume(message, &told.condition))),
+            (Reply::Good(good), Ok(told)) => Ok(self.merged(method, good, |message| {
+                merge::volume(message, &told.condition)
+            })),
             (other, _) => Ok(other.untouched()),
         }
     }
@@ -196,7 +241,10 @@ impl<W: Witness> Proxy<W> {
             Method::NodePublishVolume => 4,
             _ => 2,
         };
-        let (handle, path) = (raw::text(message, 1).unwrap_or_default(), raw::text(message, number).unwrap_or_default());
+        let (handle, path) = (
+            raw::text(message, 1).unwrap_or_default(),
+            raw::text(message, number).unwrap_or_default(),
+        );
         let comes = matches!(method, Method::NodeStageVolume | Method::NodePublishVolume);
         if comes && !handle.is_empty() {
             self.seen.begun(handle, path, Instant::now());
@@ -219,19 +267,26 @@ impl<W: Witness> Proxy<W> {
         match &passing {
             Passing::Unpublished { handle, path } => self.seen.unpublished(handle, path),
             Passing::Unstaged { handle, .. } => self.seen.unstaged(handle),
-            Passing::Staged { handle, .. } | Passing::Published { handle, .. } | Passing::Bypassed { handle } => {
+            Passing::Staged { handle, .. }
+            | Passing::Published { handle, .. }
+            | Passing::Bypassed { handle } => {
                 self.seen.vouched(handle, Instant::now());
             }
         }
         self.telling.tell(passing);
     }
 
-    /// CreateVolumeResponse.volume.volume_id: a volume that the driver vouches for, wherever it will be used.
+    /// CreateVolumeResponse.volume.volume_id: a volume that the driver vouches for, wherever it
+    /// will be used.
     async fn created(&self, request: Request<Body>) -> Answered {
         let reply = self.reply(request).await?;
         if let Reply::Good(good) = &reply {
             let volumes = raw::fields(&good.message).unwrap_or_default();
-            let volume = volumes.iter().filter_map(|field| field.bytes(1)).next_back().unwrap_or_default();
+            let volume = volumes
+                .iter()
+                .filter_map(|field| field.bytes(1))
+                .next_back()
+                .unwrap_or_default();
             match raw::text(volume, 2) {
                 Ok("") | Err(Junk) => {}
                 Ok(handle) => self.seen.vouched(handle, Instant::now()),
@@ -242,32 +297,47 @@ impl<W: Witness> Proxy<W> {
 
     /// What the daemon knows of one volume.
     async fn told(&self, handle: &str) -> Result<Told, WitnessError> {
-        self.asked(async |name| self.witness.health(name, handle).await).await
+        self.asked(async |name| self.witness.health(name, handle).await)
+            .await
     }
 
     pub async fn listed(&self) -> Result<Vec<Listed>, WitnessError> {
-        self.asked(async |name| self.witness.volumes(name).await).await
+        self.asked(async |name| self.witness.volumes(name).await)
+            .await
     }
 
     /// A question to the daemon about this driver, no longer than [`ANSWER`].
-    async fn asked<T>(&self, question: impl AsyncFnOnce(&str) -> Result<T, WitnessError>) -> Result<T, WitnessError> {
+    async fn asked<T>(
+        &self,
+        question: impl AsyncFnOnce(&str) -> Result<T, WitnessError>,
+    ) -> Result<T, WitnessError> {
         let answer = async { question(self.driver.name().await?).await };
-        tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(silent(ANSWER)))
+        tokio::time::timeout(ANSWER, answer)
+            .await
+            .unwrap_or_else(|_| Err(silent(ANSWER)))
     }
 
-    /// Whether the upstream does not serve the call, so that its refusal is not its word on the matter. Some drivers announce what they do not
-    /// implement, and some answer with other codes what they do not announce.
+    /// Whether the upstream does not serve the call, so that its refusal is not its word on the
+    /// matter. Some drivers announce what they do not implement, and some answer with other codes
+    /// what they do not announce.
     pub async fn lacks(&self, method: Method, code: Code) -> bool {
         match (method.capability(), code) {
             (None, _) => false,
             (Some(_), Code::Unimplemented) => true,
             (Some(_), Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded) => false,
-            (Some((service, number)), _) => self.driver.announces(service, number).await == Some(false),
+            (Some((service, number)), _) => {
+                self.driver.announces(service, number).await == Some(false)
+            }
         }
     }
 
     /// The upstream's answer with our part in it; as it was, where that fails.
-    pub fn merged(&self, method: Method, good: Good, merge: impl FnOnce(&[u8]) -> Result<Vec<u8>, Junk>) -> Response<Body> {
+    pub fn merged(
+        &self,
+        method: Method,
+        good: Good,
+        merge: impl FnOnce(&[u8]) -> Result<Vec<u8>, Junk>,
+    ) -> Response<Body> {
         match merge(&good.message) {
             Ok(message) => good.with(&message),
             Err(junk) => {
@@ -297,13 +367,18 @@ pub async fn both<T>(
     };
     let told = match early {
         Some(told) => told,
-        None => tokio::time::timeout(PATIENCE, ours).await.unwrap_or_else(|_| Err(silent(PATIENCE))),
+        None => tokio::time::timeout(PATIENCE, ours)
+            .await
+            .unwrap_or_else(|_| Err(silent(PATIENCE))),
     };
     Ok((reply, told))
 }
 
 fn silent(waited: Duration) -> WitnessError {
-    WitnessError::Away(format!("diskvitalsd has not answered within {} ms", waited.as_millis()))
+    WitnessError::Away(format!(
+        "diskvitalsd has not answered within {} ms",
+        waited.as_millis()
+    ))
 }
 
 /// What we say ourselves.

@@ -1,7 +1,9 @@
-//! What is known of the upstream as a CSI driver: its name, and what it announces itself. Asked when it is needed, then remembered.
+//! What is known of the upstream as a CSI driver: its name, and what it announces itself. Asked
+//! when it is needed, then remembered.
 //!
-//! In: answers that pass by, and answers to questions of our own. Out: the name, the capabilities. A new connection may reach another version of the
-//! driver, so capabilities are forgotten with the connection; the name is what makes it the driver that it is, and stays.
+//! In: answers that pass by, and answers to questions of our own. Out: the name, the capabilities.
+//! A new connection may reach another version of the driver, so capabilities are forgotten with the
+//! connection; the name is what makes it the driver that it is, and stays.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -9,11 +11,10 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tonic::Code;
 
-use crate::csi::interposer::merge;
 use crate::csi::interposer::method::{GET_PLUGIN_INFO, Service};
-use crate::csi::interposer::raw;
 use crate::csi::interposer::upstream::Upstream;
 use crate::csi::interposer::verdict::WitnessError;
+use crate::csi::interposer::{merge, raw};
 
 /// For capabilities that a caller waits for.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -31,13 +32,22 @@ struct Announced {
 
 impl Driver {
     pub fn new(upstream: Upstream) -> Driver {
-        Driver { upstream, name: OnceCell::new(), announced: Mutex::new([None, None]) }
+        Driver {
+            upstream,
+            name: OnceCell::new(),
+            announced: Mutex::new([None, None]),
+        }
     }
 
-    /// The error says that the daemon cannot be asked: not because it is away, but because we do not know of what.
+    /// The error says that the daemon cannot be asked: not because it is away, but because we do
+    /// not know of what.
     pub async fn name(&self) -> Result<&str, WitnessError> {
         let asked = || async {
-            let answer = self.upstream.ask(GET_PLUGIN_INFO, &[]).await.map_err(|status| nameless(status.message()))?;
+            let answer = self
+                .upstream
+                .ask(GET_PLUGIN_INFO, &[])
+                .await
+                .map_err(|status| nameless(status.message()))?;
             match raw::text(&answer, 1) {
                 Ok(name) if !name.is_empty() => Ok(name.to_owned()),
                 _ => Err(nameless("it gives no name")),
@@ -48,7 +58,10 @@ impl Driver {
 
     /// What passed by, before anything was added to it.
     pub fn learn(&self, service: Service, numbers: Vec<i32>) {
-        let announced = Announced { generation: self.upstream.generation(), numbers };
+        let announced = Announced {
+            generation: self.upstream.generation(),
+            numbers,
+        };
         self.lock()[service as usize] = Some(announced);
     }
 
@@ -57,7 +70,12 @@ impl Driver {
         if let Some(known) = self.known(service, number) {
             return Some(known);
         }
-        let answered = tokio::time::timeout(PATIENCE, self.upstream.ask(service.capabilities_call(), &[])).await.ok()?;
+        let answered = tokio::time::timeout(
+            PATIENCE,
+            self.upstream.ask(service.capabilities_call(), &[]),
+        )
+        .await
+        .ok()?;
         let numbers = match answered {
             Ok(answer) => merge::announced(&answer).ok()?,
             // No such service at all.
@@ -71,12 +89,16 @@ impl Driver {
     fn known(&self, service: Service, number: i32) -> Option<bool> {
         let generation = self.upstream.generation();
         let announced = self.lock();
-        let known = announced[service as usize].as_ref().filter(|known| known.generation == generation)?;
+        let known = announced[service as usize]
+            .as_ref()
+            .filter(|known| known.generation == generation)?;
         Some(known.numbers.contains(&number))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, [Option<Announced>; 2]> {
-        self.announced.lock().unwrap_or_else(PoisonError::into_inner)
+        self.announced
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,8 @@
 //! How a call to the upstream can fail below gRPC, and how the caller learns of it.
 //!
-//! In: hyper's errors. Out: what they mean. A stream that the upstream reset is reset towards the caller too, for the same reason; everything else is
-//! UNAVAILABLE, which is what a caller without us in between would see.
+//! In: hyper's errors. Out: what they mean. A stream that the upstream reset is reset towards the
+//! caller too, for the same reason; everything else is UNAVAILABLE, which is what a caller without
+//! us in between would see.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -29,7 +30,11 @@ pub enum Failure {
 
 impl Failure {
     pub fn of_call(path: PathBuf, source: hyper::Error) -> Failure {
-        if is_reset(&source) { Failure::Reset(source) } else { Failure::BrokenOff { path, source } }
+        if is_reset(&source) {
+            Failure::Reset(source)
+        } else {
+            Failure::BrokenOff { path, source }
+        }
     }
 }
 

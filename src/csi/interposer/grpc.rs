@@ -1,5 +1,5 @@
-//! gRPC over HTTP/2, as little of it as a proxy needs: messages in and out of a body, and the status of an answer.
-//! Source: grpc.io, "gRPC over HTTP2"; "Compression".
+//! gRPC over HTTP/2, as little of it as a proxy needs: messages in and out of a body, and the
+//! status of an answer. Source: grpc.io, "gRPC over HTTP2"; "Compression".
 
 use std::io::Read;
 
@@ -19,7 +19,8 @@ const PREFIX: usize = 5;
 /// A compressed message may not become larger than this, in bytes.
 const INFLATED: u64 = 64 << 20;
 
-/// The only message in a body. None: there are none or several, or we do not know how it is compressed.
+/// The only message in a body. None: there are none or several, or we do not know how it is
+/// compressed.
 pub fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
     let flag = *data.first()?;
     let length = u32::from_be_bytes(data.get(1..PREFIX)?.try_into().ok()?);
@@ -29,7 +30,12 @@ pub fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
     }
     match flag {
         0 => Some(message),
-        1 if headers.get(ENCODING).is_some_and(|encoding| encoding == "gzip") => inflated(&message),
+        1 if headers
+            .get(ENCODING)
+            .is_some_and(|encoding| encoding == "gzip") =>
+        {
+            inflated(&message)
+        }
         _ => None,
     }
 }
@@ -37,7 +43,10 @@ pub fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
 fn inflated(message: &[u8]) -> Option<Bytes> {
     let mut out = Vec::new();
     // A message that is cut is no message.
-    let read = GzDecoder::new(message).take(INFLATED + 1).read_to_end(&mut out).ok()?;
+    let read = GzDecoder::new(message)
+        .take(INFLATED + 1)
+        .read_to_end(&mut out)
+        .ok()?;
     (read as u64 <= INFLATED).then(|| Bytes::from(out))
 }
 
@@ -53,14 +62,19 @@ pub fn framed(message: &[u8]) -> Option<Bytes> {
 
 /// grpc-status, of headers (an answer of trailers only) or of trailers.
 pub fn code(headers: &HeaderMap) -> Option<Code> {
-    headers.get(STATUS).map(|status| Code::from_bytes(status.as_bytes()))
+    headers
+        .get(STATUS)
+        .map(|status| Code::from_bytes(status.as_bytes()))
 }
 
 /// An answer that is an error and nothing else.
 pub fn refusal(status: &Status) -> Response<Body> {
     let mut response = Response::new(Body::none());
     let headers = response.headers_mut();
-    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(
+        http::header::CONTENT_TYPE,
+        HeaderValue::from_static("application/grpc"),
+    );
     put_status(headers, status);
     response
 }
@@ -68,19 +82,30 @@ pub fn refusal(status: &Status) -> Response<Body> {
 /// An answer of our own.
 pub fn answer(message: &[u8]) -> Response<Body> {
     let Some(data) = framed(message) else {
-        return refusal(&Status::resource_exhausted("the answer is larger than a message of gRPC can be"));
+        return refusal(&Status::resource_exhausted(
+            "the answer is larger than a message of gRPC can be",
+        ));
     };
     let mut trailers = HeaderMap::new();
     trailers.insert(STATUS, HeaderValue::from_static("0"));
     let mut response = Response::new(Body::whole(data, Some(trailers)));
-    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        HeaderValue::from_static("application/grpc"),
+    );
     response
 }
 
 /// The end of an answer whose connection ended before it.
 pub fn broken_off(error: &hyper::Error) -> HeaderMap {
     let mut trailers = HeaderMap::new();
-    put_status(&mut trailers, &Status::unavailable(format!("the upstream driver broke the connection off: {}", failure::line(error))));
+    put_status(
+        &mut trailers,
+        &Status::unavailable(format!(
+            "the upstream driver broke the connection off: {}",
+            failure::line(error)
+        )),
+    );
     trailers
 }
 
@@ -120,7 +145,10 @@ mod tests {
         assert_eq!(only_message(&body, &plain).as_deref(), Some(&b"abc"[..]));
         assert_eq!(only_message(&Bytes::new(), &plain), None);
         assert_eq!(only_message(&body.slice(..7), &plain), None);
-        assert_eq!(only_message(&[body.clone(), body].concat().into(), &plain), None);
+        assert_eq!(
+            only_message(&[body.clone(), body].concat().into(), &plain),
+            None
+        );
     }
 
     #[test]
@@ -142,6 +170,9 @@ mod tests {
     fn a_status_message_is_plain_ascii_on_the_wire() {
         assert_eq!(percent_encoded("100 % gone:\nä"), "100 %25 gone:%0A%C3%A4");
         let headers = refusal(&Status::not_found("ä")).into_parts().0.headers;
-        assert_eq!((code(&headers), &headers[MESSAGE]), (Some(Code::NotFound), &HeaderValue::from_static("%C3%A4")));
+        assert_eq!(
+            (code(&headers), &headers[MESSAGE]),
+            (Some(Code::NotFound), &HeaderValue::from_static("%C3%A4"))
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! One list of health statuses for the kubelet of the upstream's and ours, within the limits of [`limits`] and unique by status and reason.
+//! One list of health statuses for the kubelet of the upstream's and ours, within the limits of
+//! [`limits`] and unique by status and reason.
 //!
-//! In: the upstream's entries, raw, and ours. Out: one lawful list, raw, worst first. Fields that we do not know stay in their entries.
+//! In: the upstream's entries, raw, and ours. Out: one lawful list, raw, worst first. Fields that
+//! we do not know stay in their entries.
 
 use std::collections::HashSet;
 
@@ -25,13 +27,25 @@ struct Entry {
     raw: Vec<u8>,
 }
 
-/// The upstream's entries and ours as one list. None: the upstream's is lawful, and we have nothing to add.
+/// The upstream's entries and ours as one list. None: the upstream's is lawful, and we have nothing
+/// to add.
 pub fn joined(theirs: &[&[u8]], ours: &[HealthStatus]) -> Result<Option<Vec<Vec<u8>>>, Junk> {
-    let mut entries: Vec<Entry> = theirs.iter().map(|raw| mended(raw)).collect::<Result<_, _>>()?;
-    let untouched = |entries: &[Entry]| entries.len() == theirs.len() && entries.iter().zip(theirs).all(|(entry, raw)| entry.raw == *raw);
+    let mut entries: Vec<Entry> = theirs
+        .iter()
+        .map(|raw| mended(raw))
+        .collect::<Result<_, _>>()?;
+    let untouched = |entries: &[Entry]| {
+        entries.len() == theirs.len()
+            && entries
+                .iter()
+                .zip(theirs)
+                .all(|(entry, raw)| entry.raw == *raw)
+    };
     entries.extend(ours.iter().map(encoded));
     let mut seen = HashSet::new();
-    entries.retain(|entry| seen.insert((entry.status, entry.reason.clone(), entry.capability.clone())));
+    entries.retain(|entry| {
+        seen.insert((entry.status, entry.reason.clone(), entry.capability.clone()))
+    });
     if entries.len() <= MOST && untouched(&entries) {
         return Ok(None);
     }
@@ -41,7 +55,8 @@ pub fn joined(theirs: &[&[u8]], ours: &[HealthStatus]) -> Result<Option<Vec<Vec<
     Ok(Some(entries.into_iter().map(|entry| entry.raw).collect()))
 }
 
-/// Higher numbers are worse, in both enums. What is no number of CSI 1.13 comes last: callers skip it.
+/// Higher numbers are worse, in both enums. What is no number of CSI 1.13 comes last: callers skip
+/// it.
 fn badness(status: i32) -> i32 {
     if (1..=3).contains(&status) { status } else { 0 }
 }
@@ -49,8 +64,18 @@ fn badness(status: i32) -> i32 {
 fn encoded(status: &HealthStatus) -> Entry {
     let reason = limits::reason(&status.reason);
     let mut raw = Vec::new();
-    put(&mut raw, status.status, &reason, &limits::message(&status.message));
-    Entry { status: status.status, reason: reason.into_owned(), capability: Vec::new(), raw }
+    put(
+        &mut raw,
+        status.status,
+        &reason,
+        &limits::message(&status.message),
+    );
+    Entry {
+        status: status.status,
+        reason: reason.into_owned(),
+        capability: Vec::new(),
+        raw,
+    }
 }
 
 /// An upstream's entry; as it is, where it is lawful.
@@ -59,19 +84,31 @@ fn mended(entry: &[u8]) -> Result<Entry, Junk> {
     let (reason, message) = (raw::text(entry, REASON)?, raw::text(entry, MESSAGE)?);
     let (fit_reason, fit_message) = (limits::reason(reason), limits::message(message));
     let fields = raw::fields(entry)?;
-    let capability = fields.iter().filter_map(|field| field.bytes(CAPABILITY)).collect::<Vec<_>>().concat();
+    let capability = fields
+        .iter()
+        .filter_map(|field| field.bytes(CAPABILITY))
+        .collect::<Vec<_>>()
+        .concat();
     let mut out = entry.to_vec();
     if fit_reason != reason || fit_message != message {
         out.clear();
         put(&mut out, status, &fit_reason, &fit_message);
         let ours = |field: &raw::Field<'_>| {
-            matches!((field.number, field.value), (STATUS, Value::Varint(_)) | (REASON | MESSAGE, Value::Bytes(_)))
+            matches!(
+                (field.number, field.value),
+                (STATUS, Value::Varint(_)) | (REASON | MESSAGE, Value::Bytes(_))
+            )
         };
         for field in fields.iter().filter(|field| !ours(field)) {
             out.extend_from_slice(field.raw);
         }
     }
-    Ok(Entry { status, reason: fit_reason.into_owned(), capability, raw: out })
+    Ok(Entry {
+        status,
+        reason: fit_reason.into_owned(),
+        capability,
+        raw: out,
+    })
 }
 
 fn put(out: &mut Vec<u8>, status: i32, reason: &str, message: &str) {

@@ -1,14 +1,15 @@
-//! Our health into the upstream's answers, on the raw message: one field is changed, and all others, known or not, stay as they are.
+//! Our health into the upstream's answers, on the raw message: one field is changed, and all
+//! others, known or not, stay as they are.
 //!
-//! In: an answer's bytes and what the daemon told. Out: the new bytes, or [`Junk`], upon which the upstream's answer goes on untouched. No I/O, no CSI
-//! types: numbers only (CSI_WIRE, sections 1 to 3).
+//! In: an answer's bytes and what the daemon told. Out: the new bytes, or [`Junk`], upon which the
+//! upstream's answer goes on untouched. No I/O, no CSI types: numbers only (CSI_WIRE, sections 1 to
+//! 3).
 
 use std::collections::HashMap;
 
-use crate::csi::interposer::laws;
-use crate::csi::interposer::raw;
 use crate::csi::interposer::raw::{Junk, Value};
 use crate::csi::interposer::verdict::{Condition, HealthStatus, Told};
+use crate::csi::interposer::{laws, raw};
 use crate::csi::limits;
 
 /// NodeGetCapabilitiesResponse, ControllerGetCapabilitiesResponse: capabilities.
@@ -40,8 +41,15 @@ const BACKEND_HEALTH: u32 = 1;
 /// The rpc capabilities that a …GetCapabilities answer announces.
 pub fn announced(message: &[u8]) -> Result<Vec<i32>, Junk> {
     let mut found = Vec::new();
-    for capability in raw::fields(message)?.iter().filter_map(|field| field.bytes(CAPABILITIES)) {
-        let rpc = raw::fields(capability)?.iter().filter_map(|field| field.bytes(RPC)).collect::<Vec<_>>().concat();
+    for capability in raw::fields(message)?
+        .iter()
+        .filter_map(|field| field.bytes(CAPABILITIES))
+    {
+        let rpc = raw::fields(capability)?
+            .iter()
+            .filter_map(|field| field.bytes(RPC))
+            .collect::<Vec<_>>()
+            .concat();
         if !rpc.is_empty() {
             found.push(raw::int32(&rpc, TYPE)?);
         }
@@ -69,13 +77,19 @@ pub fn stats(message: &[u8], ours: &Condition) -> Result<Vec<u8>, Junk> {
 
 /// ControllerGetVolume.
 pub fn volume(message: &[u8], ours: &Condition) -> Result<Vec<u8>, Junk> {
-    raw::edit(message, STATUS, |status| with_condition(status.unwrap_or_default(), ours))
+    raw::edit(message, STATUS, |status| {
+        with_condition(status.unwrap_or_default(), ours)
+    })
 }
 
 /// ListVolumes: the entries that we know.
 pub fn volumes(message: &[u8], ours: &HashMap<String, Told>) -> Result<Vec<u8>, Junk> {
     raw::edit_each(message, ENTRIES, |entry| {
-        let inner = raw::fields(entry)?.iter().filter_map(|field| field.bytes(VOLUME)).collect::<Vec<_>>().concat();
+        let inner = raw::fields(entry)?
+            .iter()
+            .filter_map(|field| field.bytes(VOLUME))
+            .collect::<Vec<_>>()
+            .concat();
         match ours.get(raw::text(&inner, VOLUME_ID)?) {
             Some(told) => volume(entry, &told.condition),
             None => Ok(entry.to_vec()),
@@ -87,8 +101,8 @@ fn with_condition(message: &[u8], ours: &Condition) -> Result<Vec<u8>, Junk> {
     raw::edit(message, CONDITION, |theirs| condition(theirs, ours))
 }
 
-/// Abnormal where one of the two is; a message that names all that is wrong, ours first. What the upstream says of a volume in which we see nothing
-/// wrong stays as it is.
+/// Abnormal where one of the two is; a message that names all that is wrong, ours first. What the
+/// upstream says of a volume in which we see nothing wrong stays as it is.
 fn condition(theirs: Option<&[u8]>, ours: &Condition) -> Result<Vec<u8>, Junk> {
     let mut out = Vec::new();
     let Some(theirs) = theirs else {
@@ -100,7 +114,11 @@ fn condition(theirs: Option<&[u8]>, ours: &Condition) -> Result<Vec<u8>, Junk> {
     if !ours.abnormal {
         return Ok(theirs.to_vec());
     }
-    let abnormal = fields.iter().filter_map(|field| field.varint(ABNORMAL)).next_back().is_some_and(|value| value != 0);
+    let abnormal = fields
+        .iter()
+        .filter_map(|field| field.varint(ABNORMAL))
+        .next_back()
+        .is_some_and(|value| value != 0);
     let both = if abnormal && !message.is_empty() && !ours.message.contains(message) {
         format!("{}; {message}", ours.message)
     } else {
@@ -108,7 +126,10 @@ fn condition(theirs: Option<&[u8]>, ours: &Condition) -> Result<Vec<u8>, Junk> {
     };
     put_condition(&mut out, true, &both);
     for field in fields {
-        let known = matches!((field.number, field.value), (ABNORMAL, Value::Varint(_)) | (CONDITION_MESSAGE, Value::Bytes(_)));
+        let known = matches!(
+            (field.number, field.value),
+            (ABNORMAL, Value::Varint(_)) | (CONDITION_MESSAGE, Value::Bytes(_))
+        );
         if !known {
             out.extend_from_slice(field.raw);
         }
@@ -127,14 +148,19 @@ fn put_condition(out: &mut Vec<u8>, abnormal: bool, message: &str) {
 
 /// NodeGetVolumeHealth, ControllerGetVolumeHealth. An empty `message` gives our answer alone.
 pub fn health(message: &[u8], handle: &str, ours: &[HealthStatus]) -> Result<Vec<u8>, Junk> {
-    raw::edit(message, VOLUME_HEALTH, |theirs| volume_health(theirs.unwrap_or_default(), handle, ours))
+    raw::edit(message, VOLUME_HEALTH, |theirs| {
+        volume_health(theirs.unwrap_or_default(), handle, ours)
+    })
 }
 
 /// One VolumeHealth.
 pub fn volume_health(theirs: &[u8], handle: &str, ours: &[HealthStatus]) -> Result<Vec<u8>, Junk> {
     let fields = raw::fields(theirs)?;
     let mut out = Vec::new();
-    if !fields.iter().any(|field| field.bytes(HEALTH_VOLUME_ID).is_some()) {
+    if !fields
+        .iter()
+        .any(|field| field.bytes(HEALTH_VOLUME_ID).is_some())
+    {
         raw::put_bytes(&mut out, HEALTH_VOLUME_ID, handle.as_bytes());
     }
     replaced(&mut out, theirs, HEALTH_STATUSES, ours)?;
@@ -149,9 +175,17 @@ pub fn storage(message: &[u8], ours: &[HealthStatus]) -> Result<Vec<u8>, Junk> {
 }
 
 /// The repeated field `number` becomes the lawful list of what it holds and of ours.
-fn replaced(out: &mut Vec<u8>, message: &[u8], number: u32, ours: &[HealthStatus]) -> Result<(), Junk> {
+fn replaced(
+    out: &mut Vec<u8>,
+    message: &[u8],
+    number: u32,
+    ours: &[HealthStatus],
+) -> Result<(), Junk> {
     let fields = raw::fields(message)?;
-    let theirs: Vec<&[u8]> = fields.iter().filter_map(|field| field.bytes(number)).collect();
+    let theirs: Vec<&[u8]> = fields
+        .iter()
+        .filter_map(|field| field.bytes(number))
+        .collect();
     match laws::joined(&theirs, ours)? {
         None => out.extend_from_slice(message),
         Some(entries) => {
@@ -174,14 +208,23 @@ pub struct Page {
 
 pub fn page(message: &[u8]) -> Result<Page, Junk> {
     let mut handles = Vec::new();
-    for entry in raw::fields(message)?.iter().filter_map(|field| field.bytes(ENTRIES)) {
+    for entry in raw::fields(message)?
+        .iter()
+        .filter_map(|field| field.bytes(ENTRIES))
+    {
         handles.push(raw::text(entry, HEALTH_VOLUME_ID)?.to_owned());
     }
-    Ok(Page { handles, next_token: raw::text(message, NEXT_TOKEN)?.to_owned() })
+    Ok(Page {
+        handles,
+        next_token: raw::text(message, NEXT_TOKEN)?.to_owned(),
+    })
 }
 
 /// ControllerListVolumeHealth: ours into the entries that are there.
-pub fn listed_health(message: &[u8], ours: &HashMap<String, Vec<HealthStatus>>) -> Result<Vec<u8>, Junk> {
+pub fn listed_health(
+    message: &[u8],
+    ours: &HashMap<String, Vec<HealthStatus>>,
+) -> Result<Vec<u8>, Junk> {
     raw::edit_each(message, ENTRIES, |entry| {
         let handle = raw::text(entry, HEALTH_VOLUME_ID)?;
         match ours.get(handle) {
@@ -192,9 +235,16 @@ pub fn listed_health(message: &[u8], ours: &HashMap<String, Vec<HealthStatus>>) 
 }
 
 /// ControllerListVolumeHealth: `more` behind the entries that are there, and another token.
-pub fn continued(message: &[u8], more: &[(String, Vec<HealthStatus>)], next_token: &str) -> Result<Vec<u8>, Junk> {
+pub fn continued(
+    message: &[u8],
+    more: &[(String, Vec<HealthStatus>)],
+    next_token: &str,
+) -> Result<Vec<u8>, Junk> {
     let mut out = Vec::with_capacity(message.len());
-    for field in raw::fields(message)?.iter().filter(|field| field.bytes(NEXT_TOKEN).is_none()) {
+    for field in raw::fields(message)?
+        .iter()
+        .filter(|field| field.bytes(NEXT_TOKEN).is_none())
+    {
         out.extend_from_slice(field.raw);
     }
     for (handle, statuses) in more {
@@ -209,7 +259,10 @@ pub fn continued(message: &[u8], more: &[(String, Vec<HealthStatus>)], next_toke
 /// The same list request, for another page. Fields 1 and 2: max_entries and starting_token.
 pub fn another_page(request: &[u8], starting_token: &str) -> Result<Vec<u8>, Junk> {
     let mut out = Vec::with_capacity(request.len());
-    for field in raw::fields(request)?.iter().filter(|field| !matches!(field.number, 1 | 2)) {
+    for field in raw::fields(request)?
+        .iter()
+        .filter(|field| !matches!(field.number, 1 | 2))
+    {
         out.extend_from_slice(field.raw);
     }
     if !starting_token.is_empty() {

@@ -82,14 +82,19 @@ impl Method {
         }
     }
 
-    /// The capability under which the call is announced, where we announce it for an upstream that lacks it.
+    /// The capability under which the call is announced, where we announce it for an upstream that
+    /// lacks it.
     pub fn capability(self) -> Option<(Service, i32)> {
         match self {
             Method::NodeGetVolumeStats => Some((Service::Node, NODE_GET_VOLUME_STATS)),
             Method::NodeGetVolumeHealth => Some((Service::Node, NODE_GET_VOLUME_HEALTH)),
             Method::NodeGetStorageHealth => Some((Service::Node, NODE_GET_STORAGE_HEALTH)),
-            Method::ControllerGetVolumeHealth => Some((Service::Controller, CONTROLLER_GET_VOLUME_HEALTH)),
-            Method::ControllerListVolumeHealth => Some((Service::Controller, CONTROLLER_LIST_VOLUME_HEALTH)),
+            Method::ControllerGetVolumeHealth => {
+                Some((Service::Controller, CONTROLLER_GET_VOLUME_HEALTH))
+            }
+            Method::ControllerListVolumeHealth => {
+                Some((Service::Controller, CONTROLLER_LIST_VOLUME_HEALTH))
+            }
             _ => None,
         }
     }
@@ -103,7 +108,8 @@ impl Service {
         }
     }
 
-    /// What we announce beside what the upstream does. A condition alone is of no use to anybody where there is no call that carries it.
+    /// What we announce beside what the upstream does. A condition alone is of no use to anybody
+    /// where there is no call that carries it.
     pub fn added(self, dialects: Dialects, upstreams: &[i32]) -> Vec<i32> {
         let mut add = Vec::new();
         match self {
@@ -117,7 +123,9 @@ impl Service {
                 }
             }
             Service::Controller => {
-                let carried = upstreams.iter().any(|number| [CONTROLLER_LIST_VOLUMES, CONTROLLER_GET_VOLUME].contains(number));
+                let carried = upstreams.iter().any(|number| {
+                    [CONTROLLER_LIST_VOLUMES, CONTROLLER_GET_VOLUME].contains(number)
+                });
                 if dialects.condition && carried {
                     add.push(CONTROLLER_VOLUME_CONDITION);
                 }

@@ -1,17 +1,15 @@
 //! Answers of our own, where the upstream has none: to NodeGetVolumeStats and to the health calls.
 //!
-//! In: the request, what the daemon told. Out: a message, or the status that CSI wants. What is not known is an error, never an empty list.
+//! In: the request, what the daemon told. Out: a message, or the status that CSI wants. What is not
+//! known is an error, never an empty list.
 
 use prost::Message;
 use tonic::Status;
 
-use crate::csi::interposer::merge;
-use crate::csi::interposer::raw;
 use crate::csi::interposer::raw::Junk;
 use crate::csi::interposer::verdict::{Condition, HealthStatus, Told, Usage, WitnessError};
-use crate::csi::limits;
-use crate::csi::stats as figures;
-use crate::csi::wire;
+use crate::csi::interposer::{merge, raw};
+use crate::csi::{limits, stats as figures, wire};
 
 /// volume_id is field 1 of all requests that are looked into.
 pub fn volume_id(request: &[u8]) -> Result<&str, Status> {
@@ -26,7 +24,9 @@ fn required<'a>(request: &'a [u8], number: u32, name: &str) -> Result<&'a str, S
     match raw::text(request, number) {
         Ok("") => Err(Status::invalid_argument(format!("{name} is empty"))),
         Ok(text) => Ok(text),
-        Err(Junk) => Err(Status::invalid_argument(format!("{name} is not readable: the request is no message of this call"))),
+        Err(Junk) => Err(Status::invalid_argument(format!(
+            "{name} is not readable: the request is no message of this call"
+        ))),
     }
 }
 
@@ -39,16 +39,29 @@ pub fn refused(error: &WitnessError) -> Status {
 
 /// NodeGetVolumeStatsResponse.
 pub fn stats(usage: &Usage, condition: Option<Condition>) -> Vec<u8> {
-    let volume_condition = condition
-        .map(|condition| wire::VolumeCondition { abnormal: condition.abnormal, message: limits::message(&condition.message).into_owned() });
-    wire::NodeGetVolumeStatsResponse { usage: figures::entries(usage), volume_condition }.encode_to_vec()
+    let volume_condition = condition.map(|condition| wire::VolumeCondition {
+        abnormal: condition.abnormal,
+        message: limits::message(&condition.message).into_owned(),
+    });
+    wire::NodeGetVolumeStatsResponse {
+        usage: figures::entries(usage),
+        volume_condition,
+    }
+    .encode_to_vec()
 }
 
 /// NodeGetVolumeHealthResponse, ControllerGetVolumeHealthResponse: they are alike on the wire.
-pub fn health(handle: &str, told: Result<Told, WitnessError>, fresh: bool) -> Result<Vec<u8>, Status> {
+pub fn health(
+    handle: &str,
+    told: Result<Told, WitnessError>,
+    fresh: bool,
+) -> Result<Vec<u8>, Status> {
     let statuses = match told {
-        Ok(told) => told.statuses.map_err(|why| refused(&WitnessError::Unknown(why)))?,
-        // The driver has just said that all went well, and nothing is known against it: that is more than not knowing.
+        Ok(told) => told
+            .statuses
+            .map_err(|why| refused(&WitnessError::Unknown(why)))?,
+        // The driver has just said that all went well, and nothing is known against it: that is
+        // more than not knowing.
         Err(WitnessError::NotFound(_)) if fresh => Vec::new(),
         Err(error) => return Err(refused(&error)),
     };
@@ -73,34 +86,83 @@ mod tests {
     use crate::csi::interposer::verdict::Amount;
 
     fn told(statuses: Result<Vec<HealthStatus>, String>) -> Told {
-        Told { statuses, condition: Condition::default(), local: true }
+        Told {
+            statuses,
+            condition: Condition::default(),
+            local: true,
+        }
     }
 
     #[test]
     fn what_is_not_known_is_never_an_empty_list() {
         let code = |answer: Result<Vec<u8>, Status>| answer.map_err(|status| status.code());
-        assert_eq!(code(health("v", Ok(told(Err("no SMART".into()))), true)), Err(Code::Unavailable));
-        assert_eq!(code(health("v", Err(WitnessError::Away("gone".into())), true)), Err(Code::Unavailable));
-        assert_eq!(code(health("v", Err(WitnessError::Unknown("not yet".into())), true)), Err(Code::Unavailable));
-        assert_eq!(code(health("v", Err(WitnessError::NotFound("no such volume".into())), false)), Err(Code::NotFound));
-        assert_eq!(code(storage(Err(WitnessError::Away("gone".into())))), Err(Code::Unavailable));
+        assert_eq!(
+            code(health("v", Ok(told(Err("no SMART".into()))), true)),
+            Err(Code::Unavailable)
+        );
+        assert_eq!(
+            code(health("v", Err(WitnessError::Away("gone".into())), true)),
+            Err(Code::Unavailable)
+        );
+        assert_eq!(
+            code(health(
+                "v",
+                Err(WitnessError::Unknown("not yet".into())),
+                true
+            )),
+            Err(Code::Unavailable)
+        );
+        assert_eq!(
+            code(health(
+                "v",
+                Err(WitnessError::NotFound("no such volume".into())),
+                false
+            )),
+            Err(Code::NotFound)
+        );
+        assert_eq!(
+            code(storage(Err(WitnessError::Away("gone".into())))),
+            Err(Code::Unavailable)
+        );
     }
 
     #[test]
     fn a_healthy_volume_is_named_and_has_no_status() {
-        for answer in [health("v", Ok(told(Ok(Vec::new()))), false), health("v", Err(WitnessError::NotFound(String::new())), true)] {
-            let answer = wire::NodeGetVolumeHealthResponse::decode(answer.expect("an answer").as_slice()).expect("reads");
-            let expected = wire::VolumeHealth { volume_id: "v".into(), health_statuses: Vec::new() };
+        for answer in [
+            health("v", Ok(told(Ok(Vec::new()))), false),
+            health("v", Err(WitnessError::NotFound(String::new())), true),
+        ] {
+            let answer =
+                wire::NodeGetVolumeHealthResponse::decode(answer.expect("an answer").as_slice())
+                    .expect("reads");
+            let expected = wire::VolumeHealth {
+                volume_id: "v".into(),
+                health_statuses: Vec::new(),
+            };
             assert_eq!(answer.volume_health, Some(expected));
         }
     }
 
     #[test]
     fn of_a_block_volume_only_the_size_is_told() {
-        let bytes = Amount { total: 7, available: 3, used: 4 };
-        let usage = Usage { block: true, bytes, inodes: Some(bytes) };
-        let answer = wire::NodeGetVolumeStatsResponse::decode(stats(&usage, None).as_slice()).expect("reads");
-        let size = wire::VolumeUsage { available: 0, total: 7, used: 0, unit: wire::volume_usage::Unit::Bytes.into() };
+        let bytes = Amount {
+            total: 7,
+            available: 3,
+            used: 4,
+        };
+        let usage = Usage {
+            block: true,
+            bytes,
+            inodes: Some(bytes),
+        };
+        let answer = wire::NodeGetVolumeStatsResponse::decode(stats(&usage, None).as_slice())
+            .expect("reads");
+        let size = wire::VolumeUsage {
+            available: 0,
+            total: 7,
+            used: 0,
+            unit: wire::volume_usage::Unit::Bytes.into(),
+        };
         assert_eq!((answer.usage, answer.volume_condition), (vec![size], None));
     }
 }

@@ -1,6 +1,8 @@
-//! Protobuf messages as they are on the wire (protobuf.dev, "Encoding"): read field by field, and changed in one field without touching the others.
+//! Protobuf messages as they are on the wire (protobuf.dev, "Encoding"): read field by field, and
+//! changed in one field without touching the others.
 //!
-//! In: bytes. Out: fields, bytes. Knows no message type. What is not protobuf is [`Junk`], never a guess.
+//! In: bytes. Out: fields, bytes. Knows no message type. What is not protobuf is [`Junk`], never a
+//! guess.
 
 use std::borrow::Cow;
 
@@ -31,7 +33,8 @@ pub enum Value<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// The payload, where the field is `number` and has one. A known number with another wire type is an unknown field to every reader.
+    /// The payload, where the field is `number` and has one. A known number with another wire type
+    /// is an unknown field to every reader.
     pub fn bytes(&self, number: u32) -> Option<&'a [u8]> {
         match self.value {
             Value::Bytes(bytes) if self.number == number => Some(bytes),
@@ -55,7 +58,11 @@ pub fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Junk> {
         let start = rest;
         let (number, wire) = key(&mut rest)?;
         let value = value(&mut rest, number, wire, DEPTH)?;
-        found.push(Field { number, value, raw: &start[..start.len() - rest.len()] });
+        found.push(Field {
+            number,
+            value,
+            raw: &start[..start.len() - rest.len()],
+        });
     }
     Ok(found)
 }
@@ -82,7 +89,11 @@ fn value<'a>(rest: &mut &'a [u8], number: u32, wire: u8, depth: u32) -> Result<V
             loop {
                 let (inner, wire) = key(rest)?;
                 if wire == 4 {
-                    return if inner == number { Ok(Value::Other) } else { Err(Junk) };
+                    return if inner == number {
+                        Ok(Value::Other)
+                    } else {
+                        Err(Junk)
+                    };
                 }
                 value(rest, inner, wire, depth)?;
             }
@@ -116,18 +127,27 @@ fn varint(rest: &mut &[u8]) -> Result<u64, Junk> {
 
 /// The last field `number` of type string, as readers take it; empty where there is none.
 pub fn text(message: &[u8], number: u32) -> Result<&str, Junk> {
-    let last = fields(message)?.iter().filter_map(|field| field.bytes(number)).next_back();
+    let last = fields(message)?
+        .iter()
+        .filter_map(|field| field.bytes(number))
+        .next_back();
     std::str::from_utf8(last.unwrap_or_default()).map_err(|_| Junk)
 }
 
 /// The last field `number` of type int32 or enum; 0 where there is none.
 pub fn int32(message: &[u8], number: u32) -> Result<i32, Junk> {
-    let last = fields(message)?.iter().filter_map(|field| field.varint(number)).next_back();
+    let last = fields(message)?
+        .iter()
+        .filter_map(|field| field.varint(number))
+        .next_back();
     Ok(low_half(last.unwrap_or_default()))
 }
 
 /// int32 and enums use the low half of what is sent.
-#[expect(clippy::cast_possible_truncation, reason = "that is how the encoding reads an int32")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "that is how the encoding reads an int32"
+)]
 pub fn low_half(value: u64) -> i32 {
     value as i32
 }
@@ -151,11 +171,19 @@ pub fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
     put_varint(out, value);
 }
 
-/// Changes the embedded message `number`, absent or not; all other fields stay as they are. Several occurrences are one message to readers (they
-/// merge them, which is what joining their bytes means), and become one.
-pub fn edit(message: &[u8], number: u32, change: impl FnOnce(Option<&[u8]>) -> Result<Vec<u8>, Junk>) -> Result<Vec<u8>, Junk> {
+/// Changes the embedded message `number`, absent or not; all other fields stay as they are. Several
+/// occurrences are one message to readers (they merge them, which is what joining their bytes
+/// means), and become one.
+pub fn edit(
+    message: &[u8],
+    number: u32,
+    change: impl FnOnce(Option<&[u8]>) -> Result<Vec<u8>, Junk>,
+) -> Result<Vec<u8>, Junk> {
     let fields = fields(message)?;
-    let present: Vec<&[u8]> = fields.iter().filter_map(|field| field.bytes(number)).collect();
+    let present: Vec<&[u8]> = fields
+        .iter()
+        .filter_map(|field| field.bytes(number))
+        .collect();
     let joined: Option<Cow<'_, [u8]>> = match present.as_slice() {
         [] => None,
         [one] => Some(Cow::Borrowed(*one)),
@@ -178,8 +206,13 @@ pub fn edit(message: &[u8], number: u32, change: impl FnOnce(Option<&[u8]>) -> R
     Ok(out)
 }
 
-/// Changes each of the repeated embedded messages `number`; all other fields, and their order, stay as they are.
-pub fn edit_each(message: &[u8], number: u32, mut change: impl FnMut(&[u8]) -> Result<Vec<u8>, Junk>) -> Result<Vec<u8>, Junk> {
+/// Changes each of the repeated embedded messages `number`; all other fields, and their order, stay
+/// as they are.
+pub fn edit_each(
+    message: &[u8],
+    number: u32,
+    mut change: impl FnMut(&[u8]) -> Result<Vec<u8>, Junk>,
+) -> Result<Vec<u8>, Junk> {
     let mut out = Vec::with_capacity(message.len());
     for field in fields(message)? {
         match field.bytes(number) {
@@ -201,8 +234,19 @@ mod tests {
         // Group 5 with field 1 = 7 in it, then field 2 = "x".
         let message = [0x2b, 0x08, 0x07, 0x2c, 0x12, 0x01, b'x'];
         let found = fields(&message).expect("reads");
-        assert_eq!((found.len(), found[0].raw, found[1].bytes(2)), (2, &message[..4], Some(&b"x"[..])));
-        for junk in [&message[..3], &[0x2b, 0x34], &[0x2c], &[0x00], &[0x0a, 0x05, 0x01], &[0xff; 11], &[0x06]] {
+        assert_eq!(
+            (found.len(), found[0].raw, found[1].bytes(2)),
+            (2, &message[..4], Some(&b"x"[..]))
+        );
+        for junk in [
+            &message[..3],
+            &[0x2b, 0x34],
+            &[0x2c],
+            &[0x00],
+            &[0x0a, 0x05, 0x01],
+            &[0xff; 11],
+            &[0x06],
+        ] {
             assert_eq!(fields(junk), Err(Junk), "{junk:?}");
         }
         assert_eq!(fields(&vec![0x2b; 4096]), Err(Junk));
@@ -210,11 +254,21 @@ mod tests {
 
     #[test]
     fn the_last_of_several_counts_and_another_wire_type_does_not() {
-        let message = [0x0a, 0x01, b'a', 0x0a, 0x01, b'b', 0x08, 0x01, 0x10, 0x05, 0x10, 0x07];
+        let message = [
+            0x0a, 0x01, b'a', 0x0a, 0x01, b'b', 0x08, 0x01, 0x10, 0x05, 0x10, 0x07,
+        ];
         assert_eq!(text(&message, 1), Ok("b"));
         assert_eq!(int32(&message, 2), Ok(7));
         assert_eq!(text(&[0x0a, 0x01, 0xff], 1), Err(Junk));
-        assert_eq!(int32(&[0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], 2), Ok(-1));
+        assert_eq!(
+            int32(
+                &[
+                    0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01
+                ],
+                2
+            ),
+            Ok(-1)
+        );
     }
 
     #[test]
@@ -223,7 +277,8 @@ mod tests {
         put_bytes(&mut message, 2, &[0x08, 0x01]);
         put_number(&mut message, 9, 300);
         put_bytes(&mut message, 2, &[0x12, 0x01, b'x']);
-        let edited = edit(&message, 2, |payload| Ok(payload.expect("there").to_vec())).expect("reads");
+        let edited =
+            edit(&message, 2, |payload| Ok(payload.expect("there").to_vec())).expect("reads");
         let mut expected = Vec::new();
         put_bytes(&mut expected, 2, &[0x08, 0x01, 0x12, 0x01, b'x']);
         put_number(&mut expected, 9, 300);

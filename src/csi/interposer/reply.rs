@@ -1,4 +1,5 @@
-//! The upstream's answer to a call of one message: read where it can be, and sent on, as it was or with another message in it.
+//! The upstream's answer to a call of one message: read where it can be, and sent on, as it was or
+//! with another message in it.
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -7,9 +8,8 @@ use http::{HeaderMap, Response};
 use hyper::body::Incoming;
 use tonic::Code;
 
-use crate::csi::interposer::body;
 use crate::csi::interposer::body::{Body, Gathered};
-use crate::csi::interposer::grpc;
+use crate::csi::interposer::{body, grpc};
 
 /// Larger answers are not looked into, in bytes.
 const ANSWER: usize = 16 << 20;
@@ -18,7 +18,8 @@ pub enum Reply {
     Good(Good),
     /// An error, by its grpc-status.
     Refusal(Code, Response<Body>),
-    /// What we cannot read: too large, in an unknown compression, broken off, not gRPC, or an upstream that is away.
+    /// What we cannot read: too large, in an unknown compression, broken off, not gRPC, or an
+    /// upstream that is away.
     Other(Response<Body>),
 }
 
@@ -41,10 +42,18 @@ impl Reply {
         };
         match trailers.as_ref().and_then(grpc::code) {
             Some(Code::Ok) => match grpc::only_message(&data, &head.headers) {
-                Some(message) => Reply::Good(Good { message, head, data, trailers }),
+                Some(message) => Reply::Good(Good {
+                    message,
+                    head,
+                    data,
+                    trailers,
+                }),
                 None => Reply::Other(Response::from_parts(head, Body::whole(data, trailers))),
             },
-            Some(code) => Reply::Refusal(code, Response::from_parts(head, Body::whole(data, trailers))),
+            Some(code) => Reply::Refusal(
+                code,
+                Response::from_parts(head, Body::whole(data, trailers)),
+            ),
             None => Reply::Other(Response::from_parts(head, Body::whole(data, trailers))),
         }
     }
@@ -67,7 +76,9 @@ impl Good {
         if message == self.message {
             return self.untouched();
         }
-        let Some(data) = grpc::framed(message) else { return self.untouched() };
+        let Some(data) = grpc::framed(message) else {
+            return self.untouched();
+        };
         self.head.headers.remove(CONTENT_LENGTH);
         Response::from_parts(self.head, Body::whole(data, self.trailers))
     }

@@ -1,10 +1,11 @@
 //! Which volumes' calls have passed by: what is fresh, and what came by another way.
 //!
-//! In: calls, and the daemon's list of the driver's volumes. Out: whether the driver has just vouched for a volume; which volumes bypass us. No I/O; the
-//! time is an argument.
+//! In: calls, and the daemon's list of the driver's volumes. Out: whether the driver has just
+//! vouched for a volume; which volumes bypass us. No I/O; the time is an argument.
 //!
-//! A volume that was here before our first look at the list says nothing: its calls passed before we started. Neither does one that is missing at one
-//! look only, for lists and calls are not seen at the same moment.
+//! A volume that was here before our first look at the list says nothing: its calls passed before
+//! we started. Neither does one that is missing at one look only, for lists and calls are not seen
+//! at the same moment.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +15,8 @@ use tokio::time::Instant;
 
 use crate::csi::interposer::verdict::Listed;
 
-/// For so long after a call that succeeded the driver's own word counts, where the daemon has not found the volume yet.
+/// For so long after a call that succeeded the driver's own word counts, where the daemon has not
+/// found the volume yet.
 const FRESH: Duration = Duration::from_secs(10);
 /// What is neither called for nor listed for so long is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(600);
@@ -42,13 +44,18 @@ struct Here {
 }
 
 impl Seen {
-    /// A stage or publish has passed towards the driver. How it ends does not matter: it came by this way.
+    /// A stage or publish has passed towards the driver. How it ends does not matter: it came by
+    /// this way.
     pub fn begun(&self, handle: &str, path: &str, now: Instant) {
         let mut state = self.lock();
         if state.here.len() >= MANY {
             state.forget(now);
         }
-        let here = state.here.entry(handle.to_owned()).or_insert_with(|| Here { paths: BTreeSet::new(), before: false, last: now });
+        let here = state.here.entry(handle.to_owned()).or_insert_with(|| Here {
+            paths: BTreeSet::new(),
+            before: false,
+            last: now,
+        });
         here.paths.insert(path.to_owned());
         here.last = now;
     }
@@ -57,7 +64,9 @@ impl Seen {
     pub fn vouched(&self, handle: &str, now: Instant) {
         let mut state = self.lock();
         if state.vouched.len() >= MANY {
-            state.vouched.retain(|_, at| now.duration_since(*at) < FRESH);
+            state
+                .vouched
+                .retain(|_, at| now.duration_since(*at) < FRESH);
         }
         state.vouched.insert(handle.to_owned(), now);
     }
@@ -81,20 +90,35 @@ impl Seen {
 
     /// The driver has vouched for it a moment ago.
     pub fn is_fresh(&self, handle: &str, now: Instant) -> bool {
-        self.lock().vouched.get(handle).is_some_and(|at| now.duration_since(*at) < FRESH)
+        self.lock()
+            .vouched
+            .get(handle)
+            .is_some_and(|at| now.duration_since(*at) < FRESH)
     }
 
-    /// The daemon's list of the driver's volumes. Those that are here, at the second look in succession, without a call of theirs having passed.
+    /// The daemon's list of the driver's volumes. Those that are here, at the second look in
+    /// succession, without a call of theirs having passed.
     pub fn look(&self, listed: &[Listed], now: Instant) -> Vec<String> {
         let mut state = self.lock();
-        let here: Vec<&str> = listed.iter().filter(|volume| volume.here).map(|volume| volume.handle.as_str()).collect();
+        let here: Vec<&str> = listed
+            .iter()
+            .filter(|volume| volume.here)
+            .map(|volume| volume.handle.as_str())
+            .collect();
         let first = !std::mem::replace(&mut state.looked, true);
         let mut unseen = HashSet::new();
         for handle in here {
             match state.here.get_mut(handle) {
                 Some(known) => known.last = now,
                 None if first => {
-                    state.here.insert(handle.to_owned(), Here { paths: BTreeSet::new(), before: true, last: now });
+                    state.here.insert(
+                        handle.to_owned(),
+                        Here {
+                            paths: BTreeSet::new(),
+                            before: true,
+                            last: now,
+                        },
+                    );
                 }
                 None => {
                     unseen.insert(handle.to_owned());
@@ -115,7 +139,8 @@ impl Seen {
 
 impl State {
     fn forget(&mut self, now: Instant) {
-        self.here.retain(|_, here| now.duration_since(here.last) < FORGOTTEN);
+        self.here
+            .retain(|_, here| now.duration_since(here.last) < FORGOTTEN);
     }
 }
 
@@ -127,8 +152,19 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn list(handles: &[&str]) -> Vec<Listed> {
-        let told = Told { statuses: Ok(Vec::new()), condition: Condition::default(), local: true };
-        handles.iter().map(|handle| Listed { handle: (*handle).to_owned(), here: true, told: told.clone() }).collect()
+        let told = Told {
+            statuses: Ok(Vec::new()),
+            condition: Condition::default(),
+            local: true,
+        };
+        handles
+            .iter()
+            .map(|handle| Listed {
+                handle: (*handle).to_owned(),
+                here: true,
+                told: told.clone(),
+            })
+            .collect()
     }
 
     #[test]
@@ -147,10 +183,19 @@ mod tests {
         let (seen, now) = (Seen::default(), Instant::now());
         seen.look(&[], now);
         seen.begun("mine", "/p", now);
-        assert!(seen.look(&list(&["mine", "other"]), now + MINUTE).is_empty());
-        assert_eq!(seen.look(&list(&["mine", "other"]), now + 2 * MINUTE), ["other"]);
+        assert!(
+            seen.look(&list(&["mine", "other"]), now + MINUTE)
+                .is_empty()
+        );
+        assert_eq!(
+            seen.look(&list(&["mine", "other"]), now + 2 * MINUTE),
+            ["other"]
+        );
         seen.begun("other", "/p", now + 2 * MINUTE);
-        assert!(seen.look(&list(&["mine", "other"]), now + 3 * MINUTE).is_empty());
+        assert!(
+            seen.look(&list(&["mine", "other"]), now + 3 * MINUTE)
+                .is_empty()
+        );
     }
 
     #[test]

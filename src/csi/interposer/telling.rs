@@ -1,7 +1,8 @@
-//! Tells the daemon what passed by, and asks it now and then what did not. Runs beside the calls: none of them waits for it.
+//! Tells the daemon what passed by, and asks it now and then what did not. Runs beside the calls:
+//! none of them waits for it.
 //!
-//! In: calls that succeeded, the daemon's list of the driver's volumes. Out: what the daemon is told; a line in the log when the driver is reached by
-//! another way, and one when that is over.
+//! In: calls that succeeded, the daemon's list of the driver's volumes. Out: what the daemon is
+//! told; a line in the log when the driver is reached by another way, and one when that is over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,7 +14,8 @@ use crate::csi::interposer::driver::Driver;
 use crate::csi::interposer::seen::Seen;
 use crate::csi::interposer::verdict::{Passing, Witness, WitnessError};
 
-/// Calls that wait to be told of. The daemon sees mounts and records by itself as well, so that nothing is lost with one that is not told.
+/// Calls that wait to be told of. The daemon sees mounts and records by itself as well, so that
+/// nothing is lost with one that is not told.
 const QUEUE: usize = 256;
 /// For one answer of the daemon.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -29,13 +31,22 @@ pub struct Telling {
 impl Telling {
     pub fn new() -> (Telling, mpsc::Receiver<Passing>) {
         let (queue, told) = mpsc::channel(QUEUE);
-        (Telling { queue, overflowing: AtomicBool::new(false) }, told)
+        (
+            Telling {
+                queue,
+                overflowing: AtomicBool::new(false),
+            },
+            told,
+        )
     }
 
     pub fn tell(&self, passing: Passing) {
         let overflows = self.queue.try_send(passing).is_err();
         if overflows && !self.overflowing.swap(overflows, Ordering::AcqRel) {
-            tracing::warn!(queue = QUEUE, "more calls pass than diskvitalsd is told of: it sees those volumes at its next look");
+            tracing::warn!(
+                queue = QUEUE,
+                "more calls pass than diskvitalsd is told of: it sees those volumes at its next look"
+            );
         } else if !overflows {
             self.overflowing.store(false, Ordering::Release);
         }
@@ -53,20 +64,35 @@ pub async fn tell_on<W: Witness>(mut told: mpsc::Receiver<Passing>, driver: &Dri
     std::future::pending().await
 }
 
-async fn tell<W: Witness>(passing: &Passing, driver: &Driver, witness: &W) -> Result<(), WitnessError> {
+async fn tell<W: Witness>(
+    passing: &Passing,
+    driver: &Driver,
+    witness: &W,
+) -> Result<(), WitnessError> {
     let name = driver.name().await?;
     answered(witness.told(name, passing)).await
 }
 
-/// Never returns. While the driver is bypassed, the daemon is told at each look: it may have been restarted since the last.
-pub async fn watch<W: Witness>(driver: &Driver, witness: &W, seen: &Seen, telling: &Telling, pause: Duration) {
+/// Never returns. While the driver is bypassed, the daemon is told at each look: it may have been
+/// restarted since the last.
+pub async fn watch<W: Witness>(
+    driver: &Driver,
+    witness: &W,
+    seen: &Seen,
+    telling: &Telling,
+    pause: Duration,
+) {
     let mut looks = tokio::time::interval(pause);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut known = false;
     loop {
         looks.tick().await;
-        let Ok(name) = driver.name().await else { continue };
-        let Ok(listed) = answered(witness.volumes(name)).await else { continue };
+        let Ok(name) = driver.name().await else {
+            continue;
+        };
+        let Ok(listed) = answered(witness.volumes(name)).await else {
+            continue;
+        };
         let bypassed = seen.look(&listed, Instant::now());
         if let (Some(handle), false) = (bypassed.first(), known) {
             tracing::warn!(
@@ -77,7 +103,10 @@ pub async fn watch<W: Witness>(driver: &Driver, witness: &W, seen: &Seen, tellin
                  (its registrar's --kubelet-registration-path), and sees none of our health"
             );
         } else if bypassed.is_empty() && known {
-            tracing::info!(driver = name, "no volume of this driver bypasses us any more");
+            tracing::info!(
+                driver = name,
+                "no volume of this driver bypasses us any more"
+            );
         }
         known = !bypassed.is_empty();
         for handle in bypassed {
@@ -86,8 +115,15 @@ pub async fn watch<W: Witness>(driver: &Driver, witness: &W, seen: &Seen, tellin
     }
 }
 
-async fn answered<T>(answer: impl Future<Output = Result<T, WitnessError>>) -> Result<T, WitnessError> {
+async fn answered<T>(
+    answer: impl Future<Output = Result<T, WitnessError>>,
+) -> Result<T, WitnessError> {
     tokio::time::timeout(ANSWER, answer)
         .await
-        .unwrap_or_else(|_| Err(WitnessError::Away(format!("diskvitalsd has not answered within {} s", ANSWER.as_secs()))))
+        .unwrap_or_else(|_| {
+            Err(WitnessError::Away(format!(
+                "diskvitalsd has not answered within {} s",
+                ANSWER.as_secs()
+            )))
+        })
 }

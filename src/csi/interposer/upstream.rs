@@ -1,6 +1,7 @@
 //! The real driver: one connection to its socket, used by all calls, made anew when it has ended.
 //!
-//! In: requests as they came. Out: its answers as they come, or why there are none. Knows nothing of CSI.
+//! In: requests as they came. Out: its answers as they come, or why there are none. Knows nothing
+//! of CSI.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,11 +18,9 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tonic::{Code, Status};
 
-use crate::csi::interposer::body;
 use crate::csi::interposer::body::{Body, Gathered};
-use crate::csi::interposer::failure;
 use crate::csi::interposer::failure::Failure;
-use crate::csi::interposer::grpc;
+use crate::csi::interposer::{body, failure, grpc};
 
 /// For a connection to begin.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -64,8 +63,8 @@ impl Upstream {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Sends a request on, and waits for the headers of its answer. No time-out: that is the caller's (`grpc-timeout` goes along). Dropped, it cancels
-    /// the call at the upstream.
+    /// Sends a request on, and waits for the headers of its answer. No time-out: that is the
+    /// caller's (`grpc-timeout` goes along). Dropped, it cancels the call at the upstream.
     pub async fn send(&self, mut request: Request<Body>) -> Result<Response<Incoming>, Failure> {
         complete(request.uri_mut());
         let mut again = true;
@@ -88,29 +87,45 @@ impl Upstream {
 
     /// A question of our own: one message there, one message back.
     pub async fn ask(&self, method: &'static str, message: &[u8]) -> Result<Bytes, Status> {
-        let data = grpc::framed(message).ok_or_else(|| Status::resource_exhausted("the request is too large"))?;
+        let data = grpc::framed(message)
+            .ok_or_else(|| Status::resource_exhausted("the request is too large"))?;
         let mut request = Request::new(Body::whole(data, None));
         *request.method_mut() = http::Method::POST;
         *request.version_mut() = http::Version::HTTP_2;
         *request.uri_mut() = Uri::from_static(method);
-        for (name, value) in
-            [("content-type", "application/grpc"), ("te", "trailers"), ("user-agent", "diskvitals-csi"), ("grpc-timeout", "2S")]
-        {
-            request.headers_mut().insert(name, HeaderValue::from_static(value));
+        for (name, value) in [
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+            ("user-agent", "diskvitals-csi"),
+            ("grpc-timeout", "2S"),
+        ] {
+            request
+                .headers_mut()
+                .insert(name, HeaderValue::from_static(value));
         }
         let answered = async {
-            let answer = self.send(request).await.map_err(|failure| Status::unavailable(failure::line(&failure)))?;
+            let answer = self
+                .send(request)
+                .await
+                .map_err(|failure| Status::unavailable(failure::line(&failure)))?;
             let (head, incoming) = answer.into_parts();
             let Gathered::Whole(data, trailers) = body::response(incoming, ANSWER).await else {
                 return Err(Status::unavailable("the answer broke off"));
             };
-            match trailers.as_ref().and_then(grpc::code).or_else(|| grpc::code(&head.headers)) {
-                Some(Code::Ok) => grpc::only_message(&data, &head.headers).ok_or_else(|| Status::internal("the answer is no message")),
+            match trailers
+                .as_ref()
+                .and_then(grpc::code)
+                .or_else(|| grpc::code(&head.headers))
+            {
+                Some(Code::Ok) => grpc::only_message(&data, &head.headers)
+                    .ok_or_else(|| Status::internal("the answer is no message")),
                 Some(code) => Err(Status::new(code, "refused")),
                 None => Err(Status::internal("the answer has no status")),
             }
         };
-        tokio::time::timeout(ASK, answered).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")))
+        tokio::time::timeout(ASK, answered)
+            .await
+            .unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")))
     }
 
     async fn connection(&self) -> Result<SendRequest<Body>, Failure> {
@@ -126,7 +141,10 @@ impl Upstream {
     }
 
     fn live(&self) -> Option<SendRequest<Body>> {
-        self.lock().as_ref().filter(|sender| !sender.is_closed()).cloned()
+        self.lock()
+            .as_ref()
+            .filter(|sender| !sender.is_closed())
+            .cloned()
     }
 
     fn forget(&self) {
@@ -137,17 +155,19 @@ impl Upstream {
         let begun = async {
             let stream = UnixStream::connect(&self.path).await?;
             let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
-            // No keep-alive pings: servers of gRPC in Go end connections for more than one in five minutes, and a unix socket says itself when it ends.
+            // No keep-alive pings: servers of gRPC in Go end connections for more than one in five
+            // minutes, and a unix socket says itself when it ends.
             builder
                 .initial_stream_window_size(STREAM_WINDOW)
                 .initial_connection_window_size(CONNECTION_WINDOW)
                 .max_header_list_size(HEADERS);
             Ok(builder.handshake(TokioIo::new(stream)).await?)
         };
-        let begun: Result<_, Box<dyn std::error::Error + Send + Sync>> = match tokio::time::timeout(CONNECT, begun).await {
-            Ok(begun) => begun,
-            Err(_) => Err(format!("no connection within {} s", CONNECT.as_secs()).into()),
-        };
+        let begun: Result<_, Box<dyn std::error::Error + Send + Sync>> =
+            match tokio::time::timeout(CONNECT, begun).await {
+                Ok(begun) => begun,
+                Err(_) => Err(format!("no connection within {} s", CONNECT.as_secs()).into()),
+            };
         match begun {
             Ok((sender, connection)) => {
                 tokio::spawn(async move {
@@ -165,7 +185,10 @@ impl Upstream {
                 if !self.away.swap(true, Ordering::AcqRel) {
                     tracing::warn!(upstream = %self.path.display(), %source, "the upstream driver is away: its callers are told UNAVAILABLE");
                 }
-                Err(Failure::Away { path: self.path.clone(), source })
+                Err(Failure::Away {
+                    path: self.path.clone(),
+                    source,
+                })
             }
         }
     }
@@ -181,9 +204,13 @@ fn complete(uri: &mut Uri) {
         return;
     }
     let mut parts = std::mem::take(uri).into_parts();
-    parts.authority.get_or_insert_with(|| Authority::from_static("localhost"));
+    parts
+        .authority
+        .get_or_insert_with(|| Authority::from_static("localhost"));
     parts.scheme.get_or_insert(Scheme::HTTP);
-    parts.path_and_query.get_or_insert_with(|| http::uri::PathAndQuery::from_static("/"));
+    parts
+        .path_and_query
+        .get_or_insert_with(|| http::uri::PathAndQuery::from_static("/"));
     // All three parts are there: nothing can be missing.
     *uri = Uri::from_parts(parts).unwrap_or_default();
 }

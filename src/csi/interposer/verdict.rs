@@ -1,7 +1,9 @@
-//! What the interposer wants to know of the daemon, and what it tells it: plain values and one trait.
+//! What the interposer wants to know of the daemon, and what it tells it: plain values and one
+//! trait.
 //!
-//! In: driver names and volume handles. Out: what is known of them. Knows neither the daemon's wire nor CSI's: whoever implements [`Witness`] asks the
-//! daemon, and `merge` and `answer` put it into CSI's messages.
+//! In: driver names and volume handles. Out: what is known of them. Knows neither the daemon's wire
+//! nor CSI's: whoever implements [`Witness`] asks the daemon, and `merge` and `answer` put it into
+//! CSI's messages.
 
 use std::future::Future;
 
@@ -36,23 +38,28 @@ pub struct Condition {
 /// What is known of one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// Worst first; empty: nothing adverse. An error where it is not known, with the reason: then no list is given to anybody, since an empty one would
-    /// say healthy.
+    /// Worst first; empty: nothing adverse. An error where it is not known, with the reason: then
+    /// no list is given to anybody, since an empty one would say healthy.
     pub statuses: Result<Vec<HealthStatus>, String>,
-    /// The same for callers of the old kind; where it is not known, the last that was (DESIGN: "unknown since").
+    /// The same for callers of the old kind; where it is not known, the last that was (DESIGN:
+    /// "unknown since").
     pub condition: Condition,
-    /// Its drives are this node's own: what cannot be reached from here, can be reached from nowhere.
+    /// Its drives are this node's own: what cannot be reached from here, can be reached from
+    /// nowhere.
     pub local: bool,
 }
 
 impl Told {
-    /// As a controller says it, for which INACCESSIBLE means: from all nodes. Of a volume that others reach as well, one node's trouble is no more than
-    /// DEGRADED.
+    /// As a controller says it, for which INACCESSIBLE means: from all nodes. Of a volume that
+    /// others reach as well, one node's trouble is no more than DEGRADED.
     pub fn from_everywhere(mut self) -> Told {
         if !self.local
             && let Ok(statuses) = &mut self.statuses
         {
-            for status in statuses.iter_mut().filter(|status| status.status == INACCESSIBLE) {
+            for status in statuses
+                .iter_mut()
+                .filter(|status| status.status == INACCESSIBLE)
+            {
                 status.status = DEGRADED;
                 status.message = format!("as seen from one node: {}", status.message);
             }
@@ -89,7 +96,8 @@ pub enum Passing {
         handle: String,
         path: String,
     },
-    /// The volume is here, and no call for it went by since the interposer started: the kubelet reaches the driver by another way.
+    /// The volume is here, and no call for it went by since the interposer started: the kubelet
+    /// reaches the driver by another way.
     Bypassed {
         handle: String,
     },
@@ -109,16 +117,38 @@ pub enum WitnessError {
     NotFound(String),
 }
 
-/// Whoever asks the daemon. Each answer comes from memory, or soon as an error: the interposer waits for none longer than a second.
+/// Whoever asks the daemon. Each answer comes from memory, or soon as an error: the interposer
+/// waits for none longer than a second.
 pub trait Witness: Send + Sync + 'static {
-    fn health(&self, driver: &str, handle: &str) -> impl Future<Output = Result<Told, WitnessError>> + Send;
-    /// `path`: where the caller believes it to be; NotFound where it is not there. Empty: not compared.
-    fn usage(&self, driver: &str, handle: &str, path: &str) -> impl Future<Output = Result<Usage, WitnessError>> + Send;
-    /// What is wrong with the drives beneath the driver's volumes; empty: nothing, or none of them are this node's.
-    fn storage(&self, driver: &str) -> impl Future<Output = Result<Vec<HealthStatus>, WitnessError>> + Send;
+    fn health(
+        &self,
+        driver: &str,
+        handle: &str,
+    ) -> impl Future<Output = Result<Told, WitnessError>> + Send;
+    /// `path`: where the caller believes it to be; NotFound where it is not there. Empty: not
+    /// compared.
+    fn usage(
+        &self,
+        driver: &str,
+        handle: &str,
+        path: &str,
+    ) -> impl Future<Output = Result<Usage, WitnessError>> + Send;
+    /// What is wrong with the drives beneath the driver's volumes; empty: nothing, or none of them
+    /// are this node's.
+    fn storage(
+        &self,
+        driver: &str,
+    ) -> impl Future<Output = Result<Vec<HealthStatus>, WitnessError>> + Send;
     /// All volumes of the driver that are known.
-    fn volumes(&self, driver: &str) -> impl Future<Output = Result<Vec<Listed>, WitnessError>> + Send;
-    fn told(&self, driver: &str, passing: &Passing) -> impl Future<Output = Result<(), WitnessError>> + Send;
+    fn volumes(
+        &self,
+        driver: &str,
+    ) -> impl Future<Output = Result<Vec<Listed>, WitnessError>> + Send;
+    fn told(
+        &self,
+        driver: &str,
+        passing: &Passing,
+    ) -> impl Future<Output = Result<(), WitnessError>> + Send;
 }
 
 #[cfg(test)]
@@ -127,11 +157,25 @@ mod tests {
 
     #[test]
     fn what_one_node_cannot_reach_is_not_gone_for_all() {
-        let status = |status, message: &str| HealthStatus { status, reason: "NotAccessible".into(), message: message.into() };
-        let told = |local, statuses| Told { statuses: Ok(statuses), condition: Condition::default(), local };
+        let status = |status, message: &str| HealthStatus {
+            status,
+            reason: "NotAccessible".into(),
+            message: message.into(),
+        };
+        let told = |local, statuses| Told {
+            statuses: Ok(statuses),
+            condition: Condition::default(),
+            local,
+        };
         let here = vec![status(INACCESSIBLE, "stale"), status(DATA_LOSS, "lost")];
-        assert_eq!(told(true, here.clone()).from_everywhere().statuses, Ok(here.clone()));
-        let demoted = vec![status(DEGRADED, "as seen from one node: stale"), status(DATA_LOSS, "lost")];
+        assert_eq!(
+            told(true, here.clone()).from_everywhere().statuses,
+            Ok(here.clone())
+        );
+        let demoted = vec![
+            status(DEGRADED, "as seen from one node: stale"),
+            status(DATA_LOSS, "lost"),
+        ];
         assert_eq!(told(false, here).from_everywhere().statuses, Ok(demoted));
     }
 }

@@ -23,9 +23,15 @@ async fn ask(
     answer: Result<Connected, Status>,
     request: ValidateVolumeHostConnectivityRequest,
 ) -> (Result<Answer, Status>, Vec<(Vec<String>, Duration)>) {
-    let daemon = Arc::new(Daemon { answer, asked: Mutex::default() });
+    let daemon = Arc::new(Daemon {
+        answer,
+        asked: Mutex::default(),
+    });
     let service = PodmonService::new("node-1".into(), Arc::clone(&daemon));
-    let answer = service.validate_volume_host_connectivity(Request::new(request)).await.map(Response::into_inner);
+    let answer = service
+        .validate_volume_host_connectivity(Request::new(request))
+        .await
+        .map(Response::into_inner);
     let asked = daemon.asked.lock().expect("no panic").clone();
     (answer, asked)
 }
@@ -40,11 +46,18 @@ fn request(node: &str, volumes: &[&str], seconds: i32) -> ValidateVolumeHostConn
 }
 
 fn connected() -> Connected {
-    Connected { connected: true, ..Connected::default() }
+    Connected {
+        connected: true,
+        ..Connected::default()
+    }
 }
 
 fn disconnected() -> Connected {
-    Connected { connected: false, ios_in_progress: false, messages: vec!["naa.5000: gone since 12:00".into()] }
+    Connected {
+        connected: false,
+        ios_in_progress: false,
+        messages: vec!["naa.5000: gone since 12:00".into()],
+    }
 }
 
 #[tokio::test]
@@ -58,7 +71,11 @@ async fn the_empty_request_is_answered_as_the_node_is() {
 
 #[tokio::test]
 async fn the_empty_request_is_never_an_error_and_never_not_connected_for_want_of_knowledge() {
-    let (answer, _) = ask(Err(Status::unavailable("no diskvitalsd listens")), Default::default()).await;
+    let (answer, _) = ask(
+        Err(Status::unavailable("no diskvitalsd listens")),
+        Default::default(),
+    )
+    .await;
     let answer = answer.expect("an error would switch the module's check off");
     assert!(answer.connected && !answer.ios_in_progress);
     assert_eq!(answer.messages, ["not known now: no diskvitalsd listens"]);
@@ -66,7 +83,12 @@ async fn the_empty_request_is_never_an_error_and_never_not_connected_for_want_of
 
 #[tokio::test]
 async fn any_other_question_is_an_error_while_the_daemon_does_not_know() {
-    for asked in [request("node-1", &[], 0), request("", &["v"], 0), request("node-1", &["v"], 5), request("", &[], 1)] {
+    for asked in [
+        request("node-1", &[], 0),
+        request("", &["v"], 0),
+        request("node-1", &["v"], 5),
+        request("", &[], 1),
+    ] {
         let (answer, _) = ask(Err(Status::unavailable("away")), asked).await;
         assert_eq!(answer.expect_err("unknown").code(), Code::Unavailable);
     }
@@ -82,16 +104,33 @@ async fn another_nodes_id_is_an_error_and_the_daemon_is_not_asked() {
 
 #[tokio::test]
 async fn volumes_and_sample_reach_the_daemon_each_volume_once() {
-    let whole = Connected { ios_in_progress: true, messages: vec!["a: I/O".into()], ..connected() };
+    let whole = Connected {
+        ios_in_progress: true,
+        messages: vec!["a: I/O".into()],
+        ..connected()
+    };
     let (answer, asked) = ask(Ok(whole), request("node-1", &["a", "sub/b", "a"], 60)).await;
     let answer = answer.expect("OK");
-    assert_eq!((answer.connected, answer.ios_in_progress, answer.messages), (true, true, vec!["a: I/O".to_owned()]));
-    assert_eq!(asked, [(vec!["a".to_owned(), "sub/b".to_owned()], Duration::from_secs(60))]);
+    assert_eq!(
+        (answer.connected, answer.ios_in_progress, answer.messages),
+        (true, true, vec!["a: I/O".to_owned()])
+    );
+    assert_eq!(
+        asked,
+        [(
+            vec!["a".to_owned(), "sub/b".to_owned()],
+            Duration::from_secs(60)
+        )]
+    );
 }
 
 #[tokio::test]
 async fn who_names_no_sample_time_is_told_of_io_all_the_same() {
-    for asked in [request("node-1", &["a"], 0), request("node-1", &[], 0), request("", &["a"], 0)] {
+    for asked in [
+        request("node-1", &["a"], 0),
+        request("node-1", &[], 0),
+        request("", &["a"], 0),
+    ] {
         let (_, asked) = ask(Ok(connected()), asked).await;
         assert_eq!(asked[0].1, DEFAULT_SAMPLE);
     }
@@ -103,17 +142,36 @@ async fn wrong_arguments_are_refused_by_their_field_and_the_daemon_is_not_asked(
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let long = "x".repeat(ID + 1);
     for (asked, field) in [
-        (request("", &[], -1), "io_sample_time_seconds: -1 is not between 0 and 60"),
-        (request("", &[], 61), "io_sample_time_seconds: 61 is not between 0 and 60"),
+        (
+            request("", &[], -1),
+            "io_sample_time_seconds: -1 is not between 0 and 60",
+        ),
+        (
+            request("", &[], 61),
+            "io_sample_time_seconds: 61 is not between 0 and 60",
+        ),
         (request("", &[], i32::MIN), "io_sample_time_seconds: "),
         (request("", &["a", ""], 0), "volume_ids[1]: empty"),
-        (request("", &["a\0b"], 0), "volume_ids[0]: a control character in it"),
-        (request("", &[&long], 0), "volume_ids[0]: 1025 bytes long, at most 1024 are taken"),
-        (request("", &many, 0), "volume_ids: 1001 of them, at most 1000 are answered for"),
+        (
+            request("", &["a\0b"], 0),
+            "volume_ids[0]: a control character in it",
+        ),
+        (
+            request("", &[&long], 0),
+            "volume_ids[0]: 1025 bytes long, at most 1024 are taken",
+        ),
+        (
+            request("", &many, 0),
+            "volume_ids: 1001 of them, at most 1000 are answered for",
+        ),
     ] {
         let (answer, calls) = ask(Ok(disconnected()), asked).await;
         let status = answer.expect_err(field);
-        assert_eq!((status.code(), calls.len()), (Code::InvalidArgument, 0), "{field}");
+        assert_eq!(
+            (status.code(), calls.len()),
+            (Code::InvalidArgument, 0),
+            "{field}"
+        );
         assert!(status.message().starts_with(field), "{status}");
     }
 }
@@ -121,16 +179,29 @@ async fn wrong_arguments_are_refused_by_their_field_and_the_daemon_is_not_asked(
 #[tokio::test]
 async fn an_error_never_has_the_words_that_are_read_as_not_connected() {
     let text = "volume There is no corresponding SDC: not found";
-    let (answer, _) = ask(Err(Status::not_found(text)), request("", &["There is no corresponding SDC"], 0)).await;
+    let (answer, _) = ask(
+        Err(Status::not_found(text)),
+        request("", &["There is no corresponding SDC"], 0),
+    )
+    .await;
     let status = answer.expect_err("unknown");
-    assert_eq!((status.code(), status.message()), (Code::NotFound, "whether the volumes are connected is not known"));
+    assert_eq!(
+        (status.code(), status.message()),
+        (
+            Code::NotFound,
+            "whether the volumes are connected is not known"
+        )
+    );
     let (answer, _) = ask(Err(Status::ok("")), request("node-1", &[], 0)).await;
     assert_eq!(answer.expect_err("no answer").code(), Code::Internal);
 }
 
 #[tokio::test]
 async fn messages_are_bounded_in_number_and_length() {
-    let flood = Connected { messages: vec!["é".repeat(3000); 2000], ..connected() };
+    let flood = Connected {
+        messages: vec!["é".repeat(3000); 2000],
+        ..connected()
+    };
     let (answer, _) = ask(Ok(flood), request("node-1", &[], 0)).await;
     let messages = answer.expect("OK").messages;
     assert_eq!(messages, vec!["é".repeat(MESSAGE); MESSAGES]);

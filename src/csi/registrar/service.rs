@@ -1,7 +1,9 @@
-//! The service `pluginregistration.Registration`: says what there is to register, and hears what became of it.
+//! The service `pluginregistration.Registration`: says what there is to register, and hears what
+//! became of it.
 //!
-//! In: the kubelet's two calls. Out: the driver's standing with the kubelet, and the same as grpc.health.v1 (SERVING: registered). One line is logged for
-//! each change of it: a kubelet that starts again calls again.
+//! In: the kubelet's two calls. Out: the driver's standing with the kubelet, and the same as
+//! grpc.health.v1 (SERVING: registered). One line is logged for each change of it: a kubelet that
+//! starts again calls again.
 
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
@@ -9,7 +11,9 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::csi::wire::registration::registration_server::Registration;
-use crate::csi::wire::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+use crate::csi::wire::registration::{
+    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+};
 
 /// Of the kubelet's reason, in characters: it is logged.
 const REASON: usize = 1024;
@@ -34,9 +38,19 @@ pub struct RegistrationService {
 
 impl RegistrationService {
     /// Not serving, until the kubelet has registered the driver.
-    pub async fn begin(info: PluginInfo, standing: watch::Sender<Standing>, reporter: HealthReporter) -> RegistrationService {
-        reporter.set_service_status(WHOLE, ServingStatus::NotServing).await;
-        RegistrationService { info, standing, reporter }
+    pub async fn begin(
+        info: PluginInfo,
+        standing: watch::Sender<Standing>,
+        reporter: HealthReporter,
+    ) -> RegistrationService {
+        reporter
+            .set_service_status(WHOLE, ServingStatus::NotServing)
+            .await;
+        RegistrationService {
+            info,
+            standing,
+            reporter,
+        }
     }
 
     async fn now(&self, new: Standing) {
@@ -50,11 +64,18 @@ impl RegistrationService {
         }
         let serving = match &new {
             Standing::Registered => {
-                tracing::info!(driver = self.info.name, "the kubelet has registered the driver");
+                tracing::info!(
+                    driver = self.info.name,
+                    "the kubelet has registered the driver"
+                );
                 ServingStatus::Serving
             }
             Standing::Refused(reason) => {
-                tracing::error!(driver = self.info.name, reason, "the kubelet refuses the driver");
+                tracing::error!(
+                    driver = self.info.name,
+                    reason,
+                    "the kubelet refuses the driver"
+                );
                 ServingStatus::NotServing
             }
             Standing::Unknown => ServingStatus::NotServing,
@@ -73,7 +94,10 @@ impl Registration for RegistrationService {
         &self,
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
-        let RegistrationStatus { plugin_registered, error } = request.into_inner();
+        let RegistrationStatus {
+            plugin_registered,
+            error,
+        } = request.into_inner();
         let standing = if plugin_registered {
             Standing::Registered
         } else if error.is_empty() {
@@ -92,13 +116,26 @@ mod tests {
 
     async fn service() -> (RegistrationService, watch::Receiver<Standing>) {
         let (standing, told) = watch::channel(Standing::Unknown);
-        let info = PluginInfo { r#type: "CSIPlugin".into(), name: "csi.example.com".into(), ..Default::default() };
-        (RegistrationService::begin(info, standing, HealthReporter::new()).await, told)
+        let info = PluginInfo {
+            r#type: "CSIPlugin".into(),
+            name: "csi.example.com".into(),
+            ..Default::default()
+        };
+        (
+            RegistrationService::begin(info, standing, HealthReporter::new()).await,
+            told,
+        )
     }
 
     async fn notified(service: &RegistrationService, plugin_registered: bool, error: &str) {
-        let status = RegistrationStatus { plugin_registered, error: error.into() };
-        service.notify_registration_status(Request::new(status)).await.expect("an answer");
+        let status = RegistrationStatus {
+            plugin_registered,
+            error: error.into(),
+        };
+        service
+            .notify_registration_status(Request::new(status))
+            .await
+            .expect("an answer");
     }
 
     #[tokio::test]
@@ -116,6 +153,9 @@ mod tests {
         notified(&service, false, &"é".repeat(5000)).await;
         assert_eq!(*told.borrow(), Standing::Refused("é".repeat(REASON)));
         notified(&service, false, "").await;
-        assert_eq!(*told.borrow(), Standing::Refused("it gives no reason".into()));
+        assert_eq!(
+            *told.borrow(),
+            Standing::Refused("it gives no reason".into())
+        );
     }
 }

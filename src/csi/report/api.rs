@@ -1,7 +1,9 @@
-//! The API server: four small calls through the kube crate, with the pod's own service account, or by a kubeconfig (KUBECONFIG) outside a cluster.
+//! The API server: four small calls through the kube crate, with the pod's own service account, or
+//! by a kubeconfig (KUBECONFIG) outside a cluster.
 //!
-//! In: events and conditions of our own. Out: that they are told, or whether it is worth trying again. Its own node is read by an empty patch of the node's
-//! status: for that no right to read nodes is needed, and the admission policy that ties patches to one node holds for it too.
+//! In: events and conditions of our own. Out: that they are told, or whether it is worth trying
+//! again. Its own node is read by an empty patch of the node's status: for that no right to read
+//! nodes is needed, and the admission policy that ties patches to one node holds for it too.
 
 use std::future::Future;
 use std::time::Duration;
@@ -28,7 +30,9 @@ const CONTROLLER: &str = "diskvitals.io/report";
 /// Why there is no way to the API server; a matter of set-up.
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableError {
-    #[error("finding the API server: in a pod by its service account's token, elsewhere by KUBECONFIG")]
+    #[error(
+        "finding the API server: in a pod by its service account's token, elsewhere by KUBECONFIG"
+    )]
     Config(#[source] Box<kube::config::InferConfigError>),
     #[error("making a client of the API server")]
     Client(#[source] Box<kube::Error>),
@@ -39,7 +43,10 @@ pub enum UnusableError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Worth another attempt, after a time if the server says so.
-    NotNow { why: String, after: Option<Duration> },
+    NotNow {
+        why: String,
+        after: Option<Duration>,
+    },
     /// A right is missing: for good, or the API server does not know of it yet.
     Forbidden(Refusal),
     /// It will not be taken.
@@ -74,7 +81,9 @@ pub struct Api {
 impl Api {
     /// The way that the environment tells of.
     pub async fn find() -> Result<Config, UnusableError> {
-        Config::infer().await.map_err(|error| UnusableError::Config(Box::new(error)))
+        Config::infer()
+            .await
+            .map_err(|error| UnusableError::Config(Box::new(error)))
     }
 
     pub fn new(mut config: Config, node: &str, pace: &Pace) -> Result<Api, UnusableError> {
@@ -85,8 +94,14 @@ impl Api {
         config.default_retry = false;
         config.connect_timeout = Some(pace.answer);
         let server = config.cluster_url.to_string();
-        let client = kube::Client::try_from(config).map_err(|error| UnusableError::Client(Box::new(error)))?;
-        Ok(Api { client, node: node.to_owned(), server, answer: pace.answer })
+        let client = kube::Client::try_from(config)
+            .map_err(|error| UnusableError::Client(Box::new(error)))?;
+        Ok(Api {
+            client,
+            node: node.to_owned(),
+            server,
+            answer: pace.answer,
+        })
     }
 
     pub fn server(&self) -> &str {
@@ -97,10 +112,17 @@ impl Api {
     pub async fn tell_event(&self, event: &Event) -> Result<(), Failure> {
         if !is_name(&event.namespace) {
             let why = format!("{:?} is no namespace", event.namespace);
-            return Err(Failure::Refused(Refusal { kind: "no namespace".into(), why }));
+            return Err(Failure::Refused(Refusal {
+                kind: "no namespace".into(),
+                why,
+            }));
         }
-        let events: kube::Api<KubeEvent> = kube::Api::namespaced(self.client.clone(), &event.namespace);
-        let parameters = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
+        let events: kube::Api<KubeEvent> =
+            kube::Api::namespaced(self.client.clone(), &event.namespace);
+        let parameters = PostParams {
+            field_manager: Some(MANAGER.into()),
+            ..PostParams::default()
+        };
         match self.answer(events.create(&parameters, &wire(event))).await {
             Ok(_) => Ok(()),
             Err(error) if is_there(&error) => Ok(()),
@@ -114,21 +136,39 @@ impl Api {
             return Ok(None);
         }
         let volumes: kube::Api<PersistentVolume> = kube::Api::all(self.client.clone());
-        let volume = self.answer(volumes.get_opt(&claimed.pv)).await.map_err(failure)?;
-        Ok(volume.and_then(|volume| volume.spec?.claim_ref).and_then(|claim| bound(claim, claimed)))
+        let volume = self
+            .answer(volumes.get_opt(&claimed.pv))
+            .await
+            .map_err(failure)?;
+        Ok(volume
+            .and_then(|volume| volume.spec?.claim_ref)
+            .and_then(|claim| bound(claim, claimed)))
     }
 
     /// The condition as it stands: its status, and since when.
     pub async fn condition(&self) -> Result<Option<(String, Timestamp)>, Failure> {
         let nodes: kube::Api<Node> = kube::Api::all(self.client.clone());
         let nothing = Patch::Merge(json!({}));
-        let node = self.answer(nodes.patch_status(&self.node, &PatchParams::default(), &nothing)).await.map_err(failure)?;
-        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-        let ours = conditions.into_iter().find(|condition| condition.type_ == TYPE);
+        let node = self
+            .answer(nodes.patch_status(&self.node, &PatchParams::default(), &nothing))
+            .await
+            .map_err(failure)?;
+        let conditions = node
+            .status
+            .and_then(|status| status.conditions)
+            .unwrap_or_default();
+        let ours = conditions
+            .into_iter()
+            .find(|condition| condition.type_ == TYPE);
         Ok(ours.and_then(|condition| Some((condition.status, condition.last_transition_time?.0))))
     }
 
-    pub async fn tell_condition(&self, condition: &Condition, since: Timestamp, now: Timestamp) -> Result<(), Failure> {
+    pub async fn tell_condition(
+        &self,
+        condition: &Condition,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), Failure> {
         let nodes: kube::Api<Node> = kube::Api::all(self.client.clone());
         let condition = NodeCondition {
             type_: TYPE.into(),
@@ -145,7 +185,9 @@ impl Api {
             "status": {"conditions": [condition]},
         });
         let parameters = PatchParams::apply(MANAGER).force();
-        self.answer(nodes.patch_status(&self.node, &parameters, &Patch::Apply(applied))).await.map_err(failure)?;
+        self.answer(nodes.patch_status(&self.node, &parameters, &Patch::Apply(applied)))
+            .await
+            .map_err(failure)?;
         Ok(())
     }
 
@@ -166,44 +208,93 @@ fn is_there(error: &Error) -> bool {
     matches!(error, Error::Kube(kube::Error::Api(status)) if status.reason == "AlreadyExists")
 }
 
-/// What is about the request is final, and what is about the server, its load or the token's age is not. A conflict of writers settles itself.
+/// What is about the request is final, and what is about the server, its load or the token's age is
+/// not. A conflict of writers settles itself.
 fn failure(error: Error) -> Failure {
     let status = match error {
         Error::Kube(kube::Error::Api(status)) => status,
-        Error::Kube(error) => return Failure::NotNow { why: format!("{:#}", anyhow::Error::from(error)), after: None },
+        Error::Kube(error) => {
+            return Failure::NotNow {
+                why: format!("{:#}", anyhow::Error::from(error)),
+                after: None,
+            };
+        }
         Error::TimedOut(limit) => {
-            return Failure::NotNow { why: format!("the API server has not answered within {} s", limit.as_secs_f32()), after: None };
+            return Failure::NotNow {
+                why: format!(
+                    "the API server has not answered within {} s",
+                    limit.as_secs_f32()
+                ),
+                after: None,
+            };
         }
     };
     let kind = format!("{} {}", status.code, status.reason);
     let why = format!("{kind}: {}", status.message);
     match status.code {
-        // Not the API server's own words: any JSON is read as its status, such as what a load balancer says of itself.
-        0..=399 => Failure::NotNow { why: format!("an error of what is before the API server: {}", status.message), after: None },
+        // Not the API server's own words: any JSON is read as its status, such as what a load
+        // balancer says of itself.
+        0..=399 => Failure::NotNow {
+            why: format!(
+                "an error of what is before the API server: {}",
+                status.message
+            ),
+            after: None,
+        },
         401 | 408 | 409 | 429 | 500..=599 => {
-            let seconds = status.details.map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
-            Failure::NotNow { why, after: seconds.map(|seconds| Duration::from_secs(seconds.into())) }
+            let seconds = status
+                .details
+                .map(|details| details.retry_after_seconds)
+                .filter(|seconds| *seconds > 0);
+            Failure::NotNow {
+                why,
+                after: seconds.map(|seconds| Duration::from_secs(seconds.into())),
+            }
         }
         403 if !is_terminating(&status) => Failure::Forbidden(Refusal { kind, why }),
         _ => Failure::Refused(Refusal { kind, why }),
     }
 }
 
-/// As the NamespaceLifecycle admission plugin says it (plugin/pkg/admission/namespace/lifecycle; metav1.NamespaceTerminatingCause).
+/// As the NamespaceLifecycle admission plugin says it (plugin/pkg/admission/namespace/lifecycle;
+/// metav1.NamespaceTerminatingCause).
 fn is_terminating(status: &Status) -> bool {
-    status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
+    status
+        .details
+        .iter()
+        .flat_map(|details| &details.causes)
+        .any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 fn bound(claim: ObjectReference, claimed: &Claimed) -> Option<Regarding> {
     let (namespace, name, uid) = (claim.namespace?, claim.name?, claim.uid?);
     let used = claimed.namespaces.is_empty() || claimed.namespaces.contains(&namespace);
-    used.then_some(Regarding { kind: "PersistentVolumeClaim", namespace, name, uid })
+    used.then_some(Regarding {
+        kind: "PersistentVolumeClaim",
+        namespace,
+        name,
+        uid,
+    })
 }
 
 fn wire(event: &Event) -> KubeEvent {
-    let Event { namespace, name, regarding, reason, action, note, warning, instance, time } = event;
+    let Event {
+        namespace,
+        name,
+        regarding,
+        reason,
+        action,
+        note,
+        warning,
+        instance,
+        time,
+    } = event;
     KubeEvent {
-        metadata: ObjectMeta { name: Some(name.clone()), namespace: Some(namespace.clone()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some(namespace.clone()),
+            ..ObjectMeta::default()
+        },
         regarding: Some(ObjectReference {
             api_version: Some("v1".into()),
             kind: Some(regarding.kind.into()),
@@ -229,13 +320,22 @@ mod tests {
 
     /// As kube reads an error's body.
     fn of(body: serde_json::Value) -> Failure {
-        failure(Error::Kube(kube::Error::Api(serde_json::from_value(body).expect("a status"))))
+        failure(Error::Kube(kube::Error::Api(
+            serde_json::from_value(body).expect("a status"),
+        )))
     }
 
     #[test]
     fn what_does_not_come_from_the_api_server_is_tried_again() {
-        for body in [json!({"message": "no healthy upstream"}), json!({"code": 14, "message": "unavailable"}), json!({})] {
-            assert!(matches!(of(body.clone()), Failure::NotNow { after: None, .. }), "{body}");
+        for body in [
+            json!({"message": "no healthy upstream"}),
+            json!({"code": 14, "message": "unavailable"}),
+            json!({}),
+        ] {
+            assert!(
+                matches!(of(body.clone()), Failure::NotNow { after: None, .. }),
+                "{body}"
+            );
         }
     }
 
@@ -246,10 +346,12 @@ mod tests {
                 json!({"kind": "Status", "code": code, "reason": "Forbidden", "message": "events \"a\" is forbidden", "details": {"causes": causes}}),
             )
         };
-        let refusal = || Refusal { kind: "403 Forbidden".into(), why: "403 Forbidden: events \"a\" is forbidden".into() };
+        let refusal = || Refusal {
+            kind: "403 Forbidden".into(),
+            why: "403 Forbidden: events \"a\" is forbidden".into(),
+        };
         assert_eq!(status(403, json!([])), Failure::Forbidden(refusal()));
-        let going =
-            json!([{"reason": "NamespaceTerminating", "message": "namespace shop is being terminated", "field": "metadata.namespace"}]);
+        let going = json!([{"reason": "NamespaceTerminating", "message": "namespace shop is being terminated", "field": "metadata.namespace"}]);
         assert_eq!(status(403, going), Failure::Refused(refusal()));
         assert!(matches!(status(422, json!([])), Failure::Refused(_)));
     }

@@ -14,13 +14,22 @@ pub struct Bucket {
 
 impl Bucket {
     pub fn new(size: u32, every: Duration) -> Bucket {
-        Bucket { size, every, left: size, filled: Instant::now() }
+        Bucket {
+            size,
+            every,
+            left: size,
+            filled: Instant::now(),
+        }
     }
 
     /// When one may be taken.
     pub fn next(&mut self) -> Instant {
         self.fill();
-        if self.left > 0 { Instant::now() } else { self.filled + self.every }
+        if self.left > 0 {
+            Instant::now()
+        } else {
+            self.filled + self.every
+        }
     }
 
     pub fn take(&mut self) {

@@ -1,7 +1,9 @@
-//! The node condition `StorageHealthy`: the daemon's picture of the node as one word, a reason and a message.
+//! The node condition `StorageHealthy`: the daemon's picture of the node as one word, a reason and
+//! a message.
 //!
-//! In: what is seen of the daemon. Out: the condition, or nothing while it is not known yet what to say. Pure. It is True only where all is known and nothing
-//! is found; where something cannot be told it is Unknown.
+//! In: what is seen of the daemon. Out: the condition, or nothing while it is not known yet what to
+//! say. Pure. It is True only where all is known and nothing is found; where something cannot be
+//! told it is Unknown.
 
 use crate::csi::limits;
 use crate::csi::report::event::reason as camel;
@@ -39,7 +41,10 @@ pub struct Condition {
 pub fn condition(sight: &Sight, patient: bool) -> Option<Condition> {
     match (&sight.lost, &sight.picture) {
         (Some(_), _) if patient => None,
-        (Some(Lost { why, .. }), _) => Some(unknown("DaemonNotAnswering", &format!("diskvitalsd on this node cannot be asked: {why}"))),
+        (Some(Lost { why, .. }), _) => Some(unknown(
+            "DaemonNotAnswering",
+            &format!("diskvitalsd on this node cannot be asked: {why}"),
+        )),
         (None, Some(picture)) => Some(of(picture)),
         (None, None) => None,
     }
@@ -47,17 +52,47 @@ pub fn condition(sight: &Sight, patient: bool) -> Option<Condition> {
 
 fn of(picture: &Picture) -> Condition {
     let adverse = picture.adverse();
-    let counted: Vec<&Trouble> = adverse.iter().map(|(_, trouble)| *trouble).filter(|trouble| picture.counts(trouble)).collect();
+    let counted: Vec<&Trouble> = adverse
+        .iter()
+        .map(|(_, trouble)| *trouble)
+        .filter(|trouble| picture.counts(trouble))
+        .collect();
     if let Some(worst) = counted.first() {
-        let number = |level| counted.iter().filter(|trouble| trouble.level == level).count();
-        let numbers = [(number(Level::Bad), "bad"), (number(Level::Suspect), "suspect")];
-        let numbers: Vec<String> = numbers.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
-        let each: Vec<String> =
-            counted.iter().map(|trouble| format!("{}: {}: {}", trouble.reason, picture.name(&trouble.about), trouble.message)).collect();
+        let number = |level| {
+            counted
+                .iter()
+                .filter(|trouble| trouble.level == level)
+                .count()
+        };
+        let numbers = [
+            (number(Level::Bad), "bad"),
+            (number(Level::Suspect), "suspect"),
+        ];
+        let numbers: Vec<String> = numbers
+            .iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, word)| format!("{n} {word}"))
+            .collect();
+        let each: Vec<String> = counted
+            .iter()
+            .map(|trouble| {
+                format!(
+                    "{}: {}: {}",
+                    trouble.reason,
+                    picture.name(&trouble.about),
+                    trouble.message
+                )
+            })
+            .collect();
         return Condition {
             status: Status::False,
             reason: camel(&worst.reason),
-            message: bounded(&format!("{}: {}{}", numbers.join(", "), each.join("; "), unknowns(picture))),
+            message: bounded(&format!(
+                "{}: {}{}",
+                numbers.join(", "),
+                each.join("; "),
+                unknowns(picture)
+            )),
         };
     }
     match picture.health {
@@ -66,16 +101,35 @@ fn of(picture: &Picture) -> Condition {
         }
         Health::Good => {
             let left_out = adverse.len();
-            let left_out = if left_out == 0 { String::new() } else { format!("; {left_out} acknowledged or under maintenance") };
-            let message =
-                format!("nothing is found against {} drives and {} volumes{left_out}", picture.drives.len(), picture.volumes.len());
-            Condition { status: Status::True, reason: "NothingFound".into(), message }
+            let left_out = if left_out == 0 {
+                String::new()
+            } else {
+                format!("; {left_out} acknowledged or under maintenance")
+            };
+            let message = format!(
+                "nothing is found against {} drives and {} volumes{left_out}",
+                picture.drives.len(),
+                picture.volumes.len()
+            );
+            Condition {
+                status: Status::True,
+                reason: "NothingFound".into(),
+                message,
+            }
         }
-        // The daemon counts something that is not in the picture, or a newer one says it in other words: not healthy, and why is not known here.
-        Health::Bad | Health::Suspect => unknown("HealthUnknown", "the daemon says that something is wrong, and not what"),
+        // The daemon counts something that is not in the picture, or a newer one says it in other
+        // words: not healthy, and why is not known here.
+        Health::Bad | Health::Suspect => unknown(
+            "HealthUnknown",
+            "the daemon says that something is wrong, and not what",
+        ),
         Health::Unknown => {
             let whys = unknowns(picture);
-            let whys = if whys.is_empty() { "; the daemon does not see all drives or mounts".to_owned() } else { whys };
+            let whys = if whys.is_empty() {
+                "; the daemon does not see all drives or mounts".to_owned()
+            } else {
+                whys
+            };
             unknown("HealthUnknown", whys.trim_start_matches("; "))
         }
     }
@@ -83,19 +137,43 @@ fn of(picture: &Picture) -> Condition {
 
 /// What cannot be told, each with its reason.
 fn unknowns(picture: &Picture) -> String {
-    let drives = picture.drives.values().filter_map(|drive| Some((&drive.name, untold(drive)?)));
-    let volumes = picture.volumes.values().filter(|volume| volume.health == Health::Unknown);
+    let drives = picture
+        .drives
+        .values()
+        .filter_map(|drive| Some((&drive.name, untold(drive)?)));
+    let volumes = picture
+        .volumes
+        .values()
+        .filter(|volume| volume.health == Health::Unknown);
     let whys = drives.chain(volumes.map(|volume| (&volume.name, &volume.why)));
-    whys.map(|(name, why)| format!("; {name}: cannot be told: {}", if why.is_empty() { "no reason is given" } else { why })).collect()
+    whys.map(|(name, why)| {
+        format!(
+            "; {name}: cannot be told: {}",
+            if why.is_empty() {
+                "no reason is given"
+            } else {
+                why
+            }
+        )
+    })
+    .collect()
 }
 
 fn untold(drive: &Drive) -> Option<&String> {
-    let why = if drive.health == Health::Unknown { Some(&drive.why) } else { drive.unasked.as_ref() };
+    let why = if drive.health == Health::Unknown {
+        Some(&drive.why)
+    } else {
+        drive.unasked.as_ref()
+    };
     why.filter(|_| !drive.maintenance)
 }
 
 fn unknown(reason: &str, message: &str) -> Condition {
-    Condition { status: Status::Unknown, reason: reason.to_owned(), message: bounded(message) }
+    Condition {
+        status: Status::Unknown,
+        reason: reason.to_owned(),
+        message: bounded(message),
+    }
 }
 
 fn bounded(text: &str) -> String {

@@ -1,4 +1,5 @@
-//! An event as the API server takes it: names and lengths of events.k8s.io/v1 (pkg/apis/core/validation/events.go).
+//! An event as the API server takes it: names and lengths of events.k8s.io/v1
+//! (pkg/apis/core/validation/events.go).
 //!
 //! In: news, and whom it is about. Out: every field of an event, of allowed length. Pure.
 
@@ -39,11 +40,19 @@ pub struct Event {
 
 impl Event {
     pub fn new(news: &News, regarding: Regarding, node: &str) -> Event {
-        let namespace = if regarding.namespace.is_empty() { OF_NODES.to_owned() } else { regarding.namespace.clone() };
+        let namespace = if regarding.namespace.is_empty() {
+            OF_NODES.to_owned()
+        } else {
+            regarding.namespace.clone()
+        };
         Event {
             namespace,
             name: name(&regarding.uid, &news.key),
-            reason: if news.kind == Kind::Cleared { cleared(&news.reason) } else { reason(&news.reason) },
+            reason: if news.kind == Kind::Cleared {
+                cleared(&news.reason)
+            } else {
+                reason(&news.reason)
+            },
             action: news.kind.action(),
             note: limits::message(&news.note.replace(char::is_control, " ")).into_owned(),
             warning: news.kind.is_warning(),
@@ -54,17 +63,25 @@ impl Event {
     }
 }
 
-/// Events of a node are found by its name in the place of its uid: so the kubelet names it, and so `kubectl describe node` asks.
+/// Events of a node are found by its name in the place of its uid: so the kubelet names it, and so
+/// `kubectl describe node` asks.
 pub fn of_node(node: &str) -> Regarding {
-    Regarding { kind: "Node", namespace: String::new(), name: node.to_owned(), uid: node.to_owned() }
+    Regarding {
+        kind: "Node",
+        namespace: String::new(),
+        name: node.to_owned(),
+        uid: node.to_owned(),
+    }
 }
 
-/// The longest beginning of the node's name that is taken; the chart's admission policy compares the same.
+/// The longest beginning of the node's name that is taken; the chart's admission policy compares
+/// the same.
 pub fn instance(node: &str) -> &str {
     &node[..node.floor_char_boundary(SHORT)]
 }
 
-/// One transition has one name for one object, whoever tells it: the API server then refuses the second.
+/// One transition has one name for one object, whoever tells it: the API server then refuses the
+/// second.
 fn name(uid: &str, key: &str) -> String {
     let text = format!("{uid}\0{key}");
     format!("diskvitals.{:032x}", fnv1a_128(text.bytes()))
@@ -72,8 +89,17 @@ fn name(uid: &str, key: &str) -> String {
 
 /// CamelCase of letters and digits, as a condition's reason must be and an event's should.
 pub fn reason(text: &str) -> String {
-    let kept: String = text.chars().filter(char::is_ascii_alphanumeric).skip_while(|c| !c.is_ascii_alphabetic()).take(SHORT).collect();
-    if kept.is_empty() { "Unspecified".to_owned() } else { kept }
+    let kept: String = text
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .skip_while(|c| !c.is_ascii_alphabetic())
+        .take(SHORT)
+        .collect();
+    if kept.is_empty() {
+        "Unspecified".to_owned()
+    } else {
+        kept
+    }
 }
 
 fn cleared(text: &str) -> String {
@@ -82,12 +108,19 @@ fn cleared(text: &str) -> String {
     reason + CLEARED
 }
 
-/// A name by which an object can be asked for (DNS subdomain, RFC 1123), so that it is a part of a path and nothing else.
+/// A name by which an object can be asked for (DNS subdomain, RFC 1123), so that it is a part of a
+/// path and nothing else.
 pub fn is_name(text: &str) -> bool {
     let part = |part: &str| {
-        let ends = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        let ends = |byte: Option<&u8>| {
+            byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+        };
         let bytes = part.as_bytes();
-        ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
+        ends(bytes.first())
+            && ends(bytes.last())
+            && bytes
+                .iter()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
     };
     text.len() <= 253 && text.split('.').all(part)
 }
@@ -112,16 +145,40 @@ mod tests {
 
     #[test]
     fn an_event_of_a_node_lies_in_the_default_namespace_and_names_the_reporters_node() {
-        let event = Event::new(&news("SmartFailing", "drive sda: failing", Kind::Raised), of_node("worker-1"), "worker-1");
-        assert_eq!((event.namespace.as_str(), event.regarding.uid.as_str(), event.instance.as_str()), ("default", "worker-1", "worker-1"));
-        assert_eq!((event.reason.as_str(), event.action, event.warning), ("SmartFailing", "Raised", true));
-        let over = Event::new(&news("SmartFailing", "over", Kind::Cleared), of_node("worker-1"), "worker-1");
-        assert_eq!((over.reason.as_str(), over.warning), ("SmartFailingCleared", false));
+        let event = Event::new(
+            &news("SmartFailing", "drive sda: failing", Kind::Raised),
+            of_node("worker-1"),
+            "worker-1",
+        );
+        assert_eq!(
+            (
+                event.namespace.as_str(),
+                event.regarding.uid.as_str(),
+                event.instance.as_str()
+            ),
+            ("default", "worker-1", "worker-1")
+        );
+        assert_eq!(
+            (event.reason.as_str(), event.action, event.warning),
+            ("SmartFailing", "Raised", true)
+        );
+        let over = Event::new(
+            &news("SmartFailing", "over", Kind::Cleared),
+            of_node("worker-1"),
+            "worker-1",
+        );
+        assert_eq!(
+            (over.reason.as_str(), over.warning),
+            ("SmartFailingCleared", false)
+        );
     }
 
     #[test]
     fn a_name_is_the_same_for_the_same_transition_of_the_same_object_and_else_another() {
-        assert_eq!(name("a", "b"), "diskvitals.a68d6315038b5822836dbc79783ec15a");
+        assert_eq!(
+            name("a", "b"),
+            "diskvitals.a68d6315038b5822836dbc79783ec15a"
+        );
         assert_ne!(name("a", "b"), name("ab", ""));
         assert!(is_name(&name("a", "b")));
     }

@@ -1,6 +1,7 @@
 //! Keeps up a picture of the node by the daemon's Watch, and says when that cannot be done.
 //!
-//! In: the connection to the daemon. Out: what is seen of it. Pictures are whole and settled; half ones are never shown.
+//! In: the connection to the daemon. Out: what is seen of it. Pictures are whole and settled; half
+//! ones are never shown.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -30,14 +31,26 @@ pub async fn run(agent: Agent, sight: watch::Sender<Sight>, pace: &Pace) -> Infa
 fn lost(sight: &watch::Sender<Sight>, why: &str) {
     sight.send_if_modified(|sight| {
         let same = sight.lost.as_ref().is_some_and(|lost| lost.why == why);
-        let since = sight.lost.as_ref().map_or_else(Instant::now, |lost| lost.since);
-        sight.lost = Some(Lost { since, why: why.to_owned() });
+        let since = sight
+            .lost
+            .as_ref()
+            .map_or_else(Instant::now, |lost| lost.since);
+        sight.lost = Some(Lost {
+            since,
+            why: why.to_owned(),
+        });
         !same
     });
 }
 
-async fn follow(agent: &Agent, sight: &watch::Sender<Sight>, pace: &Pace) -> Result<Infallible, Status> {
-    let mut events = agent.quick(|client: Client| async move { client.watch(0).await }).await?;
+async fn follow(
+    agent: &Agent,
+    sight: &watch::Sender<Sight>,
+    pace: &Pace,
+) -> Result<Infallible, Status> {
+    let mut events = agent
+        .quick(|client: Client| async move { client.watch(0).await })
+        .await?;
     let mut picture = Picture::default();
     // When the daemon is to be asked for its node; None until all of the picture is there.
     let mut due = None;
@@ -62,7 +75,8 @@ async fn follow(agent: &Agent, sight: &watch::Sender<Sight>, pace: &Pace) -> Res
             }
             () = at(due) => {
                 let node = agent.quick(|client: Client| async move { client.node().await }).await?;
-                // What it has just become, settled for one, may be told before all the changes that made it so have come.
+                // What it has just become, settled for one, may be told before all the changes that
+                // made it so have come.
                 if revision < node.revision {
                     whole_by = whole_by.or(Some(Instant::now() + pace.look));
                     due = Some(Instant::now() + pace.gather);
@@ -84,7 +98,10 @@ fn show(sight: &watch::Sender<Sight>, picture: &Picture) {
     sight.send_if_modified(|sight| {
         let same = sight.lost.is_none() && sight.picture.as_deref() == Some(picture);
         if !same {
-            *sight = Sight { picture: Some(Arc::new(picture.clone())), lost: None };
+            *sight = Sight {
+                picture: Some(Arc::new(picture.clone())),
+                lost: None,
+            };
         }
         !same
     });

@@ -1,7 +1,8 @@
-//! The daemon's picture of this node as far as Kubernetes is told of it, put together from what the daemon's Watch says.
+//! The daemon's picture of this node as far as Kubernetes is told of it, put together from what the
+//! daemon's Watch says.
 //!
-//! In: the daemon's messages. Out: drives, volumes with who uses them, and what is wrong. Pure. What only a newer daemon knows is read as unknown, never as
-//! good.
+//! In: the daemon's messages. Out: drives, volumes with who uses them, and what is wrong. Pure.
+//! What only a newer daemon knows is read as unknown, never as good.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,7 +91,8 @@ pub struct Volume {
     pub drives: Vec<String>,
 }
 
-/// A PersistentVolume that pods of these namespaces use: which claim it is bound to only the API server knows.
+/// A PersistentVolume that pods of these namespaces use: which claim it is bound to only the API
+/// server knows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claimed {
     pub pv: String,
@@ -151,7 +153,8 @@ impl Picture {
                     self.troubles.insert(id, trouble);
                 }
             }
-            // Checks are findings when they find something; and what a newer daemon tells of besides.
+            // Checks are findings when they find something; and what a newer daemon tells of
+            // besides.
             (_, Some(Item::Check(_)) | None) => {}
         }
         Step::Changed
@@ -159,7 +162,9 @@ impl Picture {
 
     /// One that may be over.
     pub fn cleared(&mut self, finding: wire::Finding) {
-        if let Some((id, trouble)) = Trouble::of(finding).filter(|(_, trouble)| trouble.cleared.is_some()) {
+        if let Some((id, trouble)) =
+            Trouble::of(finding).filter(|(_, trouble)| trouble.cleared.is_some())
+        {
             self.over.insert(id, trouble);
         }
     }
@@ -168,13 +173,23 @@ impl Picture {
     pub fn node(&mut self, node: &wire::Node, now: Timestamp) {
         self.health = health_of(node.health());
         self.settled = node.settled;
-        self.over.retain(|_, trouble| trouble.cleared.as_ref().is_some_and(|cleared| now.duration_since(cleared.time) <= REMEMBERED));
+        self.over.retain(|_, trouble| {
+            trouble
+                .cleared
+                .as_ref()
+                .is_some_and(|cleared| now.duration_since(cleared.time) <= REMEMBERED)
+        });
     }
 
-    /// Those that speak of what is wrong, the worst first; of equally bad ones drives first, which are the cause of what is said of volumes.
+    /// Those that speak of what is wrong, the worst first; of equally bad ones drives first, which
+    /// are the cause of what is said of volumes.
     pub fn adverse(&self) -> Vec<(&str, &Trouble)> {
-        let mut adverse: Vec<_> =
-            self.troubles.iter().filter(|(_, trouble)| trouble.level > Level::Info).map(|(id, trouble)| (id.as_str(), trouble)).collect();
+        let mut adverse: Vec<_> = self
+            .troubles
+            .iter()
+            .filter(|(_, trouble)| trouble.level > Level::Info)
+            .map(|(id, trouble)| (id.as_str(), trouble))
+            .collect();
         adverse.sort_by(|(a_id, a), (b_id, b)| {
             let of_drive = |trouble: &Trouble| matches!(trouble.about, Subject::Drive(_));
             (b.level, of_drive(b), b.status)
@@ -216,15 +231,26 @@ fn state_id(volume: &str) -> String {
 
 impl Trouble {
     fn of(finding: wire::Finding) -> Option<(String, Trouble)> {
-        let (level, status, since) = (level(finding.severity()), finding.status, time(finding.since));
+        let (level, status, since) = (
+            level(finding.severity()),
+            finding.status,
+            time(finding.since),
+        );
         let subject = finding.subject?;
         let about = match subject.kind() {
             wire::SubjectKind::Drive => Subject::Drive(subject.id),
             wire::SubjectKind::Volume => Subject::Volume(subject.id),
             // Also a kind that only a newer daemon knows.
-            wire::SubjectKind::Device | wire::SubjectKind::Unspecified => Subject::Device(subject.id),
+            wire::SubjectKind::Device | wire::SubjectKind::Unspecified => {
+                Subject::Device(subject.id)
+            }
         };
-        let cleared = finding.cleared.and_then(|cleared| Some(Cleared { time: time(cleared.time)?, why: cleared.why }));
+        let cleared = finding.cleared.and_then(|cleared| {
+            Some(Cleared {
+                time: time(cleared.time)?,
+                why: cleared.why,
+            })
+        });
         let trouble = Trouble {
             about,
             level,
@@ -247,10 +273,14 @@ impl Trouble {
             health::Status::Inaccessible => (Level::Bad, wire::FindingStatus::Inaccessible),
             health::Status::DataLoss => (Level::Bad, wire::FindingStatus::DataLoss),
         };
-        let mut adverse = volume.findings.iter().filter(|finding| finding.cleared.is_none() && level(finding.severity()) > Level::Info);
+        let mut adverse = volume
+            .findings
+            .iter()
+            .filter(|finding| finding.cleared.is_none() && level(finding.severity()) > Level::Info);
         // One that is acknowledged hides the state that it has caused, and no other.
         let says_it = |finding: &wire::Finding| {
-            is_cause(&finding.reason, &told.reason) || finding.acknowledged.is_none() && finding.status >= i32::from(status)
+            is_cause(&finding.reason, &told.reason)
+                || finding.acknowledged.is_none() && finding.status >= i32::from(status)
         };
         if adverse.any(says_it) {
             return None;
@@ -271,31 +301,62 @@ impl Trouble {
 
 impl Drive {
     fn of(drive: &wire::Drive) -> Drive {
-        let about: Vec<&str> = [&drive.model, &drive.serial].into_iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
-        let kernel = if drive.name.is_empty() { &drive.id } else { &drive.name };
-        let name = if about.is_empty() { format!("drive {kernel}") } else { format!("drive {kernel} ({})", about.join(" ")) };
+        let about: Vec<&str> = [&drive.model, &drive.serial]
+            .into_iter()
+            .map(|text| text.trim())
+            .filter(|text| !text.is_empty())
+            .collect();
+        let kernel = if drive.name.is_empty() {
+            &drive.id
+        } else {
+            &drive.name
+        };
+        let name = if about.is_empty() {
+            format!("drive {kernel}")
+        } else {
+            format!("drive {kernel} ({})", about.join(" "))
+        };
         let (health, why) = (health_of(drive.health()), drive.health_unknown_why.clone());
-        let answered = drive.smart.as_ref().is_some_and(|smart| smart.answered.is_some());
-        Drive { name, health, why, maintenance: drive.maintenance, unasked: unasked(drive), answered }
+        let answered = drive
+            .smart
+            .as_ref()
+            .is_some_and(|smart| smart.answered.is_some());
+        Drive {
+            name,
+            health,
+            why,
+            maintenance: drive.maintenance,
+            unasked: unasked(drive),
+            answered,
+        }
     }
 }
 
-/// The daemon calls a drive good until its first question has ended, and says nothing of its questions where it does not ask.
+/// The daemon calls a drive good until its first question has ended, and says nothing of its
+/// questions where it does not ask.
 fn unasked(drive: &wire::Drive) -> Option<String> {
     let smart = drive.smart.as_ref()?;
-    if smart.asked.is_some() || smart.answered.is_some() || drive.presence() == wire::Presence::Missing {
+    if smart.asked.is_some()
+        || smart.answered.is_some()
+        || drive.presence() == wire::Presence::Missing
+    {
         return None;
     }
     match smart.state() {
         wire::smart::State::Stuck => Some(format!("SMART: {}", smart.detail)),
-        wire::smart::State::Waiting if !drive.asleep => Some("SMART: it has not been asked yet".into()),
+        wire::smart::State::Waiting if !drive.asleep => {
+            Some("SMART: it has not been asked yet".into())
+        }
         _ => None,
     }
 }
 
 impl Volume {
     fn of(volume: &wire::Volume) -> Volume {
-        let host = volume.mounts.iter().find(|mount| mount.role() == wire::MountRole::Host);
+        let host = volume
+            .mounts
+            .iter()
+            .find(|mount| mount.role() == wire::MountRole::Host);
         let name = match (volume.pv.as_str(), host) {
             ("", Some(mount)) => format!("filesystem {}", mount.path),
             ("", None) => format!("volume {}", volume.id),
@@ -305,17 +366,33 @@ impl Volume {
             .pods
             .iter()
             .filter(|pod| !pod.name.is_empty() && !pod.namespace.is_empty())
-            .map(|pod| PodOf { uid: pod.uid.clone(), name: pod.name.clone(), namespace: pod.namespace.clone() })
+            .map(|pod| PodOf {
+                uid: pod.uid.clone(),
+                name: pod.name.clone(),
+                namespace: pod.namespace.clone(),
+            })
             .collect();
         pods.sort_by(|a, b| (&a.uid, &a.namespace, &a.name).cmp(&(&b.uid, &b.namespace, &b.name)));
         pods.dedup();
         let state = health::state(volume).map(|state| state.reason);
-        let (health, why) = (health_of(volume.health()), volume.health_unknown_why.clone());
-        Volume { name, health, why, pods, claimed: claimed(volume), state, drives: volume.drive_ids.clone() }
+        let (health, why) = (
+            health_of(volume.health()),
+            volume.health_unknown_why.clone(),
+        );
+        Volume {
+            name,
+            health,
+            why,
+            pods,
+            claimed: claimed(volume),
+            state,
+            drives: volume.drive_ids.clone(),
+        }
     }
 }
 
-/// The kubelet calls a volume of a PersistentVolume by the latter's name, in the folders of these plugins always.
+/// The kubelet calls a volume of a PersistentVolume by the latter's name, in the folders of these
+/// plugins always.
 fn claimed(volume: &wire::Volume) -> Vec<Claimed> {
     let mut claimed: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     if !volume.pv.is_empty() {
@@ -323,21 +400,34 @@ fn claimed(volume: &wire::Volume) -> Vec<Claimed> {
     }
     for pod in &volume.pods {
         let parts: Vec<&str> = pod.path.split('/').collect();
-        let plugin = parts.iter().position(|part| *part == pod.uid).and_then(|at| match parts.get(at + 1..at + 3) {
-            Some(["volumes", plugin]) => Some(*plugin),
-            _ => None,
-        });
+        let plugin = parts
+            .iter()
+            .position(|part| *part == pod.uid)
+            .and_then(|at| match parts.get(at + 1..at + 3) {
+                Some(["volumes", plugin]) => Some(*plugin),
+                _ => None,
+            });
         let pv = match plugin {
             Some("kubernetes.io~local-volume") => pod.volume_name.as_str(),
             Some("kubernetes.io~csi") if !volume.ephemeral => pod.volume_name.as_str(),
-            // Of another plugin's volume it may be the name in the pod's own specification; a raw block volume's record names its PV.
+            // Of another plugin's volume it may be the name in the pod's own specification; a raw
+            // block volume's record names its PV.
             _ => volume.pv.as_str(),
         };
         if !pv.is_empty() {
-            claimed.entry(pv).or_default().extend(Some(pod.namespace.clone()).filter(|namespace| !namespace.is_empty()));
+            claimed
+                .entry(pv)
+                .or_default()
+                .extend(Some(pod.namespace.clone()).filter(|namespace| !namespace.is_empty()));
         }
     }
-    claimed.into_iter().map(|(pv, namespaces)| Claimed { pv: pv.to_owned(), namespaces }).collect()
+    claimed
+        .into_iter()
+        .map(|(pv, namespaces)| Claimed {
+            pv: pv.to_owned(),
+            namespaces,
+        })
+        .collect()
 }
 
 /// Whether the daemon makes a volume's state of findings of this reason (`model::condition`).

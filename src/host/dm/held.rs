@@ -1,6 +1,8 @@
-//! Which devices of device-mapper hold whoever writes to a logical volume, as sysfs tells (Documentation/ABI/testing/sysfs-block-dm).
+//! Which devices of device-mapper hold whoever writes to a logical volume, as sysfs tells
+//! (Documentation/ABI/testing/sysfs-block-dm).
 //!
-//! In: the volume's names of LVM. Out: devices, the lowest first: the order in which they are resumed. Nothing here waits for a device.
+//! In: the volume's names of LVM. Out: devices, the lowest first: the order in which they are
+//! resumed. Nothing here waits for a device.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,7 +11,8 @@ use std::path::Path;
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
 
-/// A device that is suspended, or has no table in use: what is sent to the one waits, and to the other fails.
+/// A device that is suspended, or has no table in use: what is sent to the one waits, and to the
+/// other fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub dev: DevNo,
@@ -28,7 +31,11 @@ struct Mapped {
 /// Of what these volumes of a volume group are made of, down to the disks.
 pub fn beneath(root: &HostRoot, group: &str, volumes: &[&str]) -> io::Result<Vec<Held>> {
     let all = read(root)?;
-    let names: Vec<String> = volumes.iter().filter(|name| !name.is_empty()).map(|name| name_of(group, name)).collect();
+    let names: Vec<String> = volumes
+        .iter()
+        .filter(|name| !name.is_empty())
+        .map(|name| name_of(group, name))
+        .collect();
     let mut held = Vec::new();
     let mut seen = Vec::new();
     for (kernel_name, mapped) in &all {
@@ -41,9 +48,14 @@ pub fn beneath(root: &HostRoot, group: &str, volumes: &[&str]) -> io::Result<Vec
 
 fn descend(all: &BTreeMap<String, Mapped>, at: &str, seen: &mut Vec<String>, held: &mut Vec<Held>) {
     // A disk, or one that was met on another way.
-    let Some(mapped) = all.get(at).filter(|_| !seen.iter().any(|one| one == at)) else { return };
+    let Some(mapped) = all.get(at).filter(|_| !seen.iter().any(|one| one == at)) else {
+        return;
+    };
     seen.push(at.to_owned());
-    mapped.beneath.iter().for_each(|lower| descend(all, lower, seen, held));
+    mapped
+        .beneath
+        .iter()
+        .for_each(|lower| descend(all, lower, seen, held));
     if mapped.is_held {
         held.push(mapped.device.clone());
     }
@@ -60,15 +72,29 @@ fn read(root: &HostRoot) -> io::Result<BTreeMap<String, Mapped>> {
     for entry in std::fs::read_dir(root.at("/sys/block"))? {
         let entry = entry?;
         let path = entry.path();
-        let text = |file: &str| std::fs::read_to_string(path.join(file)).map(|text| text.trim().to_owned());
+        let text = |file: &str| {
+            std::fs::read_to_string(path.join(file)).map(|text| text.trim().to_owned())
+        };
         // Another kind of device, or one that has gone meanwhile.
-        let (Ok(name), Ok(suspended), Ok(size), Ok(dev)) = (text("dm/name"), text("dm/suspended"), text("size"), text("dev")) else {
+        let (Ok(name), Ok(suspended), Ok(size), Ok(dev)) = (
+            text("dm/name"),
+            text("dm/suspended"),
+            text("size"),
+            text("dev"),
+        ) else {
             continue;
         };
         let Ok(dev) = dev.parse() else { continue };
         let is_held = suspended != "0" || size == "0";
         let beneath = lower(&path.join("slaves"));
-        all.insert(entry.file_name().to_string_lossy().into_owned(), Mapped { device: Held { dev, name }, is_held, beneath });
+        all.insert(
+            entry.file_name().to_string_lossy().into_owned(),
+            Mapped {
+                device: Held { dev, name },
+                is_held,
+                beneath,
+            },
+        );
     }
     Ok(all)
 }
@@ -76,7 +102,9 @@ fn read(root: &HostRoot) -> io::Result<BTreeMap<String, Mapped>> {
 /// Of the table in use and of one that waits to be.
 fn lower(slaves: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(slaves).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
 }
 
 #[cfg(test)]
@@ -100,14 +128,20 @@ mod tests {
                 ("size", size.to_string()),
                 ("dev", format!("253:{at}")),
             ];
-            files.iter().for_each(|(file, text)| std::fs::write(device.join(file), format!("{text}\n")).expect("written"));
+            files.iter().for_each(|(file, text)| {
+                std::fs::write(device.join(file), format!("{text}\n")).expect("written")
+            });
         }
         let root = HostRoot::new(dir.path());
         (dir, root)
     }
 
     fn names(root: &HostRoot, group: &str, volumes: &[&str]) -> Vec<String> {
-        beneath(root, group, volumes).expect("readable").into_iter().map(|held| held.name).collect()
+        beneath(root, group, volumes)
+            .expect("readable")
+            .into_iter()
+            .map(|held| held.name)
+            .collect()
     }
 
     #[test]
@@ -116,11 +150,20 @@ mod tests {
         let (_dir, root) = host(&[
             ("dm-0", "vg-data", true, 8, &["dm-1", "sda"]),
             ("dm-1", "vg-data-real", false, 0, &["sda"]),
-            ("dm-2", "vg-diskvitals--check--c1", false, 8, &["dm-1", "dm-3"]),
+            (
+                "dm-2",
+                "vg-diskvitals--check--c1",
+                false,
+                8,
+                &["dm-1", "dm-3"],
+            ),
             ("dm-3", "vg-diskvitals--check--c1-cow", true, 8, &["sda"]),
         ]);
         let held = names(&root, "vg", &["data", "diskvitals-check-c1"]);
-        assert_eq!(held, ["vg-data-real", "vg-data", "vg-diskvitals--check--c1-cow"]);
+        assert_eq!(
+            held,
+            ["vg-data-real", "vg-data", "vg-diskvitals--check--c1-cow"]
+        );
     }
 
     #[test]
@@ -132,7 +175,10 @@ mod tests {
             ("dm-3", "vg-other", true, 8, &["sda"]),
             ("dm-4", "v-g--data", true, 8, &["sda"]),
         ]);
-        assert_eq!(names(&root, "vg", &["data", ""]), ["vg-pool-tpool", "vg-data"]);
+        assert_eq!(
+            names(&root, "vg", &["data", ""]),
+            ["vg-pool-tpool", "vg-data"]
+        );
         assert_eq!(names(&root, "v-g", &["data"]), [""; 0]);
         assert_eq!(names(&root, "vg", &[""]), [""; 0]);
     }

@@ -1,7 +1,9 @@
-//! Notes of an lvm(8) that changes a logical volume: while it does, device-mapper holds all that write to it (dmsetup(8), suspend), and an lvm that dies
-//! before its resume leaves them waiting for ever.
+//! Notes of an lvm(8) that changes a logical volume: while it does, device-mapper holds all that
+//! write to it (dmsetup(8), suspend), and an lvm that dies before its resume leaves them waiting
+//! for ever.
 //!
-//! Written by the process that becomes lvm: its number and its start stay the same. In: names of LVM. Knows nothing of device-mapper's devices.
+//! Written by the process that becomes lvm: its number and its start stay the same. In: names of
+//! LVM. Knows nothing of device-mapper's devices.
 
 use std::path::Path;
 
@@ -18,7 +20,8 @@ pub struct Change {
     pub volume: String,
     /// What is made of it, or removed.
     pub snapshot: String,
-    /// Of lvm, in the host's PID namespace, with its start time in ticks after boot (proc_pid_stat(5)).
+    /// Of lvm, in the host's PID namespace, with its start time in ticks after boot
+    /// (proc_pid_stat(5)).
     pub pid: u32,
     pub started: u64,
 }
@@ -56,10 +59,26 @@ mod tests {
         };
         change.write(memory.path()).expect("written");
         let found = find(memory.path()).expect("readable");
-        assert_eq!(found.iter().map(|found| found.intent.clone()).collect::<Vec<_>>(), [Some(change.clone())]);
-        assert!(super::super::find(memory.path()).expect("readable").is_empty());
+        assert_eq!(
+            found
+                .iter()
+                .map(|found| found.intent.clone())
+                .collect::<Vec<_>>(),
+            [Some(change.clone())]
+        );
+        assert!(
+            super::super::find(memory.path())
+                .expect("readable")
+                .is_empty()
+        );
         assert!(change.writer_lives());
-        assert!(!Change { started: change.started + 1, ..change }.writer_lives());
+        assert!(
+            !Change {
+                started: change.started + 1,
+                ..change
+            }
+            .writer_lives()
+        );
         found[0].remove().expect("removed");
         assert!(find(memory.path()).expect("readable").is_empty());
     }

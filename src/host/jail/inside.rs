@@ -1,4 +1,5 @@
-//! Inside the jail: from the start of our own binary to that of the program. Single-threaded, and nothing is given back once it is given up.
+//! Inside the jail: from the start of our own binary to that of the program. Single-threaded, and
+//! nothing is given back once it is given up.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -27,7 +28,13 @@ const MOST_FILES: u64 = 256;
 /// Stacks of the program's threads count as address space (8 MiB each by default).
 const STACK: u64 = 2 << 20;
 /// What every program may expect in /dev.
-const USUAL: [(&str, u32, u32); 5] = [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9)];
+const USUAL: [(&str, u32, u32); 5] = [
+    ("null", 1, 3),
+    ("zero", 1, 5),
+    ("full", 1, 7),
+    ("random", 1, 8),
+    ("urandom", 1, 9),
+];
 
 #[derive(Debug, thiserror::Error)]
 enum JailError {
@@ -45,7 +52,8 @@ enum JailError {
     Start(String, #[source] io::Error),
 }
 
-/// The whole life of the jail's process before it is the program. Its standard input is a pipe that takes what goes wrong.
+/// The whole life of the jail's process before it is the program. Its standard input is a pipe that
+/// takes what goes wrong.
 pub fn enter(args: impl Iterator<Item = OsString>) -> ExitCode {
     let told = |error: JailError| {
         let mut text = error.to_string();
@@ -66,22 +74,33 @@ pub fn enter(args: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn confine(mut args: impl Iterator<Item = OsString>, trouble: &OwnedFd) -> Result<Infallible, JailError> {
+fn confine(
+    mut args: impl Iterator<Item = OsString>,
+    trouble: &OwnedFd,
+) -> Result<Infallible, JailError> {
     let call = |what: &'static str| move |errno: Errno| JailError::Call(what, errno);
     let cloexec = nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC);
     nix::fcntl::fcntl(trouble, cloexec).map_err(call("keeping a descriptor from the program"))?;
-    let plan = args.next().and_then(|plan| serde_json::from_str::<Plan>(plan.to_str()?).ok()).ok_or(JailError::Arguments)?;
+    let plan = args
+        .next()
+        .and_then(|plan| serde_json::from_str::<Plan>(plan.to_str()?).ok())
+        .ok_or(JailError::Arguments)?;
     let command = args.next().ok_or(JailError::Arguments)?;
     let program = program(&command, args);
     // The first to go when memory is short.
-    std::fs::write("/proc/self/oom_score_adj", "1000").map_err(|error| JailError::Io("writing oom_score_adj", error))?;
+    std::fs::write("/proc/self/oom_score_adj", "1000")
+        .map_err(|error| JailError::Io("writing oom_score_adj", error))?;
     if plan.modest {
         sys::be_modest().map_err(|error| JailError::Io("lowering its priority", error))?;
     }
     if let Some(cell) = &plan.cell {
         lock_away(cell, Path::new(&command))?;
     }
-    let null = File::options().read(true).write(true).open("/dev/null").map_err(|error| JailError::Io("opening /dev/null", error))?;
+    let null = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .map_err(|error| JailError::Io("opening /dev/null", error))?;
     dup2_stdin(&null).map_err(call("giving it an empty input"))?;
     if let Some(cell) = &plan.cell {
         give_up_rights(cell)?;
@@ -89,10 +108,14 @@ fn confine(mut args: impl Iterator<Item = OsString>, trouble: &OwnedFd) -> Resul
     nix::sys::prctl::set_no_new_privs().map_err(call("setting no_new_privs"))?;
     match sys::forbid_writing(Some(null.as_fd())) {
         Ok(()) => {}
-        // A kernel without Landlock, or with it turned off: the rest holds without it, where there is a rest.
+        // A kernel without Landlock, or with it turned off: the rest holds without it, where there
+        // is a rest.
         Err(error)
             if (plan.cell.is_some() || !plan.unlimited_files)
-                && matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EPERM)) => {}
+                && matches!(
+                    error.raw_os_error().map(Errno::from_raw),
+                    Some(Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EPERM)
+                ) => {}
         Err(error) => return Err(JailError::Io("forbidding it to write (Landlock)", error)),
     }
     // After the change of user, which clears it (prctl(2)).
@@ -114,14 +137,22 @@ fn confine(mut args: impl Iterator<Item = OsString>, trouble: &OwnedFd) -> Resul
         setrlimit(resource, limit, limit).map_err(call("setting its limits"))?;
     }
     let error = execute(program);
-    Err(JailError::Start(command.to_string_lossy().into_owned(), error))
+    Err(JailError::Start(
+        command.to_string_lossy().into_owned(),
+        error,
+    ))
 }
 
 /// E2FSCK_CONFIG: an /etc/e2fsck.conf could change what it prints, and have it write a log.
 #[allow(clippy::disallowed_methods)] // Becomes this process.
 fn program(command: &OsString, args: impl Iterator<Item = OsString>) -> Command {
     let mut program = Command::new(command);
-    program.args(args).env_clear().env("LC_ALL", "C").env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("E2FSCK_CONFIG", "/dev/null");
+    program
+        .args(args)
+        .env_clear()
+        .env("LC_ALL", "C")
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("E2FSCK_CONFIG", "/dev/null");
     program
 }
 
@@ -131,21 +162,40 @@ fn execute(mut program: Command) -> io::Error {
 
 /// A mount namespace of its own, nothing in it can be written, and /dev has the cell's nodes.
 fn lock_away(cell: &Cell, command: &Path) -> Result<(), JailError> {
-    let keep: Vec<&Path> = cell.image.iter().map(HostPath::as_path).chain([command]).collect();
+    let keep: Vec<&Path> = cell
+        .image
+        .iter()
+        .map(HostPath::as_path)
+        .chain([command])
+        .collect();
     private_dev(&keep).map_err(|errno| JailError::Call("making a /dev of its own", errno))?;
     let bound = |errno| JailError::Call("showing it the image", errno);
     for node in &cell.nodes {
-        make(node, 0o440, cell.gid).map_err(|errno| JailError::Call("making a device node", errno))?;
+        make(node, 0o440, cell.gid)
+            .map_err(|errno| JailError::Call("making a device node", errno))?;
     }
     if let Some(image) = &cell.image {
-        File::create(IMAGE).map_err(|error| JailError::Io("making a place for the image", error))?;
-        mount(Some(image.as_path()), IMAGE, None::<&str>, MsFlags::MS_BIND, None::<&str>).map_err(bound)?;
+        File::create(IMAGE)
+            .map_err(|error| JailError::Io("making a place for the image", error))?;
+        mount(
+            Some(image.as_path()),
+            IMAGE,
+            None::<&str>,
+            MsFlags::MS_BIND,
+            None::<&str>,
+        )
+        .map_err(bound)?;
         // A bind mount takes its flags only when it is mounted anew (mount(2)).
-        let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        let flags = MsFlags::MS_BIND
+            | MsFlags::MS_REMOUNT
+            | MsFlags::MS_RDONLY
+            | MsFlags::MS_NOSUID
+            | MsFlags::MS_NODEV;
         mount(None::<&str>, IMAGE, None::<&str>, flags, None::<&str>).map_err(bound)?;
     }
     let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
-    mount(None::<&str>, "/dev", None::<&str>, flags, None::<&str>).map_err(|errno| JailError::Call("making its /dev read-only", errno))?;
+    mount(None::<&str>, "/dev", None::<&str>, flags, None::<&str>)
+        .map_err(|errno| JailError::Call("making its /dev read-only", errno))?;
     match sys::all_mounts_read_only() {
         Ok(()) => Ok(()),
         // Before 5.12 there is no such call: its user can write nowhere that is not open to all.
@@ -155,39 +205,87 @@ fn lock_away(cell: &Cell, command: &Path) -> Result<(), JailError> {
 }
 
 /// What programs are made of, and what the kernel tells.
-const ALWAYS: [&str; 10] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/proc", "/sys", "/dev"];
+const ALWAYS: [&str; 10] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/proc",
+    "/sys",
+    "/dev",
+];
 
-/// This process gets a mount namespace whose /dev is empty but for what every program may expect. Nothing of it is seen elsewhere. Of the other mounts it
-/// has what lies at, above or below `keep` and where programs are: a copy of a mount keeps its filesystem in use after everybody else has unmounted it.
+/// This process gets a mount namespace whose /dev is empty but for what every program may expect.
+/// Nothing of it is seen elsewhere. Of the other mounts it has what lies at, above or below `keep`
+/// and where programs are: a copy of a mount keeps its filesystem in use after everybody else has
+/// unmounted it.
 pub fn private_dev(keep: &[&Path]) -> Result<(), Errno> {
     unshare(CloneFlags::CLONE_NEWNS)?;
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
-    let wanted: Vec<&Path> = keep.iter().copied().chain(ALWAYS.iter().map(Path::new)).collect();
-    let table = std::fs::read("/proc/self/mountinfo").map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
-    let mut points: Vec<HostPath> =
-        table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(HostPath::unescape).collect();
-    // From the root on: a path that leads through a dead NFS or FUSE mount may never be found, and what is mounted on one goes with it.
+    mount(
+        None::<&str>,
+        "/",
+        None::<&str>,
+        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+        None::<&str>,
+    )?;
+    let wanted: Vec<&Path> = keep
+        .iter()
+        .copied()
+        .chain(ALWAYS.iter().map(Path::new))
+        .collect();
+    let table = std::fs::read("/proc/self/mountinfo")
+        .map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    let mut points: Vec<HostPath> = table
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
+        .map(HostPath::unescape)
+        .collect();
+    // From the root on: a path that leads through a dead NFS or FUSE mount may never be found, and
+    // what is mounted on one goes with it.
     points.sort_by_key(|point| point.as_path().components().count());
     let mut detached: Vec<&Path> = Vec::new();
     for path in points.iter().map(HostPath::as_path) {
-        let is_wanted = wanted.iter().any(|wanted| wanted.starts_with(path) || path.starts_with(wanted));
+        let is_wanted = wanted
+            .iter()
+            .any(|wanted| wanted.starts_with(path) || path.starts_with(wanted));
         // Mounts at the same path lie on each other, and go one by one.
-        let went_along = detached.iter().any(|gone| path != *gone && path.starts_with(gone));
-        // An error: hidden by another mount, or held by the kernel's rules (EINVAL, ENOENT): then it stays, for the time of one run.
-        if !is_wanted && !went_along && umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).is_ok() {
+        let went_along = detached
+            .iter()
+            .any(|gone| path != *gone && path.starts_with(gone));
+        // An error: hidden by another mount, or held by the kernel's rules (EINVAL, ENOENT): then
+        // it stays, for the time of one run.
+        if !is_wanted
+            && !went_along
+            && umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).is_ok()
+        {
             detached.push(path);
         }
     }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
-    mount(Some("diskvitals"), "/dev", Some("tmpfs"), flags, Some("mode=0755,size=64k,nr_inodes=256"))?;
+    mount(
+        Some("diskvitals"),
+        "/dev",
+        Some("tmpfs"),
+        flags,
+        Some("mode=0755,size=64k,nr_inodes=256"),
+    )?;
     umask(Mode::empty());
     USUAL.iter().try_for_each(|(name, major, minor)| {
         let path = Path::new("/dev").join(name);
-        mknod(&path, SFlag::S_IFCHR, Mode::from_bits_truncate(0o666), makedev(u64::from(*major), u64::from(*minor)))
+        mknod(
+            &path,
+            SFlag::S_IFCHR,
+            Mode::from_bits_truncate(0o666),
+            makedev(u64::from(*major), u64::from(*minor)),
+        )
     })
 }
 
-/// A node for reading; opening it for writing is refused to all but those who may override permissions.
+/// A node for reading; opening it for writing is refused to all but those who may override
+/// permissions.
 fn make(node: &Node, mode: u32, gid: u32) -> Result<(), Errno> {
     // A name is no path.
     if node.name.is_empty() || node.name.contains('/') || node.name.starts_with('.') {
@@ -195,7 +293,12 @@ fn make(node: &Node, mode: u32, gid: u32) -> Result<(), Errno> {
     }
     let path = Path::new("/dev").join(&node.name);
     let number = makedev(u64::from(node.dev.major), u64::from(node.dev.minor));
-    mknod(&path, SFlag::S_IFBLK, Mode::from_bits_truncate(mode), number)?;
+    mknod(
+        &path,
+        SFlag::S_IFBLK,
+        Mode::from_bits_truncate(mode),
+        number,
+    )?;
     chown(&path, None, Some(Gid::from_raw(gid)))
 }
 
@@ -210,7 +313,12 @@ fn give_up_rights(cell: &Cell) -> Result<(), JailError> {
     setresuid(uid, uid, uid).map_err(call("changing its user"))?;
     // As another user it has none left; as root it would.
     let none = CapsHashSet::new();
-    for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
+    for set in [
+        CapSet::Ambient,
+        CapSet::Inheritable,
+        CapSet::Effective,
+        CapSet::Permitted,
+    ] {
         match caps::clear(None, set).and_then(|()| caps::read(None, set)) {
             Ok(left) if left == none => {}
             Ok(_) => return Err(JailError::Call("giving up capabilities", Errno::EPERM)),

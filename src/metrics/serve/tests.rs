@@ -7,7 +7,12 @@ use tokio::sync::oneshot;
 use super::*;
 
 fn node() -> Node {
-    Node { name: "n".into(), kernel: "6.1".into(), version: "1".into(), started: Timestamp::UNIX_EPOCH }
+    Node {
+        name: "n".into(),
+        kernel: "6.1".into(),
+        version: "1".into(),
+        started: Timestamp::UNIX_EPOCH,
+    }
 }
 
 /// A server on a free port, its pictures, and how to end it.
@@ -21,20 +26,40 @@ struct Running {
 async fn start(settled: bool, limits: Limits) -> Running {
     let socket = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = socket.local_addr().expect("an address");
-    let (pictures, snapshots) = watch::channel(Arc::new(Snapshot { settled, ..Snapshot::default() }));
-    let (stop, stopped) = oneshot::channel::<()>();
-    let ended = tokio::spawn(serve(Socket::Tcp(socket), node(), snapshots, limits, async {
-        // Its sender has gone: the end as well.
-        let _ = stopped.await;
+    let (pictures, snapshots) = watch::channel(Arc::new(Snapshot {
+        settled,
+        ..Snapshot::default()
     }));
-    Running { address, pictures, stop, ended }
+    let (stop, stopped) = oneshot::channel::<()>();
+    let ended = tokio::spawn(serve(
+        Socket::Tcp(socket),
+        node(),
+        snapshots,
+        limits,
+        async {
+            // Its sender has gone: the end as well.
+            let _ = stopped.await;
+        },
+    ));
+    Running {
+        address,
+        pictures,
+        stop,
+        ended,
+    }
 }
 
 async fn ask(address: std::net::SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("connects");
-    stream.write_all(request.as_bytes()).await.expect("is taken");
+    stream
+        .write_all(request.as_bytes())
+        .await
+        .expect("is taken");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("is answered");
+    stream
+        .read_to_string(&mut answer)
+        .await
+        .expect("is answered");
     answer
 }
 
@@ -51,76 +76,163 @@ async fn a_scraper_gets_the_format_that_it_likes_better() {
         ("application/openmetrics-text", true),
         ("*/*", false),
         ("text/plain", false),
-        ("application/openmetrics-text;q=0.2, text/plain;q=0.5", false),
+        (
+            "application/openmetrics-text;q=0.2, text/plain;q=0.5",
+            false,
+        ),
         ("application/openmetrics-text;q=0", false),
         ("application/json", false),
     ] {
         let answer = ask(running.address, &get("/metrics", accept)).await;
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-        assert_eq!(answer.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"), newer, "{accept}");
-        assert_eq!(answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), !newer, "{accept}");
+        assert_eq!(
+            answer.contains(
+                "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"
+            ),
+            newer,
+            "{accept}"
+        );
+        assert_eq!(
+            answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"),
+            !newer,
+            "{accept}"
+        );
         assert_eq!(answer.ends_with("# EOF\n"), newer, "{accept}");
-        assert!(answer.contains("\ndiskvitals_build_info{version=\"1\"} 1\n"), "{answer}");
+        assert!(
+            answer.contains("\ndiskvitals_build_info{version=\"1\"} 1\n"),
+            "{answer}"
+        );
     }
 }
 
 #[tokio::test]
 async fn other_paths_and_methods_are_refused() {
     let running = start(true, Limits::default()).await;
-    assert!(ask(running.address, &get("/", "*/*")).await.starts_with("HTTP/1.1 404 "));
-    assert!(ask(running.address, &get("/metrics/../etc", "*/*")).await.starts_with("HTTP/1.1 404 "));
-    let posted = ask(running.address, "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").await;
-    assert!(posted.starts_with("HTTP/1.1 405 ") && posted.contains("\r\nallow: GET, HEAD\r\n"), "{posted}");
+    assert!(
+        ask(running.address, &get("/", "*/*"))
+            .await
+            .starts_with("HTTP/1.1 404 ")
+    );
+    assert!(
+        ask(running.address, &get("/metrics/../etc", "*/*"))
+            .await
+            .starts_with("HTTP/1.1 404 ")
+    );
+    let posted = ask(
+        running.address,
+        "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+    )
+    .await;
+    assert!(
+        posted.starts_with("HTTP/1.1 405 ") && posted.contains("\r\nallow: GET, HEAD\r\n"),
+        "{posted}"
+    );
     let head = ask(running.address, "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
-    let long = format!("GET /metrics HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(2 * HEADERS));
+    assert!(
+        head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"),
+        "{head}"
+    );
+    let long = format!(
+        "GET /metrics HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n",
+        "y".repeat(2 * HEADERS)
+    );
     let mut stream = TcpStream::connect(running.address).await.expect("connects");
     // It may be cut off before it has said it all.
     let _ = stream.write_all(long.as_bytes()).await;
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
-    assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    assert!(
+        !answer.starts_with(b"HTTP/1.1 200"),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
 }
 
 #[tokio::test]
 async fn nothing_is_said_before_the_first_full_picture() {
-    let running = start(false, Limits { picture: Duration::from_millis(20), ..Limits::default() }).await;
-    assert!(ask(running.address, &get("/metrics", "*/*")).await.starts_with("HTTP/1.1 503 "));
+    let running = start(
+        false,
+        Limits {
+            picture: Duration::from_millis(20),
+            ..Limits::default()
+        },
+    )
+    .await;
+    assert!(
+        ask(running.address, &get("/metrics", "*/*"))
+            .await
+            .starts_with("HTTP/1.1 503 ")
+    );
 
     let running = start(false, Limits::default()).await;
     let asked = tokio::spawn(async move { ask(running.address, &get("/metrics", "*/*")).await });
-    running.pictures.send_replace(Arc::new(Snapshot { settled: true, ..Snapshot::default() }));
+    running.pictures.send_replace(Arc::new(Snapshot {
+        settled: true,
+        ..Snapshot::default()
+    }));
     assert!(asked.await.expect("answered").starts_with("HTTP/1.1 200 "));
 }
 
 #[tokio::test]
 async fn who_says_nothing_is_let_go_and_holds_up_nobody_for_longer() {
-    let limits = Limits { connections: 2, connection: Duration::from_millis(300), ..Limits::default() };
+    let limits = Limits {
+        connections: 2,
+        connection: Duration::from_millis(300),
+        ..Limits::default()
+    };
     let running = start(true, limits).await;
-    let silent = [TcpStream::connect(running.address).await, TcpStream::connect(running.address).await];
+    let silent = [
+        TcpStream::connect(running.address).await,
+        TcpStream::connect(running.address).await,
+    ];
     // Both places are taken: this one waits until they are free.
-    assert!(ask(running.address, &get("/metrics", "*/*")).await.starts_with("HTTP/1.1 200 "));
+    assert!(
+        ask(running.address, &get("/metrics", "*/*"))
+            .await
+            .starts_with("HTTP/1.1 200 ")
+    );
     for stream in silent {
         let mut rest = Vec::new();
-        stream.expect("connected").read_to_end(&mut rest).await.expect("closed");
+        stream
+            .expect("connected")
+            .read_to_end(&mut rest)
+            .await
+            .expect("closed");
         assert!(!rest.starts_with(b"HTTP/1.1 200"));
     }
 }
 
 #[tokio::test]
 async fn the_end_waits_for_nobody_for_long() {
-    let running = start(true, Limits { drain: Duration::from_millis(50), ..Limits::default() }).await;
+    let running = start(
+        true,
+        Limits {
+            drain: Duration::from_millis(50),
+            ..Limits::default()
+        },
+    )
+    .await;
     let silent = TcpStream::connect(running.address).await.expect("connects");
-    assert!(ask(running.address, &get("/metrics", "*/*")).await.starts_with("HTTP/1.1 200 "));
+    assert!(
+        ask(running.address, &get("/metrics", "*/*"))
+            .await
+            .starts_with("HTTP/1.1 200 ")
+    );
     drop(running.stop);
-    tokio::time::timeout(Duration::from_secs(5), running.ended).await.expect("in time").expect("ends");
+    tokio::time::timeout(Duration::from_secs(5), running.ended)
+        .await
+        .expect("in time")
+        .expect("ends");
     assert!(TcpStream::connect(running.address).await.is_err());
     drop(silent);
 }
 
 async fn ask_bytes(address: std::net::SocketAddr, request: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).await.expect("connects");
-    stream.write_all(request.as_bytes()).await.expect("is taken");
+    stream
+        .write_all(request.as_bytes())
+        .await
+        .expect("is taken");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.expect("is answered");
     answer
@@ -137,12 +249,29 @@ async fn gzip_is_sent_to_who_names_it_and_to_nobody_else() {
         ("Accept-Encoding: identity\r\n", false),
         ("", false),
     ] {
-        let answer = ask_bytes(running.address, &format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{accepted}\r\n")).await;
-        let head = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("headers");
-        let (head, body) = (String::from_utf8_lossy(&answer[..head]), &answer[head + 4..]);
-        assert_eq!(head.contains("content-encoding: gzip"), packed, "{accepted}{head}");
+        let answer = ask_bytes(
+            running.address,
+            &format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{accepted}\r\n"),
+        )
+        .await;
+        let head = answer
+            .windows(4)
+            .position(|bytes| bytes == b"\r\n\r\n")
+            .expect("headers");
+        let (head, body) = (
+            String::from_utf8_lossy(&answer[..head]),
+            &answer[head + 4..],
+        );
+        assert_eq!(
+            head.contains("content-encoding: gzip"),
+            packed,
+            "{accepted}{head}"
+        );
         assert!(head.contains("vary: accept, accept-encoding"), "{head}");
-        assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
+        assert!(
+            head.contains(&format!("content-length: {}", body.len())),
+            "{head}"
+        );
         assert_eq!(body.starts_with(&[0x1f, 0x8b]), packed, "{accepted}");
         assert_eq!(body.starts_with(b"# HELP "), !packed, "{accepted}");
     }
@@ -152,12 +281,27 @@ async fn gzip_is_sent_to_who_names_it_and_to_nobody_else() {
 async fn a_drive_that_is_gone_is_in_no_scrape_from_the_next_picture_on() {
     let running = start(true, Limits::default()).await;
     let with_one = crate::metrics::view::tests::with_a_drive("GONE-SOON");
-    for (picture, told) in [(with_one.clone(), true), (Snapshot { settled: true, ..Snapshot::default() }, false), (with_one, true)] {
+    for (picture, told) in [
+        (with_one.clone(), true),
+        (
+            Snapshot {
+                settled: true,
+                ..Snapshot::default()
+            },
+            false,
+        ),
+        (with_one, true),
+    ] {
         running.pictures.send_replace(Arc::new(picture));
         // Twice: once written, once kept.
         for _ in 0..2 {
             for accept in ["application/openmetrics-text", "text/plain"] {
-                assert_eq!(ask(running.address, &get("/metrics", accept)).await.contains("GONE-SOON"), told);
+                assert_eq!(
+                    ask(running.address, &get("/metrics", accept))
+                        .await
+                        .contains("GONE-SOON"),
+                    told
+                );
             }
         }
     }

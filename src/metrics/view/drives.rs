@@ -9,8 +9,17 @@ use crate::model::kernel::event::Class;
 use crate::model::snapshot::{Presence, Snapshot};
 
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let drives = || snapshot.drives.iter().map(|(id, drive)| (id.as_str(), drive));
-    let mut family = families.gauge("diskvitals_drive_info", None, "What a drive is; device is its kernel name now: always 1.")?;
+    let drives = || {
+        snapshot
+            .drives
+            .iter()
+            .map(|(id, drive)| (id.as_str(), drive))
+    };
+    let mut family = families.gauge(
+        "diskvitals_drive_info",
+        None,
+        "What a drive is; device is its kernel name now: always 1.",
+    )?;
     for (id, drive) in drives() {
         let facts = &drive.facts;
         let labels = [
@@ -28,19 +37,38 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         ];
         family.value(&labels, 1)?;
     }
-    let mut family = families.gauge("diskvitals_drive_health", None, "1 for the state that the drive's health is in.")?;
+    let mut family = families.gauge(
+        "diskvitals_drive_health",
+        None,
+        "1 for the state that the drive's health is in.",
+    )?;
     for (id, drive) in drives() {
         family.states(Some(("drive", id)), "state", &HEALTHS, health(drive.health))?;
     }
-    let mut family = families.gauge("diskvitals_drive_present", None, "0 while a drive that was here is gone.")?;
+    let mut family = families.gauge(
+        "diskvitals_drive_present",
+        None,
+        "0 while a drive that was here is gone.",
+    )?;
     for (id, drive) in drives() {
-        family.value(&[("drive", id)], u64::from(drive.presence == Presence::Present))?;
+        family.value(
+            &[("drive", id)],
+            u64::from(drive.presence == Presence::Present),
+        )?;
     }
-    let mut family = families.gauge("diskvitals_drive_maintenance", None, "1 while its findings are shown and not counted.")?;
+    let mut family = families.gauge(
+        "diskvitals_drive_maintenance",
+        None,
+        "1 while its findings are shown and not counted.",
+    )?;
     for (id, drive) in drives() {
         family.value(&[("drive", id)], u64::from(drive.maintenance))?;
     }
-    let mut family = families.gauge("diskvitals_drive_size", Some(&BYTES), "Its size, over all namespaces.")?;
+    let mut family = families.gauge(
+        "diskvitals_drive_size",
+        Some(&BYTES),
+        "Its size, over all namespaces.",
+    )?;
     for (id, drive) in drives() {
         family.value(&[("drive", id)], drive.facts.size_bytes)?;
     }
@@ -48,9 +76,15 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     let mut family = families.counter("diskvitals_io_errors", None, help)?;
     for (id, drive) in drives() {
         // All classes, so that the first incident is an increase.
-        for class in Class::ALL.into_iter().filter(|class| !class.is_of_filesystem()) {
+        for class in Class::ALL
+            .into_iter()
+            .filter(|class| !class.is_of_filesystem())
+        {
             let tally = drive.errors.as_ref().and_then(|errors| errors.get(class));
-            family.count(&[("drive", id), ("class", class.name())], tally.map_or(0, |tally| tally.incidents))?;
+            family.count(
+                &[("drive", id), ("class", class.name())],
+                tally.map_or(0, |tally| tally.incidents),
+            )?;
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! How families are written: a name, what it means, and its samples. A thin cover over prometheus-client's encoder.
+//! How families are written: a name, what it means, and its samples. A thin cover over
+//! prometheus-client's encoder.
 
 use std::fmt;
 
@@ -22,21 +23,44 @@ impl<'e> Families<'e> {
     }
 
     /// The unit is put behind the name.
-    pub(super) fn gauge(&mut self, name: &'static str, unit: Option<&'static Unit>, help: &str) -> Result<Family<'_>, fmt::Error> {
+    pub(super) fn gauge(
+        &mut self,
+        name: &'static str,
+        unit: Option<&'static Unit>,
+        help: &str,
+    ) -> Result<Family<'_>, fmt::Error> {
         self.family(name, unit, help, MetricType::Gauge)
     }
 
     /// `_total` is put behind the name, after the unit.
-    pub(super) fn counter(&mut self, name: &'static str, unit: Option<&'static Unit>, help: &str) -> Result<Family<'_>, fmt::Error> {
+    pub(super) fn counter(
+        &mut self,
+        name: &'static str,
+        unit: Option<&'static Unit>,
+        help: &str,
+    ) -> Result<Family<'_>, fmt::Error> {
         self.family(name, unit, help, MetricType::Counter)
     }
 
-    pub(super) fn histogram(&mut self, name: &'static str, unit: Option<&'static Unit>, help: &str) -> Result<Family<'_>, fmt::Error> {
+    pub(super) fn histogram(
+        &mut self,
+        name: &'static str,
+        unit: Option<&'static Unit>,
+        help: &str,
+    ) -> Result<Family<'_>, fmt::Error> {
         self.family(name, unit, help, MetricType::Histogram)
     }
 
-    fn family(&mut self, name: &'static str, unit: Option<&'static Unit>, help: &str, of: MetricType) -> Result<Family<'_>, fmt::Error> {
-        Ok(Family { encoder: self.encoder.encode_descriptor(name, help, unit, of)? })
+    fn family(
+        &mut self,
+        name: &'static str,
+        unit: Option<&'static Unit>,
+        help: &str,
+        of: MetricType,
+    ) -> Result<Family<'_>, fmt::Error> {
+        Ok(Family {
+            encoder: self.encoder.encode_descriptor(name, help, unit, of)?,
+        })
     }
 }
 
@@ -46,7 +70,9 @@ pub(super) struct Family<'e> {
 
 impl Family<'_> {
     pub(super) fn value(&mut self, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
-        self.encoder.encode_family(labels)?.encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))
+        self.encoder
+            .encode_family(labels)?
+            .encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))
     }
 
     pub(super) fn signed(&mut self, labels: &impl EncodeLabelSet, value: i64) -> fmt::Result {
@@ -58,7 +84,9 @@ impl Family<'_> {
     }
 
     pub(super) fn count(&mut self, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
-        self.encoder.encode_family(labels)?.encode_counter::<NoLabelSet, u64, f64>(&value, None)
+        self.encoder
+            .encode_family(labels)?
+            .encode_counter::<NoLabelSet, u64, f64>(&value, None)
     }
 
     /// The one sample of a family without labels.
@@ -67,17 +95,35 @@ impl Family<'_> {
     }
 
     pub(super) fn only_count(&mut self, value: u64) -> fmt::Result {
-        self.encoder.encode_counter::<NoLabelSet, u64, f64>(&value, None)
+        self.encoder
+            .encode_counter::<NoLabelSet, u64, f64>(&value, None)
     }
 
     pub(super) fn timing(&mut self, labels: &impl EncodeLabelSet, timing: &Timing) -> fmt::Result {
-        let ends = BOUNDS.iter().map(|millis| *millis as f64 / 1000.0).chain([f64::INFINITY]);
+        let ends = BOUNDS
+            .iter()
+            .map(|millis| *millis as f64 / 1000.0)
+            .chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = ends.zip(timing.counts).collect();
-        self.encoder.encode_family(labels)?.encode_histogram::<NoLabelSet>(timing.sum.as_secs_f64(), timing.count(), &buckets, None)
+        self.encoder
+            .encode_family(labels)?
+            .encode_histogram::<NoLabelSet>(
+                timing.sum.as_secs_f64(),
+                timing.count(),
+                &buckets,
+                None,
+            )
     }
 
-    /// One series a state, 1 for the one that holds: a question for a state that is gone is then answered by 0, not by nothing.
-    pub(super) fn states(&mut self, of: Option<(&'static str, &str)>, key: &'static str, all: &[&'static str], now: &str) -> fmt::Result {
+    /// One series a state, 1 for the one that holds: a question for a state that is gone is then
+    /// answered by 0, not by nothing.
+    pub(super) fn states(
+        &mut self,
+        of: Option<(&'static str, &str)>,
+        key: &'static str,
+        all: &[&'static str],
+        now: &str,
+    ) -> fmt::Result {
         for state in all {
             let holds = u64::from(*state == now);
             match of {

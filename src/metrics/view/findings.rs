@@ -8,16 +8,28 @@ use crate::model::finding::{Finding, Severity, Status, Subject};
 use crate::model::snapshot::Snapshot;
 
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let findings: Vec<(String, &Finding)> =
-        snapshot.findings.values().map(|finding| (finding.subject.to_string(), finding.as_ref())).collect();
-    let mut family = families.gauge("diskvitals_finding_active", None, "What is known against a drive, volume or device: always 1.")?;
+    let findings: Vec<(String, &Finding)> = snapshot
+        .findings
+        .values()
+        .map(|finding| (finding.subject.to_string(), finding.as_ref()))
+        .collect();
+    let mut family = families.gauge(
+        "diskvitals_finding_active",
+        None,
+        "What is known against a drive, volume or device: always 1.",
+    )?;
     for (subject, finding) in &findings {
         family.value(
-            &[("subject", label(subject)), ("reason", finding.reason.name().into()), ("status", status(finding.status).into())],
+            &[
+                ("subject", label(subject)),
+                ("reason", finding.reason.name().into()),
+                ("status", status(finding.status).into()),
+            ],
             1,
         )?;
     }
-    let help = "How bad a finding is, and whether it counts (not acknowledged, no maintenance): always 1.";
+    let help =
+        "How bad a finding is, and whether it counts (not acknowledged, no maintenance): always 1.";
     let mut family = families.gauge("diskvitals_finding_info", None, help)?;
     for (subject, finding) in &findings {
         let labels = [
@@ -25,13 +37,31 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
             ("reason", finding.reason.name().into()),
             ("kind", kind(&finding.subject).into()),
             ("severity", severity(finding.severity).into()),
-            ("counts", if counts(finding, snapshot) { "true" } else { "false" }.into()),
+            (
+                "counts",
+                if counts(finding, snapshot) {
+                    "true"
+                } else {
+                    "false"
+                }
+                .into(),
+            ),
         ];
         family.value(&labels, 1)?;
     }
-    let mut family = families.gauge("diskvitals_finding_since_timestamp", Some(&SECONDS), "Since when it is so, since the epoch.")?;
+    let mut family = families.gauge(
+        "diskvitals_finding_since_timestamp",
+        Some(&SECONDS),
+        "Since when it is so, since the epoch.",
+    )?;
     for (subject, finding) in &findings {
-        family.signed(&[("subject", label(subject)), ("reason", finding.reason.name().into())], finding.since.as_second())?;
+        family.signed(
+            &[
+                ("subject", label(subject)),
+                ("reason", finding.reason.name().into()),
+            ],
+            finding.since.as_second(),
+        )?;
     }
     Ok(())
 }

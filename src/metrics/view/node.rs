@@ -8,11 +8,26 @@ use crate::model::report::SourceStatus;
 use crate::model::snapshot::{Snapshot, StoreStatus};
 
 pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapshot) -> fmt::Result {
-    let mut family = families.gauge("diskvitals_build_info", None, "The daemon that answers: always 1.")?;
+    let mut family = families.gauge(
+        "diskvitals_build_info",
+        None,
+        "The daemon that answers: always 1.",
+    )?;
     family.value(&[("version", node.version.as_str())], 1)?;
-    let mut family = families.gauge("diskvitals_node_info", None, "The node that it watches: always 1.")?;
-    family.value(&[("node", label(&node.name)), ("kernel", label(&node.kernel))], 1)?;
-    let mut family = families.gauge("diskvitals_start_time", Some(&SECONDS), "When the daemon was started, since the epoch.")?;
+    let mut family = families.gauge(
+        "diskvitals_node_info",
+        None,
+        "The node that it watches: always 1.",
+    )?;
+    family.value(
+        &[("node", label(&node.name)), ("kernel", label(&node.kernel))],
+        1,
+    )?;
+    let mut family = families.gauge(
+        "diskvitals_start_time",
+        Some(&SECONDS),
+        "When the daemon was started, since the epoch.",
+    )?;
     family.only(node.started.as_second())?;
     let state = &snapshot.node;
     let help = "Worst health of drives and volumes; acknowledged findings and drives under maintenance do not count.";
@@ -23,7 +38,12 @@ pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapsh
     let help = "How a source is: active, limited (sees less than it should), down (gives nothing), absent (does not apply here).";
     let mut family = families.gauge("diskvitals_source_state", None, help)?;
     for (source, (status, _)) in &state.sources {
-        family.states(Some(("source", source.name())), "state", &["active", "limited", "down", "absent"], source_state(status))?;
+        family.states(
+            Some(("source", source.name())),
+            "state",
+            &["active", "limited", "down", "absent"],
+            source_state(status),
+        )?;
     }
     let help = "Where history is kept: ok (on disk), memory (lost at a restart), opening.";
     let mut family = families.gauge("diskvitals_store_state", None, help)?;
@@ -39,16 +59,30 @@ pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapsh
     for (source, timing) in &state.timings {
         family.timing(&[("source", source.name())], timing)?;
     }
-    let mut family = families.gauge("diskvitals_probe_stuck", None, "Questions that have not been answered in their time.")?;
+    let mut family = families.gauge(
+        "diskvitals_probe_stuck",
+        None,
+        "Questions that have not been answered in their time.",
+    )?;
     for (source, stuck) in &state.stuck {
         family.value(&[("source", source.name())], u64::from(*stuck))?;
     }
     if let Some(lost) = state.kernel_log_lost {
         let help = "Records of the kernel's log that were overwritten before they could be read, since the boot.";
-        families.counter("diskvitals_kernel_log_lost_records", None, help)?.only_count(lost)?;
+        families
+            .counter("diskvitals_kernel_log_lost_records", None, help)?
+            .only_count(lost)?;
     }
-    let mut family = families.gauge("diskvitals_checks_running", None, "Filesystem checks that are not over.")?;
-    let running = snapshot.checks.values().filter(|check| !check.is_over()).count();
+    let mut family = families.gauge(
+        "diskvitals_checks_running",
+        None,
+        "Filesystem checks that are not over.",
+    )?;
+    let running = snapshot
+        .checks
+        .values()
+        .filter(|check| !check.is_over())
+        .count();
     family.only(i64::try_from(running).unwrap_or(i64::MAX))
 }
 

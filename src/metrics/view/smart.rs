@@ -1,7 +1,8 @@
 //! What drives say of themselves.
 //!
-//! Counts that a drive keeps for life stand as it told them last, with the time of that answer beside them; a temperature that is not of now is left
-//! out. A drive that is missing tells nothing.
+//! Counts that a drive keeps for life stand as it told them last, with the time of that answer
+//! beside them; a temperature that is not of now is left out. A drive that is missing tells
+//! nothing.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,36 +16,114 @@ use crate::model::snapshot::{Presence, Snapshot};
 
 /// What was told last of each metric. Percent are written as a ratio: they are no base unit.
 const METRICS: [(Metric, &str, &str); 17] = [
-    (Metric::Pending, "diskvitals_smart_pending_sectors", "Sectors that wait to be read or reallocated."),
-    (Metric::OfflineUncorrectable, "diskvitals_smart_offline_uncorrectable_sectors", "Sectors that the drive's own scan could not read."),
-    (Metric::Reallocated, "diskvitals_smart_reallocated_sectors", "Sectors or blocks replaced by spare ones."),
-    (Metric::ReallocationEvents, "diskvitals_smart_reallocation_events", "Attempts to replace sectors."),
+    (
+        Metric::Pending,
+        "diskvitals_smart_pending_sectors",
+        "Sectors that wait to be read or reallocated.",
+    ),
+    (
+        Metric::OfflineUncorrectable,
+        "diskvitals_smart_offline_uncorrectable_sectors",
+        "Sectors that the drive's own scan could not read.",
+    ),
+    (
+        Metric::Reallocated,
+        "diskvitals_smart_reallocated_sectors",
+        "Sectors or blocks replaced by spare ones.",
+    ),
+    (
+        Metric::ReallocationEvents,
+        "diskvitals_smart_reallocation_events",
+        "Attempts to replace sectors.",
+    ),
     (
         Metric::ReportedUncorrectable,
         "diskvitals_smart_reported_uncorrectable_errors",
         "Errors that the drive told the host of and could not correct.",
     ),
-    (Metric::SoftReadErrors, "diskvitals_smart_soft_read_errors", "Reads off track."),
-    (Metric::EndToEndErrors, "diskvitals_smart_end_to_end_errors", "Data damaged inside the drive, on its way to the host."),
-    (Metric::CommandTimeouts, "diskvitals_smart_command_timeouts", "Commands that the drive gave up."),
-    (Metric::SpinRetries, "diskvitals_smart_spin_retries", "Repeated attempts to start the platters."),
-    (Metric::CrcErrors, "diskvitals_smart_crc_errors", "Transfers damaged between drive and host."),
-    (Metric::LoggedErrors, "diskvitals_smart_logged_errors", "Errors in the drive's own log, over its life."),
-    (Metric::MediaErrors, "diskvitals_smart_media_errors", "Unrecovered errors of the medium (NVMe)."),
-    (Metric::GrownDefects, "diskvitals_smart_grown_defects", "Defects since the drive was made (SCSI)."),
-    (Metric::UncorrectedErrors, "diskvitals_smart_uncorrected_errors", "Reads, writes and verifications that failed (SCSI)."),
-    (Metric::UnsafeShutdowns, "diskvitals_smart_unsafe_shutdowns", "Losses of power without notice."),
-    (Metric::WearPercent, "diskvitals_smart_wear_ratio", "Part of the designed life that is used; may pass 1."),
-    (Metric::SparePercent, "diskvitals_smart_spare_ratio", "Part of the spare blocks that is left."),
+    (
+        Metric::SoftReadErrors,
+        "diskvitals_smart_soft_read_errors",
+        "Reads off track.",
+    ),
+    (
+        Metric::EndToEndErrors,
+        "diskvitals_smart_end_to_end_errors",
+        "Data damaged inside the drive, on its way to the host.",
+    ),
+    (
+        Metric::CommandTimeouts,
+        "diskvitals_smart_command_timeouts",
+        "Commands that the drive gave up.",
+    ),
+    (
+        Metric::SpinRetries,
+        "diskvitals_smart_spin_retries",
+        "Repeated attempts to start the platters.",
+    ),
+    (
+        Metric::CrcErrors,
+        "diskvitals_smart_crc_errors",
+        "Transfers damaged between drive and host.",
+    ),
+    (
+        Metric::LoggedErrors,
+        "diskvitals_smart_logged_errors",
+        "Errors in the drive's own log, over its life.",
+    ),
+    (
+        Metric::MediaErrors,
+        "diskvitals_smart_media_errors",
+        "Unrecovered errors of the medium (NVMe).",
+    ),
+    (
+        Metric::GrownDefects,
+        "diskvitals_smart_grown_defects",
+        "Defects since the drive was made (SCSI).",
+    ),
+    (
+        Metric::UncorrectedErrors,
+        "diskvitals_smart_uncorrected_errors",
+        "Reads, writes and verifications that failed (SCSI).",
+    ),
+    (
+        Metric::UnsafeShutdowns,
+        "diskvitals_smart_unsafe_shutdowns",
+        "Losses of power without notice.",
+    ),
+    (
+        Metric::WearPercent,
+        "diskvitals_smart_wear_ratio",
+        "Part of the designed life that is used; may pass 1.",
+    ),
+    (
+        Metric::SparePercent,
+        "diskvitals_smart_spare_ratio",
+        "Part of the spare blocks that is left.",
+    ),
 ];
 
-const OUTCOMES: [&str; 6] = ["told", "asleep", "not_applicable", "failed", "timed_out", "stuck"];
+const OUTCOMES: [&str; 6] = [
+    "told",
+    "asleep",
+    "not_applicable",
+    "failed",
+    "timed_out",
+    "stuck",
+];
 
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let present = snapshot.drives.iter().filter(|(_, drive)| drive.presence == Presence::Present);
-    let asked: Vec<(&str, &SmartFacts)> = present.filter_map(|(id, drive)| Some((id.as_str(), drive.smart.as_deref()?))).collect();
-    let told: Vec<(&str, &SmartFacts, &Report)> =
-        asked.iter().filter_map(|(id, smart)| Some((*id, *smart, smart.memory.last.as_ref()?.1.as_ref()))).collect();
+    let present = snapshot
+        .drives
+        .iter()
+        .filter(|(_, drive)| drive.presence == Presence::Present);
+    let asked: Vec<(&str, &SmartFacts)> = present
+        .filter_map(|(id, drive)| Some((id.as_str(), drive.smart.as_deref()?)))
+        .collect();
+    let told: Vec<(&str, &SmartFacts, &Report)> = asked
+        .iter()
+        .filter_map(|(id, smart)| Some((*id, *smart, smart.memory.last.as_ref()?.1.as_ref())))
+        .collect();
 
     let help = "How the last question to the drive ended; drives that are never asked have none.";
     let mut family = families.gauge("diskvitals_smart_outcome", None, help)?;
@@ -54,13 +133,21 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         }
     }
     let help = "When the drive last told of itself, since the epoch: of what time the values beside it are.";
-    let mut family = families.gauge("diskvitals_smart_last_answer_timestamp", Some(&SECONDS), help)?;
+    let mut family = families.gauge(
+        "diskvitals_smart_last_answer_timestamp",
+        Some(&SECONDS),
+        help,
+    )?;
     for (id, smart) in &asked {
         if let Some((at, _)) = &smart.memory.last {
             family.signed(&[("drive", *id)], at.as_second())?;
         }
     }
-    let mut family = families.gauge("diskvitals_smart_passed", None, "The drive's own verdict on itself; 0: it is failing.")?;
+    let mut family = families.gauge(
+        "diskvitals_smart_passed",
+        None,
+        "The drive's own verdict on itself; 0: it is failing.",
+    )?;
     for (id, _, report) in &told {
         if let Some(passed) = report.verdict() {
             family.value(&[("drive", *id)], u64::from(passed))?;
@@ -68,15 +155,21 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     }
     temperatures(families, &told)?;
     for (metric, name, help) in METRICS {
-        let last = |smart: &SmartFacts| Some(smart.memory.series.get(&metric)?.points.last()?.value);
+        let last =
+            |smart: &SmartFacts| Some(smart.memory.series.get(&metric)?.points.last()?.value);
         let mut family = match metric.counts_up() {
             true => families.counter(name, None, help)?,
             false => families.gauge(name, None, help)?,
         };
-        for (id, value) in asked.iter().filter_map(|(id, smart)| Some((*id, last(smart)?))) {
+        for (id, value) in asked
+            .iter()
+            .filter_map(|(id, smart)| Some((*id, last(smart)?)))
+        {
             match metric {
                 _ if metric.counts_up() => family.count(&[("drive", id)], value)?,
-                Metric::WearPercent | Metric::SparePercent => family.fraction(&[("drive", id)], value as f64 / 100.0)?,
+                Metric::WearPercent | Metric::SparePercent => {
+                    family.fraction(&[("drive", id)], value as f64 / 100.0)?
+                }
                 _ => family.value(&[("drive", id)], value)?,
             }
         }
@@ -87,11 +180,18 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
 
 /// Of now, or not at all: a drive that sleeps or does not answer has none.
 fn temperatures(families: &mut Families<'_>, told: &[(&str, &SmartFacts, &Report)]) -> fmt::Result {
-    let mut family = families.gauge("diskvitals_drive_temperature", Some(&CELSIUS), "As the drive told it just now.")?;
+    let mut family = families.gauge(
+        "diskvitals_drive_temperature",
+        Some(&CELSIUS),
+        "As the drive told it just now.",
+    )?;
     for (id, smart, _) in told {
         let now = matches!(smart.outcome, Some((_, Outcome::Told))) && smart.stuck.is_none();
         let series = smart.memory.series.get(&Metric::Temperature);
-        if let Some(point) = series.and_then(|series| series.points.last()).filter(|_| now) {
+        if let Some(point) = series
+            .and_then(|series| series.points.last())
+            .filter(|_| now)
+        {
             family.value(&[("drive", *id)], point.value)?;
         }
     }
@@ -113,24 +213,64 @@ fn lifetime(families: &mut Families<'_>, told: &[(&str, &SmartFacts, &Report)]) 
         }
     }
     let of_each = |mut family: Family<'_>, value: fn(&Report) -> Option<u64>| -> fmt::Result {
-        let mut values = told.iter().filter_map(|(id, _, report)| Some((*id, value(report)?)));
+        let mut values = told
+            .iter()
+            .filter_map(|(id, _, report)| Some((*id, value(report)?)));
         values.try_for_each(|(id, value)| family.count(&[("drive", id)], value))
     };
-    let family = families.counter("diskvitals_smart_power_cycles", None, "How often the drive was switched on.")?;
+    let family = families.counter(
+        "diskvitals_smart_power_cycles",
+        None,
+        "How often the drive was switched on.",
+    )?;
     of_each(family, |report| report.power_cycles)?;
-    let family = families.counter("diskvitals_smart_power_on", Some(&SECONDS), "How long the drive has been switched on, by its hours.")?;
-    of_each(family, |report| report.power_on_hours.map(|hours| hours.saturating_mul(3600)))?;
+    let family = families.counter(
+        "diskvitals_smart_power_on",
+        Some(&SECONDS),
+        "How long the drive has been switched on, by its hours.",
+    )?;
+    of_each(family, |report| {
+        report
+            .power_on_hours
+            .map(|hours| hours.saturating_mul(3600))
+    })?;
     // NVM Express Base 2.0, figure 207: thousands of 512 bytes.
-    let family = families.counter("diskvitals_smart_written", Some(&BYTES), "Written by the host (NVMe).")?;
-    of_each(family, |report| Some(nvme(report)?.data_units_written?.saturating_mul(512_000)))?;
-    let family = families.counter("diskvitals_smart_read", Some(&BYTES), "Read by the host (NVMe).")?;
-    of_each(family, |report| Some(nvme(report)?.data_units_read?.saturating_mul(512_000)))?;
-    let mut family = families.gauge("diskvitals_smart_critical_warning", None, "The bits of the critical warning (NVMe).")?;
-    for (id, value) in told.iter().filter_map(|(id, _, report)| Some((*id, nvme(report)?.critical_warning?))) {
+    let family = families.counter(
+        "diskvitals_smart_written",
+        Some(&BYTES),
+        "Written by the host (NVMe).",
+    )?;
+    of_each(family, |report| {
+        Some(nvme(report)?.data_units_written?.saturating_mul(512_000))
+    })?;
+    let family = families.counter(
+        "diskvitals_smart_read",
+        Some(&BYTES),
+        "Read by the host (NVMe).",
+    )?;
+    of_each(family, |report| {
+        Some(nvme(report)?.data_units_read?.saturating_mul(512_000))
+    })?;
+    let mut family = families.gauge(
+        "diskvitals_smart_critical_warning",
+        None,
+        "The bits of the critical warning (NVMe).",
+    )?;
+    for (id, value) in told
+        .iter()
+        .filter_map(|(id, _, report)| Some((*id, nvme(report)?.critical_warning?)))
+    {
         family.value(&[("drive", id)], u64::from(value))?;
     }
-    let mut family = families.gauge("diskvitals_smart_spare_threshold_ratio", None, "Below so much the maker calls it failed (NVMe).")?;
-    for (id, value) in told.iter().filter_map(|(id, _, report)| Some((*id, nvme(report)?.available_spare_threshold?))) {
+    let mut family = families.gauge(
+        "diskvitals_smart_spare_threshold_ratio",
+        None,
+        "Below so much the maker calls it failed (NVMe).",
+    )?;
+    for (id, value) in told
+        .iter()
+        .filter_map(|(id, _, report)| Some((*id, nvme(report)?.available_spare_threshold?)))
+    {
         family.fraction(&[("drive", id)], f64::from(value) / 100.0)?;
     }
     Ok(())
@@ -141,14 +281,40 @@ fn attributes(families: &mut Families<'_>, told: &[(&str, &SmartFacts, &Report)]
     let help = "Attributes of ATA drives as they stand, named as smartmontools names them: raw, value, worst, threshold.";
     let mut family = families.gauge("diskvitals_smart_attribute", None, help)?;
     for (id, _, report) in told {
-        let Body::Ata(ata) = &report.body else { continue };
+        let Body::Ata(ata) = &report.body else {
+            continue;
+        };
         let mut seen = BTreeSet::new();
-        for attribute in ata.attributes.iter().filter(|attribute| seen.insert(attribute.id)) {
-            let Attribute { id: number, name, value, worst, threshold, raw, .. } = attribute;
+        for attribute in ata
+            .attributes
+            .iter()
+            .filter(|attribute| seen.insert(attribute.id))
+        {
+            let Attribute {
+                id: number,
+                name,
+                value,
+                worst,
+                threshold,
+                raw,
+                ..
+            } = attribute;
             let (number, name) = (number.to_string(), label(name));
-            let kinds = [("raw", Some(*raw)), ("value", Some((*value).into())), ("worst", Some((*worst).into()))];
-            for (kind, value) in kinds.into_iter().chain([("threshold", threshold.map(u64::from))]) {
-                let labels = [("drive", *id), ("id", number.as_str()), ("name", name.as_ref()), ("kind", kind)];
+            let kinds = [
+                ("raw", Some(*raw)),
+                ("value", Some((*value).into())),
+                ("worst", Some((*worst).into())),
+            ];
+            for (kind, value) in kinds
+                .into_iter()
+                .chain([("threshold", threshold.map(u64::from))])
+            {
+                let labels = [
+                    ("drive", *id),
+                    ("id", number.as_str()),
+                    ("name", name.as_ref()),
+                    ("kind", kind),
+                ];
                 value.map_or(Ok(()), |value| family.value(&labels, value))?;
             }
         }

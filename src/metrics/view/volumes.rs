@@ -16,40 +16,81 @@ use crate::model::volume::VolumeFacts;
 const VERDICTS: [&str; 5] = ["clean", "suspected", "corrupted", "inconclusive", "failed"];
 
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let volumes = || snapshot.volumes.iter().map(|(id, volume)| (id.as_str(), volume));
+    let volumes = || {
+        snapshot
+            .volumes
+            .iter()
+            .map(|(id, volume)| (id.as_str(), volume))
+    };
     let help = "What a volume is to Kubernetes, one series for each pod that has it: always 1.";
     let mut family = families.gauge("diskvitals_volume_info", None, help)?;
     for (id, volume) in volumes() {
         let facts = &volume.facts;
         for (namespace, pod) in pods(facts) {
-            let names = [("driver", optional(&facts.driver)), ("pv", optional(&facts.pv)), ("namespace", namespace), ("pod", pod)];
+            let names = [
+                ("driver", optional(&facts.driver)),
+                ("pv", optional(&facts.pv)),
+                ("namespace", namespace),
+                ("pod", pod),
+            ];
             let [driver, pv, namespace, pod] = names;
             family.value(&[("volume", id.into()), driver, pv, namespace, pod], 1)?;
         }
     }
-    let mut family = families.gauge("diskvitals_volume_drive_info", None, "On which drives a volume stands: always 1.")?;
+    let mut family = families.gauge(
+        "diskvitals_volume_drive_info",
+        None,
+        "On which drives a volume stands: always 1.",
+    )?;
     for (id, volume) in volumes() {
         for drive in &volume.facts.drive_ids {
             family.value(&[("volume", id), ("drive", drive.as_str())], 1)?;
         }
     }
-    let mut family =
-        families.gauge("diskvitals_volume_filesystem_info", None, "What is in a volume, and on which device now: always 1.")?;
+    let mut family = families.gauge(
+        "diskvitals_volume_filesystem_info",
+        None,
+        "What is in a volume, and on which device now: always 1.",
+    )?;
     for (id, volume) in volumes() {
         let facts = &volume.facts;
-        family.value(&[("volume", id.into()), ("filesystem", optional(&facts.fs_type)), ("device", optional(&facts.device))], 1)?;
+        family.value(
+            &[
+                ("volume", id.into()),
+                ("filesystem", optional(&facts.fs_type)),
+                ("device", optional(&facts.device)),
+            ],
+            1,
+        )?;
     }
-    let mut family = families.gauge("diskvitals_volume_health", None, "1 for the state that the volume's health is in.")?;
+    let mut family = families.gauge(
+        "diskvitals_volume_health",
+        None,
+        "1 for the state that the volume's health is in.",
+    )?;
     for (id, volume) in volumes() {
-        family.states(Some(("volume", id)), "state", &HEALTHS, health(volume.health))?;
+        family.states(
+            Some(("volume", id)),
+            "state",
+            &HEALTHS,
+            health(volume.health),
+        )?;
     }
-    let mut family = families.gauge("diskvitals_volume_abnormal", None, "1 while Kubernetes is told that its condition is abnormal.")?;
+    let mut family = families.gauge(
+        "diskvitals_volume_abnormal",
+        None,
+        "1 while Kubernetes is told that its condition is abnormal.",
+    )?;
     for (id, volume) in volumes() {
         family.value(&[("volume", id)], u64::from(volume.condition.abnormal))?;
     }
     figures(families, snapshot)?;
     let help = "When a probe of it last came back, since the epoch.";
-    let mut family = families.gauge("diskvitals_volume_last_probe_timestamp", Some(&SECONDS), help)?;
+    let mut family = families.gauge(
+        "diskvitals_volume_last_probe_timestamp",
+        Some(&SECONDS),
+        help,
+    )?;
     for (id, at) in volumes().filter_map(|(id, volume)| Some((id, volume.last_probe?))) {
         family.signed(&[("volume", id)], at.as_second())?;
     }
@@ -59,7 +100,10 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         // All classes, so that the first incident is an increase.
         for class in Class::ALL {
             let tally = volume.errors.as_ref().and_then(|errors| errors.get(class));
-            family.count(&[("volume", id), ("class", class.name())], tally.map_or(0, |tally| tally.incidents))?;
+            family.count(
+                &[("volume", id), ("class", class.name())],
+                tally.map_or(0, |tally| tally.incidents),
+            )?;
         }
     }
     checks(families, snapshot)
@@ -84,38 +128,67 @@ fn pods(facts: &VolumeFacts) -> BTreeSet<(Cow<'_, str>, Cow<'_, str>)> {
 /// Figures of a volume that does not answer are of some time ago: they are left out until it does.
 fn fresh(volume: &Volume) -> Option<&Usage> {
     match &volume.usage {
-        VolumeUsage::Mounted { usage, stale: None, .. } => Some(usage),
+        VolumeUsage::Mounted {
+            usage, stale: None, ..
+        } => Some(usage),
         _ => None,
     }
 }
 
 fn figures(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let mut family = families.gauge("diskvitals_volume_size", Some(&BYTES), "Of its filesystem, or of its device where it has none.")?;
+    let mut family = families.gauge(
+        "diskvitals_volume_size",
+        Some(&BYTES),
+        "Of its filesystem, or of its device where it has none.",
+    )?;
     for (id, volume) in &snapshot.volumes {
         let size = match &volume.usage {
             VolumeUsage::Block { size_bytes } => Some(*size_bytes),
             _ => fresh(volume).map(|usage| usage.total_bytes),
         };
-        size.map_or(Ok(()), |size| family.value(&[("volume", id.as_str())], size))?;
+        size.map_or(Ok(()), |size| {
+            family.value(&[("volume", id.as_str())], size)
+        })?;
     }
     type Figure = fn(&Usage) -> u64;
     let bytes: [(&str, &str, Figure); 2] = [
-        ("diskvitals_volume_available", "What an unprivileged user can still write.", |usage| usage.available_bytes),
-        ("diskvitals_volume_used", "What is used.", |usage| usage.used_bytes),
+        (
+            "diskvitals_volume_available",
+            "What an unprivileged user can still write.",
+            |usage| usage.available_bytes,
+        ),
+        ("diskvitals_volume_used", "What is used.", |usage| {
+            usage.used_bytes
+        }),
     ];
     for (name, help, figure) in bytes {
         let mut family = families.gauge(name, Some(&BYTES), help)?;
-        for (id, usage) in snapshot.volumes.iter().filter_map(|(id, volume)| Some((id, fresh(volume)?))) {
+        for (id, usage) in snapshot
+            .volumes
+            .iter()
+            .filter_map(|(id, volume)| Some((id, fresh(volume)?)))
+        {
             family.value(&[("volume", id.as_str())], figure(usage))?;
         }
     }
     let inodes: [(&str, &str, Figure); 2] = [
-        ("diskvitals_volume_inodes", "Inodes of its filesystem, where their number is fixed.", |usage| usage.total_inodes),
-        ("diskvitals_volume_available_inodes", "Inodes that are left.", |usage| usage.available_inodes),
+        (
+            "diskvitals_volume_inodes",
+            "Inodes of its filesystem, where their number is fixed.",
+            |usage| usage.total_inodes,
+        ),
+        (
+            "diskvitals_volume_available_inodes",
+            "Inodes that are left.",
+            |usage| usage.available_inodes,
+        ),
     ];
     for (name, help, figure) in inodes {
         let mut family = families.gauge(name, None, help)?;
-        let counted = snapshot.volumes.iter().filter_map(|(id, volume)| Some((id, fresh(volume)?)));
+        let counted = snapshot
+            .volumes
+            .iter()
+            .filter_map(|(id, volume)| Some((id, fresh(volume)?)));
         for (id, usage) in counted.filter(|(_, usage)| usage.total_inodes > 0) {
             family.value(&[("volume", id.as_str())], figure(usage))?;
         }
@@ -127,20 +200,37 @@ fn figures(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
 fn checks(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
     let mut newest: BTreeMap<&VolumeId, (&Check, Verdict)> = BTreeMap::new();
     for check in snapshot.checks.values() {
-        let (Some(volume), Some(verdict), Some(_)) = (&check.target.volume, check.verdict, check.ended) else { continue };
-        let older = newest.get(volume).is_none_or(|(known, _)| known.ended < check.ended);
+        let (Some(volume), Some(verdict), Some(_)) =
+            (&check.target.volume, check.verdict, check.ended)
+        else {
+            continue;
+        };
+        let older = newest
+            .get(volume)
+            .is_none_or(|(known, _)| known.ended < check.ended);
         if older && snapshot.is_check_of(check, volume) && snapshot.volumes.contains_key(volume) {
             newest.insert(volume, (check, verdict));
         }
     }
-    let mut family = families.gauge("diskvitals_volume_check_verdict", None, "1 for what the last filesystem check of it said.")?;
+    let mut family = families.gauge(
+        "diskvitals_volume_check_verdict",
+        None,
+        "1 for what the last filesystem check of it said.",
+    )?;
     for (id, (_, said)) in &newest {
-        family.states(Some(("volume", id.as_str())), "verdict", &VERDICTS, verdict(*said))?;
+        family.states(
+            Some(("volume", id.as_str())),
+            "verdict",
+            &VERDICTS,
+            verdict(*said),
+        )?;
     }
     let help = "When the last filesystem check of it was over, since the epoch.";
     let mut family = families.gauge("diskvitals_volume_check_timestamp", Some(&SECONDS), help)?;
     for (id, (check, _)) in &newest {
-        check.ended.map_or(Ok(()), |ended| family.signed(&[("volume", id.as_str())], ended.as_second()))?;
+        check.ended.map_or(Ok(()), |ended| {
+            family.signed(&[("volume", id.as_str())], ended.as_second())
+        })?;
     }
     Ok(())
 }

@@ -19,9 +19,15 @@ use crate::model::policy::Policy;
 use crate::model::volume::{Impact, Stack, VolumeFacts};
 
 /// The drive is in no scan any more. Source: the inventory (sysfs, udev).
-/// INFO when nothing stood on it when it went, or when all that stood on it runs whole without it; else BAD, inaccessible.
-/// Clears when a scan shows the drive again, under whatever name; without a load also after `forget_missing_after`.
-pub fn missing(facts: &Facts, known: &KnownDrive, policy: &Policy, now: Timestamp) -> Option<Verdict> {
+/// INFO when nothing stood on it when it went, or when all that stood on it runs whole without it;
+/// else BAD, inaccessible. Clears when a scan shows the drive again, under whatever name; without a
+/// load also after `forget_missing_after`.
+pub fn missing(
+    facts: &Facts,
+    known: &KnownDrive,
+    policy: &Policy,
+    now: Timestamp,
+) -> Option<Verdict> {
     let Some(since) = known.missing_since else {
         return match facts.inventory.error() {
             Some(error) => unknown(error),
@@ -37,26 +43,57 @@ pub fn missing(facts: &Facts, known: &KnownDrive, policy: &Policy, now: Timestam
     let proof = vec![evidence(
         "/sys/class/block",
         since,
-        format!("{} ({}) was last seen at {} and is in no scan since {since}", known.facts.name, known.facts.id, known.last_seen),
+        format!(
+            "{} ({}) was last seen at {} and is in no scan since {since}",
+            known.facts.name, known.facts.id, known.last_seen
+        ),
     )];
-    let proof: Vec<_> = proof.into_iter().chain(given_up(facts, known, since)).collect();
+    let proof: Vec<_> = proof
+        .into_iter()
+        .chain(given_up(facts, known, since))
+        .collect();
     let clears = "the drive is seen again, under whatever name";
     if !known.in_use {
-        return raised(Severity::Info, Status::Information, format!("{what} was removed; it carried nothing"), proof, clears, Some(since));
+        return raised(
+            Severity::Info,
+            Status::Information,
+            format!("{what} was removed; it carried nothing"),
+            proof,
+            clears,
+            Some(since),
+        );
     }
     if replaced {
         let message = format!("{what} was removed; what it carried runs whole without it");
-        return raised(Severity::Info, Status::Information, message, proof, clears, Some(since));
+        return raised(
+            Severity::Info,
+            Status::Information,
+            message,
+            proof,
+            clears,
+            Some(since),
+        );
     }
     if let Some(controller) = &known.facts.location.behind {
         // A member that went, or a hot spare that was pulled: which, only the controller knows.
         let place = known.facts.location.slot.as_deref().unwrap_or("its place");
-        let text =
-            format!("{} ({}) was last listed at {}, and {place} is empty since {since}", known.facts.name, known.facts.id, known.last_seen);
-        let message = format!("{what} does not answer behind {controller} any more: look at the controller's arrays");
+        let text = format!(
+            "{} ({}) was last listed at {}, and {place} is empty since {since}",
+            known.facts.name, known.facts.id, known.last_seen
+        );
+        let message = format!(
+            "{what} does not answer behind {controller} any more: look at the controller's arrays"
+        );
         let clears = "its controller lists it again, or another drive in its place";
         let proof = vec![evidence(format!("drives of {controller}"), since, text)];
-        return raised(Severity::Suspect, Status::Degraded, message, proof, clears, Some(since));
+        return raised(
+            Severity::Suspect,
+            Status::Degraded,
+            message,
+            proof,
+            clears,
+            Some(since),
+        );
     }
     let load = match known.volumes.len() {
         0 => "it was part of an array, a volume group or another mapping".to_owned(),
@@ -66,33 +103,54 @@ pub fn missing(facts: &Facts, known: &KnownDrive, policy: &Policy, now: Timestam
         true => format!("{what} is not reachable any more over the network; {load}"),
         false => format!("{what} is gone; {load}"),
     };
-    raised(Severity::Bad, Status::Inaccessible, message, proof, clears, Some(since))
+    raised(
+        Severity::Bad,
+        Status::Inaccessible,
+        message,
+        proof,
+        clears,
+        Some(since),
+    )
 }
 
-/// Everything it carried is here, stands on other drives, and its redundancy says that nobody is missing.
+/// Everything it carried is here, stands on other drives, and its redundancy says that nobody is
+/// missing.
 fn runs_without(facts: &Facts, drive: &KnownDrive) -> bool {
     !drive.volumes.is_empty()
         && drive.volumes.iter().all(|id| {
             facts.volumes.get(id).is_some_and(|volume| {
-                let elsewhere = !volume.facts.drive_ids.is_empty() && !volume.facts.drive_ids.contains(&drive.facts.id);
-                !volume.retained && !volume.facts.device_gone && elsewhere && layers_whole(facts, &volume.facts.devices)
+                let elsewhere = !volume.facts.drive_ids.is_empty()
+                    && !volume.facts.drive_ids.contains(&drive.facts.id);
+                !volume.retained
+                    && !volume.facts.device_gone
+                    && elsewhere
+                    && layers_whole(facts, &volume.facts.devices)
             })
         })
 }
 
 fn layers_whole(facts: &Facts, devices: &[String]) -> bool {
-    devices.iter().filter_map(|name| facts.layers.get(name)).all(|layer| match layer.state.value() {
-        Some(LayerState::Md(md)) => md.degraded == 0,
-        Some(LayerState::DmRaid { health, .. }) => health.chars().all(|leg| leg == 'A'),
-        Some(_) => true,
-        None => false,
-    })
+    devices
+        .iter()
+        .filter_map(|name| facts.layers.get(name))
+        .all(|layer| match layer.state.value() {
+            Some(LayerState::Md(md)) => md.degraded == 0,
+            Some(LayerState::DmRaid { health, .. }) => health.chars().all(|leg| leg == 'A'),
+            Some(_) => true,
+            None => false,
+        })
 }
 
 /// The kernel knows the drive and does not talk to it. Source: SCSI `device/state`, NVMe `state`.
-/// BAD, inaccessible: at once for `offline`, `transport-offline` and `dead`; for states that error recovery passes through (`blocked`,
-/// `quiesce`, `resetting`, `connecting`…) after `offline_after`. With several paths only when every one is off. Clears when one path works.
-pub fn offline(facts: &Facts, known: &KnownDrive, policy: &Policy, now: Timestamp) -> Option<Verdict> {
+/// BAD, inaccessible: at once for `offline`, `transport-offline` and `dead`; for states that error
+/// recovery passes through (`blocked`, `quiesce`, `resetting`, `connecting`…) after
+/// `offline_after`. With several paths only when every one is off. Clears when one path works.
+pub fn offline(
+    facts: &Facts,
+    known: &KnownDrive,
+    policy: &Policy,
+    now: Timestamp,
+) -> Option<Verdict> {
     if known.missing_since.is_some() {
         // Told by DriveMissing.
         return Some(Verdict::Clear);
@@ -103,19 +161,35 @@ pub fn offline(facts: &Facts, known: &KnownDrive, policy: &Policy, now: Timestam
     let at = facts.inventory.value().and(facts.inventory.at())?;
     let states = states(&known.facts);
     let worst = states.iter().map(|(_, state)| trouble(state)).min()?;
-    let waited = known.state_since.is_some_and(|since| elapsed(since, now) >= policy.offline_after);
+    let waited = known
+        .state_since
+        .is_some_and(|since| elapsed(since, now) >= policy.offline_after);
     if worst == Trouble::None || (worst == Trouble::Passing && !waited) {
         // While it may still recover nothing is raised, and an older finding is not over.
         let recovering = worst == Trouble::Passing;
-        return if recovering { unknown("the kernel is trying to recover the drive") } else { Some(Verdict::Clear) };
+        return if recovering {
+            unknown("the kernel is trying to recover the drive")
+        } else {
+            Some(Verdict::Clear)
+        };
     }
-    let mut proof: Vec<_> = states.iter().map(|(name, state)| evidence(state_file(&known.facts, name), at, state)).collect();
+    let mut proof: Vec<_> = states
+        .iter()
+        .map(|(name, state)| evidence(state_file(&known.facts, name), at, state))
+        .collect();
     proof.extend(given_up(facts, known, known.state_since.unwrap_or(at)));
     let said = match states.as_slice() {
         [(_, state)] => format!("its state is `{state}`"),
-        all => format!("all {} paths are off ({})", all.len(), list(all.iter().map(|(name, state)| format!("{name} {state}")))),
+        all => format!(
+            "all {} paths are off ({})",
+            all.len(),
+            list(all.iter().map(|(name, state)| format!("{name} {state}")))
+        ),
     };
-    let message = format!("the kernel does not talk to {} any more: {said}", describe(&known.facts));
+    let message = format!(
+        "the kernel does not talk to {} any more: {said}",
+        describe(&known.facts)
+    );
     raised(
         Severity::Bad,
         Status::Inaccessible,
@@ -129,8 +203,12 @@ pub fn offline(facts: &Facts, known: &KnownDrive, policy: &Policy, now: Timestam
 /// What the kernel's log said when it gave the drive up, around that time.
 fn given_up(facts: &Facts, known: &KnownDrive, when: Timestamp) -> Vec<Evidence> {
     let near = Duration::from_secs(120);
-    let tally = facts.errors(&Subject::Drive(known.facts.id.clone())).and_then(|memory| memory.get(Class::Removed));
-    let around = |tally: &&Tally| elapsed(tally.last.time, when) <= near && elapsed(when, tally.last.time) <= near;
+    let tally = facts
+        .errors(&Subject::Drive(known.facts.id.clone()))
+        .and_then(|memory| memory.get(Class::Removed));
+    let around = |tally: &&Tally| {
+        elapsed(tally.last.time, when) <= near && elapsed(when, tally.last.time) <= near
+    };
     tally.filter(around).map(records).unwrap_or_default()
 }
 
@@ -145,20 +223,36 @@ enum Trouble {
 fn trouble(state: &str) -> Trouble {
     match state {
         "offline" | "transport-offline" | "dead" => Trouble::Off,
-        "blocked" | "quiesce" | "created-blocked" | "resetting" | "connecting" | "deleting" | "deleting (no IO)" | "cancel" | "deleted" => {
-            Trouble::Passing
-        }
+        "blocked" | "quiesce" | "created-blocked" | "resetting" | "connecting" | "deleting"
+        | "deleting (no IO)" | "cancel" | "deleted" => Trouble::Passing,
         _ => Trouble::None,
     }
 }
 
-/// Each path with the kernel's word for it; a drive without devices, or whose devices say nothing, speaks for itself.
+/// Each path with the kernel's word for it; a drive without devices, or whose devices say nothing,
+/// speaks for itself.
 fn states(drive: &DriveFacts) -> Vec<(String, String)> {
-    let clean = |state: &Option<String>| state.as_deref().map(str::trim).filter(|state| !state.is_empty()).map(str::to_owned);
-    let devices: Vec<(String, String)> =
-        drive.devices.iter().map(|device| (device.name.clone(), clean(&device.state).unwrap_or_default())).collect();
+    let clean = |state: &Option<String>| {
+        state
+            .as_deref()
+            .map(str::trim)
+            .filter(|state| !state.is_empty())
+            .map(str::to_owned)
+    };
+    let devices: Vec<(String, String)> = drive
+        .devices
+        .iter()
+        .map(|device| {
+            (
+                device.name.clone(),
+                clean(&device.state).unwrap_or_default(),
+            )
+        })
+        .collect();
     if devices.iter().all(|(_, state)| state.is_empty()) {
-        return clean(&drive.state).map(|state| vec![(drive.name.clone(), state)]).unwrap_or_default();
+        return clean(&drive.state)
+            .map(|state| vec![(drive.name.clone(), state)])
+            .unwrap_or_default();
     }
     devices
 }
@@ -170,13 +264,28 @@ fn state_file(drive: &DriveFacts, device: &str) -> String {
     }
 }
 
-/// Drives beneath the volume have findings of their own. Source: this node's judgement of its drives, and the stack between.
-/// SUSPECT, degraded, while redundancy covers them, or they are only suspect, or they sit behind a RAID controller; BAD when the volume stands on a bad one: inaccessible when that
-/// is missing or offline, else degraded. Clears when no drive beneath has an adverse finding.
-pub fn failing(facts: &Facts, known: &KnownVolume, failing: &BTreeMap<DriveId, Failing>, now: Timestamp) -> Option<Verdict> {
+/// Drives beneath the volume have findings of their own. Source: this node's judgement of its
+/// drives, and the stack between. SUSPECT, degraded, while redundancy covers them, or they are only
+/// suspect, or they sit behind a RAID controller; BAD when the volume stands on a bad one:
+/// inaccessible when that is missing or offline, else degraded. Clears when no drive beneath has an
+/// adverse finding.
+pub fn failing(
+    facts: &Facts,
+    known: &KnownVolume,
+    failing: &BTreeMap<DriveId, Failing>,
+    now: Timestamp,
+) -> Option<Verdict> {
     let volume = &known.facts;
-    let own = volume.drive_ids.iter().filter_map(|id| failing.get_key_value(id));
-    let hidden = failing.iter().filter(|(id, _)| facts.drives.get(*id).is_some_and(|drive| hides_beneath(facts, drive, volume)));
+    let own = volume
+        .drive_ids
+        .iter()
+        .filter_map(|id| failing.get_key_value(id));
+    let hidden = failing.iter().filter(|(id, _)| {
+        facts
+            .drives
+            .get(*id)
+            .is_some_and(|drive| hides_beneath(facts, drive, volume))
+    });
     let beneath: Vec<(&DriveId, &Failing)> = own.chain(hidden).collect();
     if beneath.is_empty() {
         return match facts.inventory.error() {
@@ -184,10 +293,14 @@ pub fn failing(facts: &Facts, known: &KnownVolume, failing: &BTreeMap<DriveId, F
             None => facts.inventory.value().map(|_| Verdict::Clear),
         };
     }
-    let holds = |test: &dyn Fn(&Failing) -> bool| volume.stack.impact(&|id| failing.get(id).is_some_and(test));
+    let holds = |test: &dyn Fn(&Failing) -> bool| {
+        volume.stack.impact(&|id| failing.get(id).is_some_and(test))
+    };
     let all = holds(&|_| true);
     let bad = holds(&|failing| failing.severity == Severity::Bad);
-    let gone = holds(&|failing| failing.severity == Severity::Bad && failing.status == Status::Inaccessible);
+    let gone = holds(&|failing| {
+        failing.severity == Severity::Bad && failing.status == Status::Inaccessible
+    });
     let (severity, status) = match (bad, gone) {
         (_, Impact::Exposed) => (Severity::Bad, Status::Inaccessible),
         (Impact::Exposed, _) => (Severity::Bad, Status::Degraded),
@@ -195,11 +308,20 @@ pub fn failing(facts: &Facts, known: &KnownVolume, failing: &BTreeMap<DriveId, F
     };
     let mut causes = beneath.clone();
     causes.sort_by_key(|(_, failing)| std::cmp::Reverse((failing.severity, failing.status)));
-    let names = list(causes.iter().map(|(id, failing)| format!("{} ({})", name_of(facts, id), list(&failing.reasons))));
+    let names = list(
+        causes
+            .iter()
+            .map(|(id, failing)| format!("{} ({})", name_of(facts, id), list(&failing.reasons))),
+    );
     let cover = redundancy(&volume.stack);
     let message = match all {
-        Impact::Exposed if cover.is_empty() => format!("the volume stands on {names}, without redundancy"),
-        Impact::Exposed => format!("the volume stands on {names}, more than its redundancy ({}) covers", list(cover)),
+        Impact::Exposed if cover.is_empty() => {
+            format!("the volume stands on {names}, without redundancy")
+        }
+        Impact::Exposed => format!(
+            "the volume stands on {names}, more than its redundancy ({}) covers",
+            list(cover)
+        ),
         _ if cover.is_empty() => format!("beneath the volume: {names}"),
         _ => format!("beneath the volume: {names}; covered by {}", list(cover)),
     };
@@ -207,35 +329,70 @@ pub fn failing(facts: &Facts, known: &KnownVolume, failing: &BTreeMap<DriveId, F
         .iter()
         .take(4)
         .map(|(id, failing)| {
-            let time =
-                facts.drives.get(*id).and_then(|known| known.missing_since.or(known.state_since)).or(facts.inventory.at()).unwrap_or(now);
+            let time = facts
+                .drives
+                .get(*id)
+                .and_then(|known| known.missing_since.or(known.state_since))
+                .or(facts.inventory.at())
+                .unwrap_or(now);
             evidence(format!("findings of drive {id}"), time, &failing.message)
         })
         .collect();
-    let since =
-        causes.iter().filter_map(|(id, _)| facts.drives.get(*id)).filter_map(|known| known.missing_since.or(known.state_since)).min();
-    raised(severity, status, message, proof, "no drive beneath the volume has a finding of its own", since)
+    let since = causes
+        .iter()
+        .filter_map(|(id, _)| facts.drives.get(*id))
+        .filter_map(|known| known.missing_since.or(known.state_since))
+        .min();
+    raised(
+        severity,
+        status,
+        message,
+        proof,
+        "no drive beneath the volume has a finding of its own",
+        since,
+    )
 }
 
-/// It sits behind the RAID controller on one of whose logical disks the volume stands. Which of them it is a part of, and what redundancy covers, the
-/// controller does not tell: so it makes the volume suspect and no more.
+/// It sits behind the RAID controller on one of whose logical disks the volume stands. Which of
+/// them it is a part of, and what redundancy covers, the controller does not tell: so it makes the
+/// volume suspect and no more.
 fn hides_beneath(facts: &Facts, drive: &KnownDrive, volume: &VolumeFacts) -> bool {
-    let Some(host) = drive.facts.location.behind.as_deref().and_then(|controller| controller.rsplit("host").next()) else { return false };
-    let logical = volume.drive_ids.iter().filter_map(|id| facts.drives.get(id)).filter(|known| known.facts.transport == Transport::Raid);
-    logical.filter_map(|known| known.facts.location.hctl.as_deref()?.split(':').next()).any(|number| number == host)
+    let Some(host) = drive
+        .facts
+        .location
+        .behind
+        .as_deref()
+        .and_then(|controller| controller.rsplit("host").next())
+    else {
+        return false;
+    };
+    let logical = volume
+        .drive_ids
+        .iter()
+        .filter_map(|id| facts.drives.get(id))
+        .filter(|known| known.facts.transport == Transport::Raid);
+    logical
+        .filter_map(|known| known.facts.location.hctl.as_deref()?.split(':').next())
+        .any(|number| number == host)
 }
 
 fn redundancy(stack: &Stack) -> Vec<&str> {
     match stack {
         Stack::Nothing | Stack::Drive(_) => Vec::new(),
         Stack::All(parts) => parts.iter().flat_map(redundancy).collect(),
-        Stack::Redundant { level, parts, .. } => std::iter::once(level.as_str()).chain(parts.iter().flat_map(redundancy)).collect(),
+        Stack::Redundant { level, parts, .. } => std::iter::once(level.as_str())
+            .chain(parts.iter().flat_map(redundancy))
+            .collect(),
     }
 }
 
 fn name_of(facts: &Facts, id: &DriveId) -> String {
     match facts.drives.get(id) {
-        Some(KnownDrive { facts, missing_since: None, .. }) => match &facts.location.behind {
+        Some(KnownDrive {
+            facts,
+            missing_since: None,
+            ..
+        }) => match &facts.location.behind {
             Some(controller) => format!("drive {} {id} behind {controller}", facts.name),
             None => format!("drive {} {id}", facts.name),
         },
@@ -245,7 +402,12 @@ fn name_of(facts: &Facts, id: &DriveId) -> String {
 
 fn describe(drive: &DriveFacts) -> String {
     let mut text = format!("drive {}", drive.id);
-    let model = [drive.vendor.as_deref(), drive.model.as_deref()].into_iter().flatten().map(str::trim).collect::<Vec<_>>().join(" ");
+    let model = [drive.vendor.as_deref(), drive.model.as_deref()]
+        .into_iter()
+        .flatten()
+        .map(str::trim)
+        .collect::<Vec<_>>()
+        .join(" ");
     let mut known = Vec::new();
     if !model.is_empty() {
         known.push(model);

@@ -1,7 +1,8 @@
-//! Rules about drives from what the kernel's log has said of them. One incident is a suspicion; repetition is a verdict.
+//! Rules about drives from what the kernel's log has said of them. One incident is a suspicion;
+//! repetition is a verdict.
 //!
-//! How bad it is follows from the record of incidents alone, as of the latest of them; time only ends it. So the same log gives the same verdict
-//! whenever it is read.
+//! How bad it is follows from the record of incidents alone, as of the latest of them; time only
+//! ends it. So the same log gives the same verdict whenever it is read.
 
 use std::time::Duration;
 
@@ -17,16 +18,32 @@ use crate::model::policy::{ErrorPolicy, Policy};
 use crate::model::reason::Reason;
 
 /// Each rule's reason with its verdict.
-pub fn drive(facts: &Facts, known: &KnownDrive, policy: &Policy, now: Timestamp) -> [(Reason, Option<Verdict>); 5] {
+pub fn drive(
+    facts: &Facts,
+    known: &KnownDrive,
+    policy: &Policy,
+    now: Timestamp,
+) -> [(Reason, Option<Verdict>); 5] {
     let subject = Subject::Drive(known.facts.id.clone());
-    let bench = Bench { facts, known, policy: &policy.errors, now };
+    let bench = Bench {
+        facts,
+        known,
+        policy: &policy.errors,
+        now,
+    };
     let tally = |class: Class| facts.errors(&subject).and_then(|memory| memory.get(class));
     [
         (Reason::MediaErrors, bench.media(tally(Class::Medium))),
         (Reason::IoErrors, bench.io(tally(Class::Io))),
         (Reason::IoTimeouts, bench.timeouts(tally(Class::Timeout))),
-        (Reason::ControllerResets, bench.passing(tally(Class::Reset), "was reset")),
-        (Reason::LinkErrors, bench.passing(tally(Class::Transport), "had errors on its link")),
+        (
+            Reason::ControllerResets,
+            bench.passing(tally(Class::Reset), "was reset"),
+        ),
+        (
+            Reason::LinkErrors,
+            bench.passing(tally(Class::Transport), "had errors on its link"),
+        ),
     ]
 }
 
@@ -38,44 +55,76 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// The drive's own word that its medium or hardware failed (SPC-6 sense keys 3 and 4, ATA UNC, NVMe status code type 2).
-    /// SUSPECT from one incident. BAD: a sector that failed again in another attempt, `bad_sectors` distinct sectors, or `bad_episodes` episodes,
-    /// within `window` of the latest. Where the word is weak (an address not found, a protection tag), only `bad_timeouts` episodes. What the drive or redundancy put right does not make it BAD. Clears after `quiet_after` (BAD:
-    /// `bad_quiet_after`) without another, while the log was heard without a gap.
+    /// The drive's own word that its medium or hardware failed (SPC-6 sense keys 3 and 4, ATA UNC,
+    /// NVMe status code type 2). SUSPECT from one incident. BAD: a sector that failed again in
+    /// another attempt, `bad_sectors` distinct sectors, or `bad_episodes` episodes, within `window`
+    /// of the latest. Where the word is weak (an address not found, a protection tag), only
+    /// `bad_timeouts` episodes. What the drive or redundancy put right does not make it BAD. Clears
+    /// after `quiet_after` (BAD: `bad_quiet_after`) without another, while the log was heard
+    /// without a gap.
     fn media(&self, tally: Option<&Tally>) -> Option<Verdict> {
-        let Some(tally) = tally else { return Some(Verdict::Clear) };
+        let Some(tally) = tally else {
+            return Some(Verdict::Clear);
+        };
         let (severity, why) = self.worsened(tally, self.policy.bad_episodes);
         let episodes = tally.episodes_within(self.policy.window);
-        // What an address beyond the end, a protection tag or a target in software may also say, says little; often is another matter.
+        // What an address beyond the end, a protection tag or a target in software may also say,
+        // says little; often is another matter.
         let weak = !proven(self.known, tally) && episodes < self.policy.bad_timeouts as usize;
-        let (severity, why) = if weak { (Severity::Suspect, None) } else { (severity, why) };
+        let (severity, why) = if weak {
+            (Severity::Suspect, None)
+        } else {
+            (severity, why)
+        };
         self.raised(tally, severity, "could not read or write its medium", why)
     }
 
-    /// Errors of the block layer whose cause no record names. As media errors; a drive that is reached over a network is SUSPECT at most, since
-    /// the way to it is the likelier cause. What fails while a drive is being lost is told by DriveMissing.
+    /// Errors of the block layer whose cause no record names. As media errors; a drive that is
+    /// reached over a network is SUSPECT at most, since the way to it is the likelier cause. What
+    /// fails while a drive is being lost is told by DriveMissing.
     fn io(&self, tally: Option<&Tally>) -> Option<Verdict> {
-        let Some(tally) = tally else { return Some(Verdict::Clear) };
+        let Some(tally) = tally else {
+            return Some(Verdict::Clear);
+        };
         if self.leaving(tally) {
             return Some(Verdict::Clear);
         }
         let (severity, why) = self.worsened(tally, self.policy.bad_episodes);
-        let severity = if self.may_be_the_way(tally) { Severity::Suspect } else { severity };
+        let severity = if self.may_be_the_way(tally) {
+            Severity::Suspect
+        } else {
+            severity
+        };
         self.raised(tally, severity, "failed reads or writes", why)
     }
 
-    /// Commands that were not answered. SUSPECT from one incident; BAD from `bad_timeouts` episodes within `window`, and never over a network.
+    /// Commands that were not answered. SUSPECT from one incident; BAD from `bad_timeouts` episodes
+    /// within `window`, and never over a network.
     fn timeouts(&self, tally: Option<&Tally>) -> Option<Verdict> {
-        let Some(tally) = tally else { return Some(Verdict::Clear) };
+        let Some(tally) = tally else {
+            return Some(Verdict::Clear);
+        };
         let episodes = tally.episodes_within(self.policy.window);
         let bad = episodes >= self.policy.bad_timeouts as usize && !self.may_be_the_way(tally);
-        let severity = if bad { Severity::Bad } else { Severity::Suspect };
-        self.raised(tally, severity, "did not answer commands in time", bad.then(|| format!("in {episodes} episodes")))
+        let severity = if bad {
+            Severity::Bad
+        } else {
+            Severity::Suspect
+        };
+        self.raised(
+            tally,
+            severity,
+            "did not answer commands in time",
+            bad.then(|| format!("in {episodes} episodes")),
+        )
     }
 
-    /// Resets, and errors of the link: never more than SUSPECT, since a cable, a power supply or an adapter does this to a good drive.
+    /// Resets, and errors of the link: never more than SUSPECT, since a cable, a power supply or an
+    /// adapter does this to a good drive.
     fn passing(&self, tally: Option<&Tally>, what: &str) -> Option<Verdict> {
-        let Some(tally) = tally else { return Some(Verdict::Clear) };
+        let Some(tally) = tally else {
+            return Some(Verdict::Clear);
+        };
         self.raised(tally, Severity::Suspect, what, None)
     }
 
@@ -85,7 +134,13 @@ impl Bench<'_> {
         }
         let window = self.policy.window;
         if let Some(place) = tally.failed_again(window) {
-            return (Severity::Bad, Some(format!("sector {} of {} failed again", place.sector, place.device)));
+            return (
+                Severity::Bad,
+                Some(format!(
+                    "sector {} of {} failed again",
+                    place.sector, place.device
+                )),
+            );
         }
         let places = tally.places_within(window);
         if places >= u64::from(self.policy.bad_sectors) {
@@ -106,23 +161,53 @@ impl Bench<'_> {
     /// The last error came with the drive's going: within a minute before, or after.
     fn leaving(&self, tally: &Tally) -> bool {
         let began = tally.episodes.last().copied().unwrap_or(tally.first.time);
-        self.known.missing_since.is_some_and(|since| elapsed(began, since) <= Duration::from_secs(60) || began >= since)
+        self.known
+            .missing_since
+            .is_some_and(|since| elapsed(began, since) <= Duration::from_secs(60) || began >= since)
     }
 
-    fn raised(&self, tally: &Tally, severity: Severity, what: &str, why: Option<String>) -> Option<Verdict> {
+    fn raised(
+        &self,
+        tally: &Tally,
+        severity: Severity,
+        what: &str,
+        why: Option<String>,
+    ) -> Option<Verdict> {
         let why = why.map(|why| format!(", {why}")).unwrap_or_default();
-        judged(self.facts, self.policy, tally, severity, &format!("{} {what}{why}", name(self.known)), self.now)
+        judged(
+            self.facts,
+            self.policy,
+            tally,
+            severity,
+            &format!("{} {what}{why}", name(self.known)),
+            self.now,
+        )
     }
 }
 
-/// Raised with all that was told, until nothing more has been told for as long as this severity asks.
-pub fn judged(facts: &Facts, policy: &ErrorPolicy, tally: &Tally, severity: Severity, what: &str, now: Timestamp) -> Option<Verdict> {
+/// Raised with all that was told, until nothing more has been told for as long as this severity
+/// asks.
+pub fn judged(
+    facts: &Facts,
+    policy: &ErrorPolicy,
+    tally: &Tally,
+    severity: Severity,
+    what: &str,
+    now: Timestamp,
+) -> Option<Verdict> {
     let patience = policy.patience(severity);
     if let Some(over) = over(facts, tally, patience, now) {
         return over;
     }
     let message = format!("{what}: {}", told(tally));
-    raised(severity, Status::Degraded, message, records(tally), &clears_when(patience), Some(tally.first.time))
+    raised(
+        severity,
+        Status::Degraded,
+        message,
+        records(tally),
+        &clears_when(patience),
+        Some(tally.first.time),
+    )
 }
 
 /// As messages name it; a missing drive has no kernel name.
@@ -133,13 +218,19 @@ pub fn name(known: &KnownDrive) -> String {
     }
 }
 
-/// The drive's own word, or that of what plays the drive: a hypervisor's disk has nobody else to say it.
+/// The drive's own word, or that of what plays the drive: a hypervisor's disk has nobody else to
+/// say it.
 pub fn proven(known: &KnownDrive, tally: &Tally) -> bool {
     tally.blame == Blame::Yes || known.facts.kind == DriveKind::Virtual
 }
 
 /// Seen to be over, or not to be told: `None` while it is not over.
-pub fn over(facts: &Facts, tally: &Tally, patience: Duration, now: Timestamp) -> Option<Option<Verdict>> {
+pub fn over(
+    facts: &Facts,
+    tally: &Tally,
+    patience: Duration,
+    now: Timestamp,
+) -> Option<Option<Verdict>> {
     if elapsed(tally.last.time, now) < patience {
         return None;
     }
@@ -152,8 +243,14 @@ pub fn over(facts: &Facts, tally: &Tally, patience: Duration, now: Timestamp) ->
 
 /// `3 incidents (12 records) …, sectors 2048, 4096`.
 pub fn told(tally: &Tally) -> String {
-    let more =
-        if tally.suppressed > 0 { format!(", and at least {} that the kernel did not print", tally.suppressed) } else { String::new() };
+    let more = if tally.suppressed > 0 {
+        format!(
+            ", and at least {} that the kernel did not print",
+            tally.suppressed
+        )
+    } else {
+        String::new()
+    };
     let times = match tally.incidents {
         1 => "1 incident".to_owned(),
         n => format!("{n} incidents"),
@@ -166,17 +263,31 @@ pub fn told(tally: &Tally) -> String {
         [] => String::new(),
         [place] => format!("; sector {} of {}", place.sector, place.device),
         places => {
-            let others = if tally.more_places > 0 { " and elsewhere" } else { "" };
-            format!("; sectors {}{others}", list(places.iter().map(|place| place.sector)))
+            let others = if tally.more_places > 0 {
+                " and elsewhere"
+            } else {
+                ""
+            };
+            format!(
+                "; sectors {}{others}",
+                list(places.iter().map(|place| place.sector))
+            )
         }
     };
-    format!("{times} in {records}{more}, last at {}{places}", tally.last.time)
+    format!(
+        "{times} in {records}{more}, last at {}{places}",
+        tally.last.time
+    )
 }
 
 /// The first record and the last.
 pub fn records(tally: &Tally) -> Vec<Evidence> {
     let told = |line: &Line| evidence(line.origin.name(), line.time, &line.text);
-    if tally.first == tally.last { vec![told(&tally.first)] } else { vec![told(&tally.first), told(&tally.last)] }
+    if tally.first == tally.last {
+        vec![told(&tally.first)]
+    } else {
+        vec![told(&tally.first), told(&tally.last)]
+    }
 }
 
 pub fn clears_when(patience: Duration) -> String {

@@ -1,12 +1,12 @@
-//! Rules about volumes from what the kernel's log and its notices have said of the filesystem, and of the sectors beneath it.
+//! Rules about volumes from what the kernel's log and its notices have said of the filesystem, and
+//! of the sectors beneath it.
 
 use jiff::Timestamp;
 
-use crate::model::assess::checks;
 use crate::model::assess::errors::{clears_when, judged, over, proven, records, told};
 use crate::model::assess::mounted::mount_line_of;
 use crate::model::assess::text::{MOUNTINFO, evidence, list, raised, unknown};
-use crate::model::assess::worse;
+use crate::model::assess::{checks, worse};
 use crate::model::counters::Counter;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Severity, Status, Subject, Verdict};
@@ -18,69 +18,154 @@ use crate::model::policy::Policy;
 use crate::model::reason::Reason;
 use crate::model::volume::{Impact, VolumeFacts};
 
-/// The filesystem met errors of the device beneath it. Sources: its own records (`EXT4-fs error … IO failure`, `metadata I/O error`,
-/// `BTRFS error … errs`), notices of fanotify(7).
-/// SUSPECT, degraded; BAD from `bad_episodes` episodes within `window`. Clears after `quiet_after` (BAD: `bad_quiet_after`) without another.
-pub fn errors(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
-    let Some(tally) = tally(facts, known, Class::FsError) else { return Some(Verdict::Clear) };
+/// The filesystem met errors of the device beneath it. Sources: its own records
+/// (`EXT4-fs error … IO failure`, `metadata I/O error`, `BTRFS error … errs`), notices of
+/// fanotify(7).
+/// SUSPECT, degraded; BAD from `bad_episodes` episodes within `window`. Clears after `quiet_after`
+/// (BAD: `bad_quiet_after`) without another.
+pub fn errors(
+    facts: &Facts,
+    known: &KnownVolume,
+    policy: &Policy,
+    now: Timestamp,
+) -> Option<Verdict> {
+    let Some(tally) = tally(facts, known, Class::FsError) else {
+        return Some(Verdict::Clear);
+    };
     let episodes = tally.episodes_within(policy.errors.window);
     let bad = episodes >= policy.errors.bad_episodes as usize;
-    let severity = if bad { Severity::Bad } else { Severity::Suspect };
-    judged(facts, &policy.errors, tally, severity, &format!("{} met errors of the device beneath it", describe(&known.facts)), now)
+    let severity = if bad {
+        Severity::Bad
+    } else {
+        Severity::Suspect
+    };
+    judged(
+        facts,
+        &policy.errors,
+        tally,
+        severity,
+        &format!(
+            "{} met errors of the device beneath it",
+            describe(&known.facts)
+        ),
+        now,
+    )
 }
 
-/// The filesystem found its own structures or data to be wrong (ext4's EFSCORRUPTED and EFSBADCRC, XFS's verifiers, btrfs's checksums, dm-verity
-/// and dm-integrity). BAD, degraded: that data is lost is for a check to prove. SUSPECT where redundancy put all of it right.
-/// Clears after `bad_quiet_after` without another. Also BAD while XFS itself calls some of its metadata sick.
+/// The filesystem found its own structures or data to be wrong (ext4's EFSCORRUPTED and EFSBADCRC,
+/// XFS's verifiers, btrfs's checksums, dm-verity and dm-integrity). BAD, degraded: that data is
+/// lost is for a check to prove. SUSPECT where redundancy put all of it right. Clears after
+/// `bad_quiet_after` without another. Also BAD while XFS itself calls some of its metadata sick.
 /// And what checks have shown (`checks::corrupted`), which may be proof of lost data.
-pub fn corrupted(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
-    worse(kernel_corrupted(facts, known, policy, now), checks::corrupted(facts, known))
+pub fn corrupted(
+    facts: &Facts,
+    known: &KnownVolume,
+    policy: &Policy,
+    now: Timestamp,
+) -> Option<Verdict> {
+    worse(
+        kernel_corrupted(facts, known, policy, now),
+        checks::corrupted(facts, known),
+    )
 }
 
 /// The kernel's own word of it, less what a later check of the whole has found clean.
-pub fn kernel_corrupted(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
+pub fn kernel_corrupted(
+    facts: &Facts,
+    known: &KnownVolume,
+    policy: &Policy,
+    now: Timestamp,
+) -> Option<Verdict> {
     if let Some(sick) = sick(facts, known) {
         return sick;
     }
-    let Some(tally) = tally(facts, known, Class::FsCorruption) else { return Some(Verdict::Clear) };
-    if is_of_metadata(tally) && checks::clean_since(facts, known).is_some_and(|clean| clean > tally.last.time) {
+    let Some(tally) = tally(facts, known, Class::FsCorruption) else {
+        return Some(Verdict::Clear);
+    };
+    if is_of_metadata(tally)
+        && checks::clean_since(facts, known).is_some_and(|clean| clean > tally.last.time)
+    {
         return Some(Verdict::Clear);
     }
     let healed = tally.last_uncorrected.is_none();
-    let severity = if healed { Severity::Suspect } else { Severity::Bad };
-    let what = if healed { "found damaged data and put it right" } else { "found its own data to be damaged" };
-    judged(facts, &policy.errors, tally, severity, &format!("{} {what}", describe(&known.facts)), now)
+    let severity = if healed {
+        Severity::Suspect
+    } else {
+        Severity::Bad
+    };
+    let what = if healed {
+        "found damaged data and put it right"
+    } else {
+        "found its own data to be damaged"
+    };
+    judged(
+        facts,
+        &policy.errors,
+        tally,
+        severity,
+        &format!("{} {what}", describe(&known.facts)),
+        now,
+    )
 }
 
-/// What a checker would have seen: the words of ext4 and XFS on their own structures. btrfs speaks of data as well, dm-verity and dm-integrity of blocks: of
-/// those a checker knows nothing.
+/// What a checker would have seen: the words of ext4 and XFS on their own structures. btrfs speaks
+/// of data as well, dm-verity and dm-integrity of blocks: of those a checker knows nothing.
 fn is_of_metadata(tally: &Tally) -> bool {
-    let own = |text: &str| ["EXT4-fs", "EXT3-fs", "EXT2-fs", "XFS ("].iter().any(|word| text.contains(word));
+    let own = |text: &str| {
+        ["EXT4-fs", "EXT3-fs", "EXT2-fs", "XFS ("]
+            .iter()
+            .any(|word| text.contains(word))
+    };
     own(&tally.first.text) && own(&tally.last.text)
 }
 
-/// XFS remembers what it found to be wrong until a repair or an unmount (`sick` of XFS_IOC_FSGEOMETRY; xfs_health.h).
+/// XFS remembers what it found to be wrong until a repair or an unmount (`sick` of
+/// XFS_IOC_FSGEOMETRY; xfs_health.h).
 fn sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
     let memory = facts.filesystem_counters(known, "xfs")?;
-    let set: Vec<(&str, &Counter)> = memory.counters().filter(|(name, counter)| name.starts_with("sick_") && counter.last > 0).collect();
-    let at = set.iter().filter_map(|(_, counter)| counter.last_growth.or(Some(counter.since))).max()?;
+    let set: Vec<(&str, &Counter)> = memory
+        .counters()
+        .filter(|(name, counter)| name.starts_with("sick_") && counter.last > 0)
+        .collect();
+    let at = set
+        .iter()
+        .filter_map(|(_, counter)| counter.last_growth.or(Some(counter.since)))
+        .max()?;
     let names = list(set.iter().map(|(name, _)| name.trim_start_matches("sick_")));
-    let message = format!("{} knows its metadata to be damaged: {names}", describe(&known.facts));
+    let message = format!(
+        "{} knows its metadata to be damaged: {names}",
+        describe(&known.facts)
+    );
     let proof = vec![evidence(&memory.file, at, format!("sick: {names}"))];
-    Some(raised(Severity::Bad, Status::Degraded, message, proof, "XFS calls none of its metadata sick any more", Some(at)))
+    Some(raised(
+        Severity::Bad,
+        Status::Degraded,
+        message,
+        proof,
+        "XFS calls none of its metadata sick any more",
+        Some(at),
+    ))
 }
 
-/// The filesystem has stopped itself. Sources: the kernel's log, and the superblock option `shutdown` (ext4, XFS and btrfs of newer kernels).
-/// BAD, inaccessible. Clears when it is unmounted, or answers again where the log alone told of it.
+/// The filesystem has stopped itself. Sources: the kernel's log, and the superblock option
+/// `shutdown` (ext4, XFS and btrfs of newer kernels). BAD, inaccessible. Clears when it is
+/// unmounted, or answers again where the log alone told of it.
 pub fn shutdown(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
     let volume = &known.facts;
-    let marked = volume.mounts.iter().find(|mount| mount.super_options.iter().any(|option| option == "shutdown"));
+    let marked = volume.mounts.iter().find(|mount| {
+        mount
+            .super_options
+            .iter()
+            .any(|option| option == "shutdown")
+    });
     let tally = tally(facts, known, Class::FsShutdown);
     if marked.is_none() {
         if let Some(error) = facts.mounts.error() {
             return unknown(error);
         }
-        let Some(tally) = tally else { return Some(Verdict::Clear) };
+        let Some(tally) = tally else {
+            return Some(Verdict::Clear);
+        };
         if answers_after(facts, known, tally.last.time) {
             return Some(Verdict::Clear);
         }
@@ -89,30 +174,66 @@ pub fn shutdown(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
     if let (Some(mount), Some(at)) = (marked, facts.mounts.at()) {
         proof.extend(mount_line_of(facts, &mount.path).map(|line| evidence(MOUNTINFO, at, line)));
     }
-    let message = format!("{} has shut itself down: every access fails", describe(volume));
+    let message = format!(
+        "{} has shut itself down: every access fails",
+        describe(volume)
+    );
     let clears = "it is unmounted, or answers again";
-    raised(Severity::Bad, Status::Inaccessible, message, proof, clears, tally.map(|tally| tally.first.time))
+    raised(
+        Severity::Bad,
+        Status::Inaccessible,
+        message,
+        proof,
+        clears,
+        tally.map(|tally| tally.first.time),
+    )
 }
 
 /// A directory of it could be read since.
 fn answers_after(facts: &Facts, known: &KnownVolume, time: Timestamp) -> bool {
-    known.facts.mounts.iter().filter_map(|mount| facts.probes.get(&mount.path)).any(|probe| {
-        let answered = probe.result.at().is_some_and(|at| at > time);
-        answered && probe.result.value().is_some_and(|value| value.readdir.is_ok() && value.statfs.is_ok())
-    })
+    known
+        .facts
+        .mounts
+        .iter()
+        .filter_map(|mount| facts.probes.get(&mount.path))
+        .any(|probe| {
+            let answered = probe.result.at().is_some_and(|at| at > time);
+            answered
+                && probe
+                    .result
+                    .value()
+                    .is_some_and(|value| value.readdir.is_ok() && value.statfs.is_ok())
+        })
 }
 
-/// Reads or writes of the volume's own device failed, or sectors of a drive beneath that lie in the volume and that nothing else holds.
-/// SUSPECT; BAD when a sector fails again, from `bad_sectors` distinct sectors or `bad_episodes` episodes within `window`: then, where the drive
-/// itself said that it could not read them, DATA_LOSS: nobody else has them. Clears after `quiet_after` (BAD: `bad_quiet_after`).
-pub fn io_errors(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
-    let own = [Class::Io, Class::Medium, Class::Timeout].into_iter().filter_map(|class| tally(facts, known, class)).map(|tally| Source {
-        tally,
-        places: tally.places.iter().collect(),
-        medium: false,
-        what: format!("reads or writes of {} failed", known.facts.device.as_deref().unwrap_or("its device")),
-    });
-    let beneath = known.facts.drive_ids.iter().flat_map(|id| of_drive(facts, known, policy, id));
+/// Reads or writes of the volume's own device failed, or sectors of a drive beneath that lie in the
+/// volume and that nothing else holds. SUSPECT; BAD when a sector fails again, from `bad_sectors`
+/// distinct sectors or `bad_episodes` episodes within `window`: then, where the drive itself said
+/// that it could not read them, DATA_LOSS: nobody else has them. Clears after `quiet_after` (BAD:
+/// `bad_quiet_after`).
+pub fn io_errors(
+    facts: &Facts,
+    known: &KnownVolume,
+    policy: &Policy,
+    now: Timestamp,
+) -> Option<Verdict> {
+    let own = [Class::Io, Class::Medium, Class::Timeout]
+        .into_iter()
+        .filter_map(|class| tally(facts, known, class))
+        .map(|tally| Source {
+            tally,
+            places: tally.places.iter().collect(),
+            medium: false,
+            what: format!(
+                "reads or writes of {} failed",
+                known.facts.device.as_deref().unwrap_or("its device")
+            ),
+        });
+    let beneath = known
+        .facts
+        .drive_ids
+        .iter()
+        .flat_map(|id| of_drive(facts, known, policy, id));
     let mut worst: Option<(Severity, Status, Source<'_>)> = None;
     let mut undecided = None;
     for source in own.chain(beneath) {
@@ -120,7 +241,12 @@ pub fn io_errors(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Times
         match over(facts, source.tally, policy.errors.patience(severity), now) {
             Some(Some(Verdict::Unknown { why })) => undecided = Some(why),
             Some(_) => {}
-            None if worst.as_ref().is_none_or(|known| (known.0, known.1) < (severity, status)) => worst = Some((severity, status, source)),
+            None if worst
+                .as_ref()
+                .is_none_or(|known| (known.0, known.1) < (severity, status)) =>
+            {
+                worst = Some((severity, status, source))
+            }
             None => {}
         }
     }
@@ -129,7 +255,14 @@ pub fn io_errors(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Times
     };
     let patience = policy.errors.patience(severity);
     let message = format!("{}: {}", source.what, told(source.tally));
-    raised(severity, status, message, records(source.tally), &clears_when(patience), Some(source.tally.first.time))
+    raised(
+        severity,
+        status,
+        message,
+        records(source.tally),
+        &clears_when(patience),
+        Some(source.tally.first.time),
+    )
 }
 
 struct Source<'a> {
@@ -158,53 +291,127 @@ impl Source<'_> {
     }
 }
 
-/// What a drive's failing sectors mean for a volume in which they lie, and that stands on this drive alone.
-fn of_drive<'a>(facts: &'a Facts, known: &KnownVolume, policy: &Policy, id: &DriveId) -> Vec<Source<'a>> {
+/// What a drive's failing sectors mean for a volume in which they lie, and that stands on this
+/// drive alone.
+fn of_drive<'a>(
+    facts: &'a Facts,
+    known: &KnownVolume,
+    policy: &Policy,
+    id: &DriveId,
+) -> Vec<Source<'a>> {
     let exposed = known.facts.stack.impact(&|drive| drive == id) == Impact::Exposed;
-    let (true, Some(inventory), Some(memory)) = (exposed, facts.inventory(), facts.errors(&Subject::Drive(id.clone()))) else {
+    let (true, Some(inventory), Some(memory)) = (
+        exposed,
+        facts.inventory(),
+        facts.errors(&Subject::Drive(id.clone())),
+    ) else {
         return Vec::new();
     };
-    let told = [Class::Medium, Class::Io].into_iter().filter_map(|class| memory.get(class).map(|tally| (class, tally)));
+    let told = [Class::Medium, Class::Io]
+        .into_iter()
+        .filter_map(|class| memory.get(class).map(|tally| (class, tally)));
     let source = |(class, tally): (Class, &'a Tally)| {
         // What failed before there was this volume was not its data.
         let here = |place: &&Place| {
             place.last >= known.first_seen
                 && tally.is_recent(place, policy.errors.window)
-                && lies_in(inventory, &facts.layers, &known.facts, &place.device, place.sector)
+                && lies_in(
+                    inventory,
+                    &facts.layers,
+                    &known.facts,
+                    &place.device,
+                    place.sector,
+                )
         };
         let places: Vec<&Place> = tally.places.iter().filter(here).collect();
         if places.is_empty() {
             return None;
         }
-        let sectors = list(places.iter().map(|place| format!("{} of {}", place.sector, place.device)));
-        let what = format!("sectors of drive {id} that lie in the volume failed ({sectors}), and there is no other copy");
-        let medium = class == Class::Medium && facts.drives.get(id).is_some_and(|drive| proven(drive, tally));
-        Some(Source { tally, places, medium, what })
+        let sectors = list(
+            places
+                .iter()
+                .map(|place| format!("{} of {}", place.sector, place.device)),
+        );
+        let what = format!(
+            "sectors of drive {id} that lie in the volume failed ({sectors}), and there is no other copy"
+        );
+        let medium = class == Class::Medium
+            && facts
+                .drives
+                .get(id)
+                .is_some_and(|drive| proven(drive, tally));
+        Some(Source {
+            tally,
+            places,
+            medium,
+            what,
+        })
     };
     told.filter_map(source).collect()
 }
 
-/// What was said of a device that carries no volume: a filesystem whose mount failed, an array or a mapping whose reads fail. As the volumes' rules,
-/// and SUSPECT at most where nobody uses it.
-pub fn device(facts: &Facts, name: &str, policy: &Policy, now: Timestamp) -> Vec<(Reason, Option<Verdict>)> {
+/// What was said of a device that carries no volume: a filesystem whose mount failed, an array or a
+/// mapping whose reads fail. As the volumes' rules, and SUSPECT at most where nobody uses it.
+pub fn device(
+    facts: &Facts,
+    name: &str,
+    policy: &Policy,
+    now: Timestamp,
+) -> Vec<(Reason, Option<Verdict>)> {
     let memory = facts.errors(&Subject::Device(name.to_owned()));
     let said = |classes: &[Class], what: &str| {
-        let Some(tally) = classes.iter().find_map(|class| memory?.get(*class)) else { return Some(Verdict::Clear) };
-        judged(facts, &policy.errors, tally, Severity::Suspect, &format!("{name} {what}"), now)
+        let Some(tally) = classes.iter().find_map(|class| memory?.get(*class)) else {
+            return Some(Verdict::Clear);
+        };
+        judged(
+            facts,
+            &policy.errors,
+            tally,
+            Severity::Suspect,
+            &format!("{name} {what}"),
+            now,
+        )
     };
     vec![
-        (Reason::IoErrors, said(&[Class::Medium, Class::Io, Class::Timeout], "failed reads or writes")),
-        (Reason::FilesystemErrors, said(&[Class::FsError, Class::FsShutdown], "has a filesystem that met errors of its device")),
-        (Reason::FilesystemCorrupted, said(&[Class::FsCorruption], "has a filesystem that found its own data to be damaged")),
+        (
+            Reason::IoErrors,
+            said(
+                &[Class::Medium, Class::Io, Class::Timeout],
+                "failed reads or writes",
+            ),
+        ),
+        (
+            Reason::FilesystemErrors,
+            said(
+                &[Class::FsError, Class::FsShutdown],
+                "has a filesystem that met errors of its device",
+            ),
+        ),
+        (
+            Reason::FilesystemCorrupted,
+            said(
+                &[Class::FsCorruption],
+                "has a filesystem that found its own data to be damaged",
+            ),
+        ),
     ]
 }
 
 pub fn tally<'a>(facts: &'a Facts, known: &KnownVolume, class: Class) -> Option<&'a Tally> {
-    facts.errors(&Subject::Volume(known.facts.id.clone()))?.get(class)
+    facts
+        .errors(&Subject::Volume(known.facts.id.clone()))?
+        .get(class)
 }
 
 fn describe(volume: &VolumeFacts) -> String {
     let kind = volume.fs_type.as_deref().unwrap_or("filesystem");
-    let place = volume.mounts.first().map(|mount| format!(" mounted at {}", mount.path)).unwrap_or_default();
-    format!("the {kind} on {}{place}", volume.device.as_deref().unwrap_or("an unknown device"))
+    let place = volume
+        .mounts
+        .first()
+        .map(|mount| format!(" mounted at {}", mount.path))
+        .unwrap_or_default();
+    format!(
+        "the {kind} on {}{place}",
+        volume.device.as_deref().unwrap_or("an unknown device")
+    )
 }

@@ -6,7 +6,8 @@ use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Health, Severity, Subject};
 use crate::model::observation::Observation;
 
-/// Health from the worst finding that is active and from whether a source should have answered and did not.
+/// Health from the worst finding that is active and from whether a source should have answered and
+/// did not.
 /// What is known to be bad or suspect stays so; only a thing without findings is unknown.
 pub fn health(worst: Option<Severity>, unknown: bool) -> Health {
     match worst {
@@ -17,15 +18,24 @@ pub fn health(worst: Option<Severity>, unknown: bool) -> Health {
     }
 }
 
-/// Which source should have told of this thing and did not, with its error; `None` when all that apply have answered (or need not yet).
+/// Which source should have told of this thing and did not, with its error; `None` when all that
+/// apply have answered (or need not yet).
 pub fn health_unknown(facts: &Facts, subject: &Subject) -> Option<String> {
     match subject {
         Subject::Drive(id) => {
-            let unasked = facts.inventory.error().map(|error| format!("drives: {error}"));
+            let unasked = facts
+                .inventory
+                .error()
+                .map(|error| format!("drives: {error}"));
             unasked.or_else(|| smart::health_unknown(facts, facts.drives.get(id)?))
         }
         Subject::Volume(id) => volume(facts, facts.volumes.get(id)?),
-        Subject::Device(name) => layer(facts, name).or_else(|| facts.inventory.error().map(|error| format!("drives: {error}"))),
+        Subject::Device(name) => layer(facts, name).or_else(|| {
+            facts
+                .inventory
+                .error()
+                .map(|error| format!("drives: {error}"))
+        }),
     }
 }
 
@@ -41,11 +51,20 @@ fn volume(facts: &Facts, known: &KnownVolume) -> Option<String> {
     if let Some(error) = facts.inventory.error().filter(|_| local) {
         return Some(format!("drives: {error}"));
     }
-    volume.devices.iter().find_map(|name| layer(facts, name)).or_else(|| probes(facts, known))
+    volume
+        .devices
+        .iter()
+        .find_map(|name| layer(facts, name))
+        .or_else(|| probes(facts, known))
 }
 
 fn layer(facts: &Facts, name: &str) -> Option<String> {
-    facts.layers.get(name)?.state.error().map(|error| format!("state of {name}: {error}"))
+    facts
+        .layers
+        .get(name)?
+        .state
+        .error()
+        .map(|error| format!("state of {name}: {error}"))
 }
 
 /// No mount of it has told anything, and one could not be asked or would not be looked at.

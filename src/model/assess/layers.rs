@@ -19,9 +19,10 @@ struct Said {
     proof: Vec<Evidence>,
 }
 
-/// An array beneath the volume is short of members. Sources: md's sysfs, dm-raid's status, btrfs' devinfo.
-/// SUSPECT, degraded, while what is left carries the data; BAD, inaccessible, when more is lost than the level survives or the array does not run.
-/// Clears when every array is whole again.
+/// An array beneath the volume is short of members. Sources: md's sysfs, dm-raid's status, btrfs'
+/// devinfo.
+/// SUSPECT, degraded, while what is left carries the data; BAD, inaccessible, when more is lost
+/// than the level survives or the array does not run. Clears when every array is whole again.
 pub fn raid_degraded(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
     match btrfs(facts, volume) {
         Some(Ok(said)) => said.raise("every member of the filesystem is present again"),
@@ -31,40 +32,77 @@ pub fn raid_degraded(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
 }
 
 pub fn raid(facts: &Facts, devices: &[String]) -> Option<Verdict> {
-    judge(facts, devices, "every member of the array is active and in sync", |name, at, state| match state {
-        LayerState::Md(md) => Some(array(name, at, md)),
-        LayerState::DmRaid { level, health, sync_action, status_line } => {
-            Some(dm_raid(name, at, level, health, sync_action.as_deref(), status_line))
-        }
-        _ => None,
-    })
+    judge(
+        facts,
+        devices,
+        "every member of the array is active and in sync",
+        |name, at, state| match state {
+            LayerState::Md(md) => Some(array(name, at, md)),
+            LayerState::DmRaid {
+                level,
+                health,
+                sync_action,
+                status_line,
+            } => Some(dm_raid(
+                name,
+                at,
+                level,
+                health,
+                sync_action.as_deref(),
+                status_line,
+            )),
+            _ => None,
+        },
+    )
 }
 
-/// The thin pool beneath the volume is nearly or wholly used, in data or in metadata. Source: dm-thin's status.
-/// SUSPECT, degraded, from `suspect_percent`; BAD from `bad_percent` until below `suspect_percent`; BAD, inaccessible, when the pool is out of
-/// space, read-only or failed. Clears below `clear_percent` in a pool that takes writes.
-pub fn thin_pool_full(facts: &Facts, volume: &VolumeFacts, policy: &Policy, active: Option<Severity>) -> Option<Verdict> {
+/// The thin pool beneath the volume is nearly or wholly used, in data or in metadata. Source:
+/// dm-thin's status. SUSPECT, degraded, from `suspect_percent`; BAD from `bad_percent` until below
+/// `suspect_percent`; BAD, inaccessible, when the pool is out of space, read-only or failed. Clears
+/// below `clear_percent` in a pool that takes writes.
+pub fn thin_pool_full(
+    facts: &Facts,
+    volume: &VolumeFacts,
+    policy: &Policy,
+    active: Option<Severity>,
+) -> Option<Verdict> {
     thin(facts, &volume.devices, policy, active).or_else(|| nothing_left(facts, volume))
 }
 
-pub fn thin(facts: &Facts, devices: &[String], policy: &Policy, active: Option<Severity>) -> Option<Verdict> {
-    judge(facts, devices, "the pool takes writes and both its data and its metadata are below the limit", |name, at, state| match state {
-        LayerState::Thin(pool) => Some(thin_pool(name, at, pool, policy, active)),
-        _ => None,
-    })
+pub fn thin(
+    facts: &Facts,
+    devices: &[String],
+    policy: &Policy,
+    active: Option<Severity>,
+) -> Option<Verdict> {
+    judge(
+        facts,
+        devices,
+        "the pool takes writes and both its data and its metadata are below the limit",
+        |name, at, state| match state {
+            LayerState::Thin(pool) => Some(thin_pool(name, at, pool, policy, active)),
+            _ => None,
+        },
+    )
 }
 
 /// Paths of a multipath device beneath the volume have failed. Source: dm-multipath's status.
-/// SUSPECT, degraded, while one is left; BAD, inaccessible, when none is. Clears when all are active.
+/// SUSPECT, degraded, while one is left; BAD, inaccessible, when none is. Clears when all are
+/// active.
 pub fn paths_degraded(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
     paths(facts, &volume.devices).or_else(|| nothing_left(facts, volume))
 }
 
 pub fn paths(facts: &Facts, devices: &[String]) -> Option<Verdict> {
-    judge(facts, devices, "all paths are active", |name, at, state| match state {
-        LayerState::Multipath(multipath) => Some(paths_of(facts, name, at, multipath)),
-        _ => None,
-    })
+    judge(
+        facts,
+        devices,
+        "all paths are active",
+        |name, at, state| match state {
+            LayerState::Multipath(multipath) => Some(paths_of(facts, name, at, multipath)),
+            _ => None,
+        },
+    )
 }
 
 /// No such layer is beneath the volume (any more), as a good scan says.
@@ -76,18 +114,30 @@ fn nothing_left(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
             use crate::model::block::Layer;
             matches!(device.layer, Layer::Md { .. } | Layer::Dm { .. })
         });
-        layered && facts.layers.get(name).is_none_or(|layer| layer.known().is_none())
+        layered
+            && facts
+                .layers
+                .get(name)
+                .is_none_or(|layer| layer.known().is_none())
     });
     (!pending && !volume.device_gone).then_some(Verdict::Clear)
 }
 
 impl Said {
     fn raise(self, clears: &str) -> Option<Verdict> {
-        raised(self.severity, self.status, self.message, self.proof, clears, None)
+        raised(
+            self.severity,
+            self.status,
+            self.message,
+            self.proof,
+            clears,
+            None,
+        )
     }
 }
 
-/// The worst of what these devices' states say; a state that could not be read leaves the answer open.
+/// The worst of what these devices' states say; a state that could not be read leaves the answer
+/// open.
 fn judge(
     facts: &Facts,
     devices: &[String],
@@ -97,14 +147,21 @@ fn judge(
     let mut worst: Option<Said> = None;
     let mut applies = false;
     let mut why = None;
-    for (name, layer) in devices.iter().filter_map(|name| facts.layers.get_key_value(name)) {
-        let relevant = layer.known().is_some_and(|state| rule(name, Timestamp::UNIX_EPOCH, state).is_some());
+    for (name, layer) in devices
+        .iter()
+        .filter_map(|name| facts.layers.get_key_value(name))
+    {
+        let relevant = layer
+            .known()
+            .is_some_and(|state| rule(name, Timestamp::UNIX_EPOCH, state).is_some());
         match &layer.state {
             Observation::Ok { at, value } => {
                 if let Some(said) = rule(name, *at, value) {
                     applies = true;
                     if let Some(said) = said
-                        && worst.as_ref().is_none_or(|known| (known.severity, known.status) < (said.severity, said.status))
+                        && worst.as_ref().is_none_or(|known| {
+                            (known.severity, known.status) < (said.severity, said.status)
+                        })
                     {
                         worst = Some(said);
                     }
@@ -116,7 +173,9 @@ fn judge(
             _ => {}
         }
         if let Some(stuck) = pending(layer, relevant) {
-            why.get_or_insert(format!("the state of {name} has been asked for since {stuck} without an answer"));
+            why.get_or_insert(format!(
+                "the state of {name} has been asked for since {stuck} without an answer"
+            ));
         }
     }
     match (worst, why) {
@@ -127,26 +186,48 @@ fn judge(
 }
 
 fn pending(layer: &LayerFacts, relevant: bool) -> Option<Timestamp> {
-    layer.stuck.as_ref().filter(|_| relevant || layer.known().is_none()).map(|stuck| stuck.since)
+    layer
+        .stuck
+        .as_ref()
+        .filter(|_| relevant || layer.known().is_none())
+        .map(|stuck| stuck.since)
 }
 
 fn array(name: &str, at: Timestamp, md: &MdState) -> Option<Said> {
-    // md.rst, array_state: these do no I/O. `broken` is a raid0 or linear array that has lost a member.
-    let dead = matches!(md.array_state.as_str(), "inactive" | "clear" | "broken" | "suspended");
+    // md.rst, array_state: these do no I/O. `broken` is a raid0 or linear array that has lost a
+    // member.
+    let dead = matches!(
+        md.array_state.as_str(),
+        "inactive" | "clear" | "broken" | "suspended"
+    );
     let survives = tolerance(&md.level, md.raid_disks as usize);
     let lost = md.degraded > 0 && survives.is_none_or(|tolerates| md.degraded as usize > tolerates);
     if !dead && md.degraded == 0 {
         return None;
     }
     let have = md.raid_disks.saturating_sub(md.degraded);
-    let mut message = format!("{name} ({}) runs with {have} of {} devices", md.level, md.raid_disks);
+    let mut message = format!(
+        "{name} ({}) runs with {have} of {} devices",
+        md.level, md.raid_disks
+    );
     if dead {
-        message = format!("{name} ({}) does not run: its state is `{}`", md.level, md.array_state);
+        message = format!(
+            "{name} ({}) does not run: its state is `{}`",
+            md.level, md.array_state
+        );
     } else if lost {
         message.push_str(": too few to carry its data");
     }
-    if let Some(action) = md.sync_action.as_deref().filter(|action| !matches!(*action, "idle" | "")) {
-        let progress = md.sync_completed.and_then(|(done, all)| percent(done, all)).map(|share| format!(" {share} %")).unwrap_or_default();
+    if let Some(action) = md
+        .sync_action
+        .as_deref()
+        .filter(|action| !matches!(*action, "idle" | ""))
+    {
+        let progress = md
+            .sync_completed
+            .and_then(|(done, all)| percent(done, all))
+            .map(|share| format!(" {share} %"))
+            .unwrap_or_default();
         message.push_str(&format!("; {action}{progress}"));
     }
     let faulty: Vec<&str> = md
@@ -159,39 +240,86 @@ fn array(name: &str, at: Timestamp, md: &MdState) -> Option<Said> {
         message.push_str(&format!("; faulty: {}", list(faulty)));
     }
     let mut proof = vec![
-        evidence(format!("/sys/block/{name}/md/degraded"), at, md.degraded.to_string()),
-        evidence(format!("/sys/block/{name}/md/array_state"), at, &md.array_state),
+        evidence(
+            format!("/sys/block/{name}/md/degraded"),
+            at,
+            md.degraded.to_string(),
+        ),
+        evidence(
+            format!("/sys/block/{name}/md/array_state"),
+            at,
+            &md.array_state,
+        ),
     ];
     for member in md.members.iter().take(4) {
-        proof.push(evidence(format!("/sys/block/{name}/md/dev-{}/state", member.device), at, &member.state));
+        proof.push(evidence(
+            format!("/sys/block/{name}/md/dev-{}/state", member.device),
+            at,
+            &member.state,
+        ));
     }
-    let (severity, status) = if dead || lost { (Severity::Bad, Status::Inaccessible) } else { (Severity::Suspect, Status::Degraded) };
-    Some(Said { severity, status, message, proof })
+    let (severity, status) = if dead || lost {
+        (Severity::Bad, Status::Inaccessible)
+    } else {
+        (Severity::Suspect, Status::Degraded)
+    };
+    Some(Said {
+        severity,
+        status,
+        message,
+        proof,
+    })
 }
 
-/// Legs: `A` in sync, `a` being filled, `D` dead, `-` missing. While a new RAID synchronises for the first time (`resync`), `a` is no loss.
-fn dm_raid(name: &str, at: Timestamp, level: &str, health: &str, sync_action: Option<&str>, status_line: &str) -> Option<Said> {
-    let dead = health.chars().filter(|leg| matches!(leg, 'D' | '-')).count();
+/// Legs: `A` in sync, `a` being filled, `D` dead, `-` missing. While a new RAID synchronises for
+/// the first time (`resync`), `a` is no loss.
+fn dm_raid(
+    name: &str,
+    at: Timestamp,
+    level: &str,
+    health: &str,
+    sync_action: Option<&str>,
+    status_line: &str,
+) -> Option<Said> {
+    let dead = health
+        .chars()
+        .filter(|leg| matches!(leg, 'D' | '-'))
+        .count();
     let filling = health.chars().filter(|leg| *leg == 'a').count();
     let recovering = filling > 0 && sync_action.is_some_and(|action| action == "recover");
     if dead == 0 && !recovering {
         return None;
     }
     let all = health.chars().count();
-    let mut message =
-        format!("{name} ({level}) runs with {} of {all} legs", all.saturating_sub(dead + if recovering { filling } else { 0 }));
+    let mut message = format!(
+        "{name} ({level}) runs with {} of {all} legs",
+        all.saturating_sub(dead + if recovering { filling } else { 0 })
+    );
     if recovering {
         message.push_str("; it is being rebuilt");
     }
     let lost = tolerance(level, all).is_none_or(|tolerates| dead > tolerates);
-    let (severity, status) = if lost && dead > 0 { (Severity::Bad, Status::Inaccessible) } else { (Severity::Suspect, Status::Degraded) };
-    Some(Said { severity, status, message, proof: vec![evidence(format!("dm status of {name}"), at, status_line)] })
+    let (severity, status) = if lost && dead > 0 {
+        (Severity::Bad, Status::Inaccessible)
+    } else {
+        (Severity::Suspect, Status::Degraded)
+    };
+    Some(Said {
+        severity,
+        status,
+        message,
+        proof: vec![evidence(format!("dm status of {name}"), at, status_line)],
+    })
 }
 
 /// `None`: no btrfs; `Err`: a btrfs with all its members, or one that cannot be told.
 fn btrfs(facts: &Facts, volume: &VolumeFacts) -> Option<Result<Said, Verdict>> {
     let device = volume.device.as_ref()?;
-    let fs = facts.inventory()?.btrfs.iter().find(|fs| fs.devices.contains(device))?;
+    let fs = facts
+        .inventory()?
+        .btrfs
+        .iter()
+        .find(|fs| fs.devices.contains(device))?;
     if let Some(error) = facts.inventory.error() {
         return unknown(error).map(Err);
     }
@@ -200,40 +328,101 @@ fn btrfs(facts: &Facts, volume: &VolumeFacts) -> Option<Result<Said, Verdict>> {
         return Some(Err(Verdict::Clear));
     }
     let profiles = || fs.data_profiles.iter().chain(&fs.metadata_profiles);
-    let tolerates = profiles().map(|profile| btrfs_tolerance(profile)).min().unwrap_or(0);
+    let tolerates = profiles()
+        .map(|profile| btrfs_tolerance(profile))
+        .min()
+        .unwrap_or(0);
     let lost = fs.missing_devices as usize > tolerates;
     let names = list(profiles().collect::<std::collections::BTreeSet<_>>());
     let all = fs.devices.len() + fs.missing_devices as usize;
-    let message = format!("the btrfs {} ({names}) runs without {} of its {all} devices", fs.uuid, fs.missing_devices);
-    let proof = vec![evidence(format!("/sys/fs/btrfs/{}/devinfo", fs.uuid), at, format!("missing: {}", fs.missing_devices))];
+    let message = format!(
+        "the btrfs {} ({names}) runs without {} of its {all} devices",
+        fs.uuid, fs.missing_devices
+    );
+    let proof = vec![evidence(
+        format!("/sys/fs/btrfs/{}/devinfo", fs.uuid),
+        at,
+        format!("missing: {}", fs.missing_devices),
+    )];
     // It is mounted, so it serves what it can; what had no second copy is gone with the member.
-    let severity = if lost { Severity::Bad } else { Severity::Suspect };
-    Some(Ok(Said { severity, status: Status::Degraded, message, proof }))
+    let severity = if lost {
+        Severity::Bad
+    } else {
+        Severity::Suspect
+    };
+    Some(Ok(Said {
+        severity,
+        status: Status::Degraded,
+        message,
+        proof,
+    }))
 }
 
-fn thin_pool(name: &str, at: Timestamp, pool: &ThinPool, policy: &Policy, active: Option<Severity>) -> Option<Said> {
+fn thin_pool(
+    name: &str,
+    at: Timestamp,
+    pool: &ThinPool,
+    policy: &Policy,
+    active: Option<Severity>,
+) -> Option<Said> {
     let policy = &policy.thin_pool;
-    let proof = vec![evidence(format!("dm status of {name}"), at, &pool.status_line)];
+    let proof = vec![evidence(
+        format!("dm status of {name}"),
+        at,
+        &pool.status_line,
+    )];
     let data = percent(pool.data_used, pool.data_total);
     let metadata = percent(pool.metadata_used, pool.metadata_total);
-    let share = |used: Option<u64>| used.map(|used| format!("{used} %")).unwrap_or_else(|| "an unknown share".to_owned());
-    let used = format!("{} of its data and {} of its metadata space are used", share(data), share(metadata));
+    let share = |used: Option<u64>| {
+        used.map(|used| format!("{used} %"))
+            .unwrap_or_else(|| "an unknown share".to_owned())
+    };
+    let used = format!(
+        "{} of its data and {} of its metadata space are used",
+        share(data),
+        share(metadata)
+    );
     if matches!(pool.mode.as_str(), "ro" | "out_of_data_space" | "Fail") {
-        let message = format!("thin pool {name} takes no writes (its mode is `{}`): {used}", pool.mode);
-        return Some(Said { severity: Severity::Bad, status: Status::Inaccessible, message, proof });
+        let message = format!(
+            "thin pool {name} takes no writes (its mode is `{}`): {used}",
+            pool.mode
+        );
+        return Some(Said {
+            severity: Severity::Bad,
+            status: Status::Inaccessible,
+            message,
+            proof,
+        });
     }
     if pool.needs_check {
-        let message = format!("thin pool {name} needs a check of its metadata (needs_check): {used}");
-        return Some(Said { severity: Severity::Bad, status: Status::Degraded, message, proof });
+        let message =
+            format!("thin pool {name} needs a check of its metadata (needs_check): {used}");
+        return Some(Said {
+            severity: Severity::Bad,
+            status: Status::Degraded,
+            message,
+            proof,
+        });
     }
     let most = data.into_iter().chain(metadata).max()?;
-    let bad = most >= u64::from(policy.bad_percent) || (active == Some(Severity::Bad) && most >= u64::from(policy.suspect_percent));
-    let suspect = most >= u64::from(policy.suspect_percent) || (active.is_some() && most >= u64::from(policy.clear_percent));
+    let bad = most >= u64::from(policy.bad_percent)
+        || (active == Some(Severity::Bad) && most >= u64::from(policy.suspect_percent));
+    let suspect = most >= u64::from(policy.suspect_percent)
+        || (active.is_some() && most >= u64::from(policy.clear_percent));
     if !bad && !suspect {
         return None;
     }
-    let severity = if bad { Severity::Bad } else { Severity::Suspect };
-    Some(Said { severity, status: Status::Degraded, message: format!("thin pool {name} is filling up: {used}"), proof })
+    let severity = if bad {
+        Severity::Bad
+    } else {
+        Severity::Suspect
+    };
+    Some(Said {
+        severity,
+        status: Status::Degraded,
+        message: format!("thin pool {name} is filling up: {used}"),
+        proof,
+    })
 }
 
 fn paths_of(facts: &Facts, name: &str, at: Timestamp, multipath: &Multipath) -> Option<Said> {
@@ -243,14 +432,23 @@ fn paths_of(facts: &Facts, name: &str, at: Timestamp, multipath: &Multipath) -> 
         .iter()
         .filter(|path| !path.active)
         .map(|path| {
-            let device = facts.inventory().and_then(|inventory| inventory.devices.values().find(|device| device.dev == path.dev));
+            let device = facts.inventory().and_then(|inventory| {
+                inventory
+                    .devices
+                    .values()
+                    .find(|device| device.dev == path.dev)
+            });
             device.map_or_else(|| path.dev.to_string(), |device| device.name.clone())
         })
         .collect();
     if failed.is_empty() && all > 0 {
         return None;
     }
-    let proof = vec![evidence(format!("dm status of {name}"), at, &multipath.status_line)];
+    let proof = vec![evidence(
+        format!("dm status of {name}"),
+        at,
+        &multipath.status_line,
+    )];
     Some(match all - failed.len() {
         0 => Said {
             severity: Severity::Bad,
@@ -261,7 +459,10 @@ fn paths_of(facts: &Facts, name: &str, at: Timestamp, multipath: &Multipath) -> 
         left => Said {
             severity: Severity::Suspect,
             status: Status::Degraded,
-            message: format!("multipath device {name} works with {left} of {all} paths; failed: {}", list(failed)),
+            message: format!(
+                "multipath device {name} works with {left} of {all} paths; failed: {}",
+                list(failed)
+            ),
             proof,
         },
     })

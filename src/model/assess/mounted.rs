@@ -14,13 +14,16 @@ use crate::model::policy::Policy;
 use crate::model::probe::{MountProbe, ProbeError};
 use crate::model::volume::{ExpectedMount, MountRole};
 
-/// A mount that was there and went: longer than the kubelet needs from an unmount to the removal of its record.
+/// A mount that was there and went: longer than the kubelet needs from an unmount to the removal of
+/// its record.
 pub const VANISHED_GRACE: Duration = Duration::from_secs(10);
 /// A device is scanned for within this time after it has been mounted.
 const SCAN_GRACE: Duration = Duration::from_secs(5);
 
-/// The mount's block device is in no scan while the filesystem is in use, or the volume went with its drive.
-/// Source: mountinfo's device number against /sys/class/block. BAD, inaccessible. Clears when the device is there again or nothing is mounted.
+/// The mount's block device is in no scan while the filesystem is in use, or the volume went with
+/// its drive.
+/// Source: mountinfo's device number against /sys/class/block. BAD, inaccessible. Clears when the
+/// device is there again or nothing is mounted.
 pub fn device_missing(facts: &Facts, known: &KnownVolume, now: Timestamp) -> Option<Verdict> {
     let volume = &known.facts;
     if let Some(error) = facts.inventory.error().or(facts.mounts.error()) {
@@ -31,18 +34,38 @@ pub fn device_missing(facts: &Facts, known: &KnownVolume, now: Timestamp) -> Opt
         return Some(Verdict::Clear);
     }
     let device = volume.device.as_deref().unwrap_or("of unknown name");
-    let clears = "the device is there again, or nothing of it is mounted and its drive has returned";
-    let drives: Vec<_> =
-        volume.drive_ids.iter().filter_map(|id| facts.drives.get(id)).filter(|drive| drive.missing_since.is_some()).collect();
+    let clears =
+        "the device is there again, or nothing of it is mounted and its drive has returned";
+    let drives: Vec<_> = volume
+        .drive_ids
+        .iter()
+        .filter_map(|id| facts.drives.get(id))
+        .filter(|drive| drive.missing_since.is_some())
+        .collect();
     let since = drives.iter().filter_map(|drive| drive.missing_since).min();
     let with = match drives.is_empty() {
         true => String::new(),
-        false => format!(" with drive {}", list(drives.iter().map(|drive| &drive.facts.id))),
+        false => format!(
+            " with drive {}",
+            list(drives.iter().map(|drive| &drive.facts.id))
+        ),
     };
     if known.retained {
-        let proof = vec![evidence("/sys/class/block", since.unwrap_or(scanned), format!("{device} is not there"))];
-        let message = format!("block device {device} went{with}, and the volume is not mounted any more");
-        return raised(Severity::Bad, Status::Inaccessible, message, proof, clears, since);
+        let proof = vec![evidence(
+            "/sys/class/block",
+            since.unwrap_or(scanned),
+            format!("{device} is not there"),
+        )];
+        let message =
+            format!("block device {device} went{with}, and the volume is not mounted any more");
+        return raised(
+            Severity::Bad,
+            Status::Inaccessible,
+            message,
+            proof,
+            clears,
+            since,
+        );
     }
     // A device that was plugged in and mounted a moment ago may not have been scanned yet.
     let used_since = known.in_use_since();
@@ -50,39 +73,110 @@ pub fn device_missing(facts: &Facts, known: &KnownVolume, now: Timestamp) -> Opt
         return unknown("the block devices have not been scanned since it was mounted");
     }
     let mut proof = mount_evidence(facts, known);
-    proof.push(evidence("/sys/class/block", scanned, format!("{device} is not there")));
+    proof.push(evidence(
+        "/sys/class/block",
+        scanned,
+        format!("{device} is not there"),
+    ));
     let used = match volume.mounts.is_empty() {
         true => "the volume stands on it".to_owned(),
-        false => format!("{} is mounted", list(volume.mounts.iter().map(|mount| &mount.path))),
+        false => format!(
+            "{} is mounted",
+            list(volume.mounts.iter().map(|mount| &mount.path))
+        ),
     };
     let message = format!("block device {device} is gone{with} while {used}");
-    raised(Severity::Bad, Status::Inaccessible, message, proof, clears, since)
+    raised(
+        Severity::Bad,
+        Status::Inaccessible,
+        message,
+        proof,
+        clears,
+        since,
+    )
 }
 
-/// Nothing is mounted at the staging path that the kubelet's record, or this node's own of a volume that it provides, names. Sources: vol_data.json, the
-/// attachment's record, mountinfo. Judged for drivers of which some volume is or was mounted at its staging path: others stage without a mount, or not at all.
-/// SUSPECT, degraded, while a pod's own mount is there (it works until it is published anew); else BAD, inaccessible.
-/// After `not_mounted_after`, or ten seconds when it had been there. Clears when it is mounted or the record is gone.
-pub fn staging_not_mounted(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
-    let staged = |other: &KnownVolume| other.facts.mounts.iter().any(|mount| mount.role == MountRole::Staging);
-    let missing = known.facts.missing_mounts.iter().filter(|mount| mount.role == MountRole::Staging);
-    let was_staged = missing.clone().any(|mount| known.absent.get(&mount.path).is_some_and(|absent| absent.was_mounted));
+/// Nothing is mounted at the staging path that the kubelet's record, or this node's own of a volume
+/// that it provides, names. Sources: vol_data.json, the attachment's record, mountinfo. Judged for
+/// drivers of which some volume is or was mounted at its staging path: others stage without a
+/// mount, or not at all. SUSPECT, degraded, while a pod's own mount is there (it works until it is
+/// published anew); else BAD, inaccessible. After `not_mounted_after`, or ten seconds when it had
+/// been there. Clears when it is mounted or the record is gone.
+pub fn staging_not_mounted(
+    facts: &Facts,
+    known: &KnownVolume,
+    policy: &Policy,
+    now: Timestamp,
+) -> Option<Verdict> {
+    let staged = |other: &KnownVolume| {
+        other
+            .facts
+            .mounts
+            .iter()
+            .any(|mount| mount.role == MountRole::Staging)
+    };
+    let missing = known
+        .facts
+        .missing_mounts
+        .iter()
+        .filter(|mount| mount.role == MountRole::Staging);
+    let was_staged = missing.clone().any(|mount| {
+        known
+            .absent
+            .get(&mount.path)
+            .is_some_and(|absent| absent.was_mounted)
+    });
     let by_us = missing.clone().any(|mount| mount.record.is_none());
-    let driver_stages =
-        by_us || was_staged || facts.volumes.values().any(|other| other.facts.driver == known.facts.driver && staged(other));
+    let driver_stages = by_us
+        || was_staged
+        || facts
+            .volumes
+            .values()
+            .any(|other| other.facts.driver == known.facts.driver && staged(other));
     if !driver_stages && missing.count() > 0 {
-        // A driver without NodeStageVolume: the kubelet makes the record and the folder all the same (csi_attacher.go, MountDevice).
+        // A driver without NodeStageVolume: the kubelet makes the record and the folder all the
+        // same (csi_attacher.go, MountDevice).
         return unknown("no volume of this driver has been seen mounted at its staging path");
     }
-    let published = known.facts.mounts.iter().any(|mount| mount.role == MountRole::Pod);
-    let (severity, status) = if published { (Severity::Suspect, Status::Degraded) } else { (Severity::Bad, Status::Inaccessible) };
-    expected(facts, known, policy, now, MountRole::Staging, severity, status)
+    let published = known
+        .facts
+        .mounts
+        .iter()
+        .any(|mount| mount.role == MountRole::Pod);
+    let (severity, status) = if published {
+        (Severity::Suspect, Status::Degraded)
+    } else {
+        (Severity::Bad, Status::Inaccessible)
+    };
+    expected(
+        facts,
+        known,
+        policy,
+        now,
+        MountRole::Staging,
+        severity,
+        status,
+    )
 }
 
-/// Nothing is mounted at a pod's path that the kubelet's record, or this node's own, names. Sources and times as for the staging path.
-/// BAD, inaccessible: the pod writes elsewhere. Clears when it is mounted or the record is gone.
-pub fn not_mounted(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Option<Verdict> {
-    expected(facts, known, policy, now, MountRole::Pod, Severity::Bad, Status::Inaccessible)
+/// Nothing is mounted at a pod's path that the kubelet's record, or this node's own, names. Sources
+/// and times as for the staging path. BAD, inaccessible: the pod writes elsewhere. Clears when it
+/// is mounted or the record is gone.
+pub fn not_mounted(
+    facts: &Facts,
+    known: &KnownVolume,
+    policy: &Policy,
+    now: Timestamp,
+) -> Option<Verdict> {
+    expected(
+        facts,
+        known,
+        policy,
+        now,
+        MountRole::Pod,
+        Severity::Bad,
+        Status::Inaccessible,
+    )
 }
 
 fn expected(
@@ -95,10 +189,20 @@ fn expected(
     status: Status,
 ) -> Option<Verdict> {
     known.facts.driver.as_ref()?;
-    let missing: Vec<&ExpectedMount> = known.facts.missing_mounts.iter().filter(|mount| mount.role == role).collect();
+    let missing: Vec<&ExpectedMount> = known
+        .facts
+        .missing_mounts
+        .iter()
+        .filter(|mount| mount.role == role)
+        .collect();
     // What this node has mounted itself needs no word of the kubelet.
     let by_us = !missing.is_empty() && missing.iter().all(|mount| mount.record.is_none());
-    if let Some(error) = facts.kubelet.error().filter(|_| !by_us).or(facts.mounts.error()) {
+    if let Some(error) = facts
+        .kubelet
+        .error()
+        .filter(|_| !by_us)
+        .or(facts.mounts.error())
+    {
         return unknown(error);
     }
     let read = facts.mounts.value().and(facts.mounts.at())?;
@@ -107,8 +211,13 @@ fn expected(
     }
     let due = |mount: &&ExpectedMount| {
         known.absent.get(&mount.path).is_some_and(|absent| {
-            let grace = if absent.was_mounted { VANISHED_GRACE.min(policy.not_mounted_after) } else { policy.not_mounted_after };
-            // The record must have been seen after that time as well: the kubelet unmounts first and removes its record then.
+            let grace = if absent.was_mounted {
+                VANISHED_GRACE.min(policy.not_mounted_after)
+            } else {
+                policy.not_mounted_after
+            };
+            // The record must have been seen after that time as well: the kubelet unmounts first
+            // and removes its record then.
             let seen = |read| elapsed(absent.since, read) >= grace;
             let recorded = mount.record.is_none() || facts.kubelet.at().is_some_and(seen);
             recorded && elapsed(absent.since, now) >= grace
@@ -135,25 +244,39 @@ fn expected(
             record.into_iter().chain([table])
         })
         .collect();
-    let since = late.iter().filter_map(|mount| known.absent.get(&mount.path)).map(|absent| absent.since).min();
+    let since = late
+        .iter()
+        .filter_map(|mount| known.absent.get(&mount.path))
+        .map(|absent| absent.since)
+        .min();
     let paths = list(late.iter().map(|mount| &mount.path));
-    let whose = if late.iter().all(|mount| mount.record.is_none()) { "this node's own" } else { "the kubelet's" };
+    let whose = if late.iter().all(|mount| mount.record.is_none()) {
+        "this node's own"
+    } else {
+        "the kubelet's"
+    };
     let (message, clears) = match role {
         MountRole::Staging => (
-            format!("{whose} record says that the volume is staged, and nothing is mounted at {paths}"),
+            format!(
+                "{whose} record says that the volume is staged, and nothing is mounted at {paths}"
+            ),
             "the staging path is mounted, or the record of it is gone",
         ),
         _ => (
-            format!("{whose} record says that a pod has the volume, and nothing is mounted at {paths}"),
+            format!(
+                "{whose} record says that a pod has the volume, and nothing is mounted at {paths}"
+            ),
             "the pod's path is mounted, or the record of it is gone",
         ),
     };
     raised(severity, status, message, proof, clears, since)
 }
 
-/// The mounted volume answers statfs, open or readdir with an error. Source: the probe of each of its mounts.
-/// BAD, inaccessible, for an error of the volume (EIO, ENOTCONN, ESTALE, EUCLEAN, ESHUTDOWN, ENODEV…). What only forbids looking (EACCES,
-/// EPERM, ELOOP), what is ours (ENOMEM, EMFILE…) and ENOENT (unmounted a moment ago) raise nothing.
+/// The mounted volume answers statfs, open or readdir with an error. Source: the probe of each of
+/// its mounts.
+/// BAD, inaccessible, for an error of the volume (EIO, ENOTCONN, ESTALE, EUCLEAN, ESHUTDOWN,
+/// ENODEV…). What only forbids looking (EACCES, EPERM, ELOOP), what is ours (ENOMEM, EMFILE…) and
+/// ENOENT (unmounted a moment ago) raise nothing.
 /// Clears when every mount has answered both questions well, or none is left.
 pub fn not_accessible(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
     if known.facts.block {
@@ -175,7 +298,10 @@ pub fn not_accessible(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
             continue;
         };
         if let Some(stuck) = &probe.stuck {
-            why.get_or_insert(format!("the probe of {} has been pending since {}", mount.path, stuck.since));
+            why.get_or_insert(format!(
+                "the probe of {} has been pending since {}",
+                mount.path, stuck.since
+            ));
         }
         match &probe.result {
             Observation::Unavailable => all = false,
@@ -202,22 +328,51 @@ pub fn not_accessible(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
             None => None,
         };
     };
-    let more = bad.iter().map(|(path, ..)| path).filter(|other| *other != path).count();
-    let others = if more > 0 { format!(" (and {more} more of its mounts)") } else { String::new() };
-    let mut proof: Vec<Evidence> =
-        bad.iter().take(4).map(|(path, at, error)| evidence(format!("{} {path}", error.operation), *at, &error.text)).collect();
-    proof.extend(mount_line_of(facts, path).map(|line| evidence(MOUNTINFO, facts.mounts.at().unwrap_or(*at), line)));
-    let message = format!("{path}{others} answers {} with an error: {}", error.operation, error.text);
+    let more = bad
+        .iter()
+        .map(|(path, ..)| path)
+        .filter(|other| *other != path)
+        .count();
+    let others = if more > 0 {
+        format!(" (and {more} more of its mounts)")
+    } else {
+        String::new()
+    };
+    let mut proof: Vec<Evidence> = bad
+        .iter()
+        .take(4)
+        .map(|(path, at, error)| evidence(format!("{} {path}", error.operation), *at, &error.text))
+        .collect();
+    proof.extend(
+        mount_line_of(facts, path)
+            .map(|line| evidence(MOUNTINFO, facts.mounts.at().unwrap_or(*at), line)),
+    );
+    let message = format!(
+        "{path}{others} answers {} with an error: {}",
+        error.operation, error.text
+    );
     let clears = "statfs and readdir of every mount of the volume succeed, or it is unmounted";
-    raised(Severity::Bad, Status::Inaccessible, message, proof, clears, None)
+    raised(
+        Severity::Bad,
+        Status::Inaccessible,
+        message,
+        proof,
+        clears,
+        None,
+    )
 }
 
 pub fn errors(probe: &MountProbe) -> impl Iterator<Item = &ProbeError> {
-    probe.statfs.as_ref().err().into_iter().chain(probe.readdir.as_ref().err())
+    probe
+        .statfs
+        .as_ref()
+        .err()
+        .into_iter()
+        .chain(probe.readdir.as_ref().err())
 }
 
-/// Errors that the volume itself gives, as against those that forbid the asker to look or come of the asker's own want
-/// (numbers of include/uapi/asm-generic/errno{,-base}.h).
+/// Errors that the volume itself gives, as against those that forbid the asker to look or come of
+/// the asker's own want (numbers of include/uapi/asm-generic/errno{,-base}.h).
 pub fn is_fault(errno: i32) -> bool {
     const EPERM: i32 = 1;
     const ENOENT: i32 = 2;
@@ -235,14 +390,32 @@ pub fn is_fault(errno: i32) -> bool {
     const EOPNOTSUPP: i32 = 95;
     !matches!(
         errno,
-        EPERM | ENOENT | EINTR | EAGAIN | ENOMEM | EACCES | ENOTDIR | EINVAL | ENFILE | EMFILE | ENAMETOOLONG | ENOSYS | ELOOP | EOPNOTSUPP
+        EPERM
+            | ENOENT
+            | EINTR
+            | EAGAIN
+            | ENOMEM
+            | EACCES
+            | ENOTDIR
+            | EINVAL
+            | ENFILE
+            | EMFILE
+            | ENAMETOOLONG
+            | ENOSYS
+            | ELOOP
+            | EOPNOTSUPP
     )
 }
 
 /// The mount that a lookup of `path` ends in: the last of those listed there.
 pub fn mount_at<'a>(facts: &'a Facts, path: &HostPath) -> Option<&'a Mount> {
     let dev = facts.targets.get(path).map(|target| target.dev);
-    let mut at = facts.mount_table()?.mounts.iter().rev().filter(|mount| mount.mount_point == *path);
+    let mut at = facts
+        .mount_table()?
+        .mounts
+        .iter()
+        .rev()
+        .filter(|mount| mount.mount_point == *path);
     match dev {
         Some(dev) => at.find(|mount| mount.dev == dev),
         None => at.next(),
@@ -254,7 +427,9 @@ pub fn mount_line_of(facts: &Facts, path: &HostPath) -> Option<String> {
 }
 
 pub fn mount_evidence(facts: &Facts, known: &KnownVolume) -> Vec<Evidence> {
-    let Some(at) = facts.mounts.at() else { return Vec::new() };
+    let Some(at) = facts.mounts.at() else {
+        return Vec::new();
+    };
     known
         .facts
         .mounts

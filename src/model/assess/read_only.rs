@@ -9,13 +9,16 @@ use crate::model::finding::{Severity, Status, Verdict};
 use crate::model::kernel::event::Class;
 use crate::model::volume::VolumeMount;
 
-/// The filesystem (its superblock) is read-only although nobody asked for that. Source: mountinfo's two sets of options.
-/// BAD, degraded: `emergency_ro`, and the log's own record of it, are always the kernel's word; `ro` is the kernel's doing when the mount's own option is `rw`,
-/// because mount(8) sets both at a mount and at a remount, and an error handler (ext4's errors=remount-ro) only the superblock's.
-/// Not when fstab asks for `ro`, when a mount turned `ro` along with the filesystem, or when the whole filesystem was mounted `ro` to begin
-/// with; a read-only bind mount is no such sign when it was one while the filesystem was writable. Network filesystems are not judged.
-/// The log's record (an aborted journal, `Remounting filesystem read-only`) counts where the superblock does not say so, until the filesystem is mounted
-/// anew or remounted. Clears when the filesystem is writable or is not mounted.
+/// The filesystem (its superblock) is read-only although nobody asked for that. Source: mountinfo's
+/// two sets of options. BAD, degraded: `emergency_ro`, and the log's own record of it, are always
+/// the kernel's word; `ro` is the kernel's doing when the mount's own option is `rw`, because
+/// mount(8) sets both at a mount and at a remount, and an error handler (ext4's errors=remount-ro)
+/// only the superblock's. Not when fstab asks for `ro`, when a mount turned `ro` along with the
+/// filesystem, or when the whole filesystem was mounted `ro` to begin with; a read-only bind mount
+/// is no such sign when it was one while the filesystem was writable. Network filesystems are not
+/// judged. The log's record (an aborted journal, `Remounting filesystem read-only`) counts where
+/// the superblock does not say so, until the filesystem is mounted anew or remounted. Clears when
+/// the filesystem is writable or is not mounted.
 pub fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Verdict> {
     let volume = &known.facts;
     if volume.block || volume.remote && volume.device.is_none() {
@@ -25,15 +28,22 @@ pub fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Ver
         return unknown(error);
     }
     let at = facts.mounts.value().and(facts.mounts.at())?;
-    let has = |mount: &VolumeMount, word: &str| mount.super_options.iter().any(|option| option == word);
+    let has =
+        |mount: &VolumeMount, word: &str| mount.super_options.iter().any(|option| option == word);
     if volume.mounts.iter().any(|mount| has(mount, "shutdown")) {
         // Told by FilesystemShutdown.
         return Some(Verdict::Clear);
     }
     let said = tally(facts, known, Class::ReadOnly);
-    let emergency = volume.mounts.iter().find(|mount| has(mount, "emergency_ro"));
+    let emergency = volume
+        .mounts
+        .iter()
+        .find(|mount| has(mount, "emergency_ro"));
     let plain = volume.mounts.iter().find(|mount| has(mount, "ro"));
-    let Some(mount) = emergency.or(plain).or_else(|| volume.mounts.first().filter(|_| said.is_some())) else {
+    let Some(mount) = emergency
+        .or(plain)
+        .or_else(|| volume.mounts.first().filter(|_| said.is_some()))
+    else {
         return Some(Verdict::Clear);
     };
     let certain = emergency.is_some() || said.is_some();
@@ -49,13 +59,24 @@ pub fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Ver
     let how = match (emergency, plain) {
         (Some(_), _) => "refuses writes after an error (emergency_ro)",
         (None, Some(_)) => "has been made read-only by the kernel, not by a remount",
-        // ext4 goes on saying `rw`: after an aborted journal until somebody writes, and in some kernels for good (ext4_handle_error(),
-        // fs/ext4/super.c).
+        // ext4 goes on saying `rw`: after an aborted journal until somebody writes, and in some
+        // kernels for good (ext4_handle_error(), fs/ext4/super.c).
         (None, None) => "refuses writes: the kernel has made it read-only",
     };
-    let message = format!("the {kind} on {} mounted at {} {how}", volume.device.as_deref().unwrap_or("an unknown device"), mount.path);
+    let message = format!(
+        "the {kind} on {} mounted at {} {how}",
+        volume.device.as_deref().unwrap_or("an unknown device"),
+        mount.path
+    );
     let since = said.map(|tally| tally.first.time);
-    raised(Severity::Bad, Status::Degraded, message, proof, "the filesystem is writable again, or is not mounted any more", since)
+    raised(
+        Severity::Bad,
+        Status::Degraded,
+        message,
+        proof,
+        "the filesystem is writable again, or is not mounted any more",
+        since,
+    )
 }
 
 /// Somebody asked for it.
@@ -65,9 +86,23 @@ fn wanted(facts: &Facts, known: &KnownVolume) -> bool {
     let by_choice = |mount: &VolumeMount| known.read_only_by_choice.contains(&mount.path);
     let fstab = facts.mount_table().map_or(&[][..], |table| &table.fstab);
     let asks = |mount: &VolumeMount| {
-        fstab.iter().any(|entry| entry.mount_point == mount.path && entry.options.iter().any(|option| option == "ro"))
+        fstab.iter().any(|entry| {
+            entry.mount_point == mount.path && entry.options.iter().any(|option| option == "ro")
+        })
     };
-    // A whole mount comes before a bind mount of one of its folders, and the shortest before the longer ones.
-    let primary = known.facts.mounts.iter().min_by_key(|mount| (mount.root.as_bytes() != b"/", mount.role, mount.path.as_bytes().len()));
-    primary.is_some_and(|mount| own_ro(mount) && !by_choice(mount)) || known.facts.mounts.iter().any(|mount| turned(mount) || asks(mount))
+    // A whole mount comes before a bind mount of one of its folders, and the shortest before the
+    // longer ones.
+    let primary = known.facts.mounts.iter().min_by_key(|mount| {
+        (
+            mount.root.as_bytes() != b"/",
+            mount.role,
+            mount.path.as_bytes().len(),
+        )
+    });
+    primary.is_some_and(|mount| own_ro(mount) && !by_choice(mount))
+        || known
+            .facts
+            .mounts
+            .iter()
+            .any(|mount| turned(mount) || asks(mount))
 }

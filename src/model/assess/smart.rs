@@ -1,6 +1,8 @@
-//! Rules about drives from what they say of themselves: `model::smart::rules` judges a report, here it is decided when a report still stands.
+//! Rules about drives from what they say of themselves: `model::smart::rules` judges a report, here
+//! it is decided when a report still stands.
 //!
-//! An answer judges. A drive that sleeps is judged by its last answer, with its age. A question that failed clears nothing and raises nothing.
+//! An answer judges. A drive that sleeps is judged by its last answer, with its age. A question
+//! that failed clears nothing and raises nothing.
 
 use std::collections::BTreeMap;
 
@@ -37,18 +39,35 @@ pub const REASONS: &[Reason] = &[
 pub fn drive(facts: &Facts, known: &KnownDrive) -> Vec<(Reason, Option<Verdict>)> {
     if facts.smart_ignored.contains(&known.facts.id) {
         let over = [Reason::ProbeTimeout, Reason::SmartUnavailable];
-        return over.iter().chain(REASONS).map(|reason| (*reason, Some(Verdict::Clear))).collect();
+        return over
+            .iter()
+            .chain(REASONS)
+            .map(|reason| (*reason, Some(Verdict::Clear)))
+            .collect();
     }
-    let Some(smart) = facts.smart.get(&known.facts.id) else { return Vec::new() };
-    let mut verdicts = vec![(Reason::ProbeTimeout, silent(smart, known)), (Reason::SmartUnavailable, unavailable(smart, known))];
-    let Some((at, report)) = &smart.memory.last else { return verdicts };
+    let Some(smart) = facts.smart.get(&known.facts.id) else {
+        return Vec::new();
+    };
+    let mut verdicts = vec![
+        (Reason::ProbeTimeout, silent(smart, known)),
+        (Reason::SmartUnavailable, unavailable(smart, known)),
+    ];
+    let Some((at, report)) = &smart.memory.last else {
+        return verdicts;
+    };
     let stands = match (&smart.outcome, known.missing_since) {
         (_, Some(_)) => Err("the drive is missing".to_owned()),
         // What the store remembers stands until the drive has been asked.
         (None | Some((_, Outcome::Told | Outcome::Asleep { .. })), None) => Ok(()),
-        (Some((_, Outcome::Failed { why } | Outcome::TimedOut { why } | Outcome::NotApplicable { why, .. })), None) => {
-            Err(format!("SMART data: {why}"))
-        }
+        (
+            Some((
+                _,
+                Outcome::Failed { why }
+                | Outcome::TimedOut { why }
+                | Outcome::NotApplicable { why, .. },
+            )),
+            None,
+        ) => Err(format!("SMART data: {why}")),
     };
     for reason in REASONS {
         let said = smart.said.iter().find(|said| said.reason == *reason);
@@ -56,7 +75,8 @@ pub fn drive(facts: &Facts, known: &KnownDrive) -> Vec<(Reason, Option<Verdict>)
             (Ok(()), Some(said)) => told(said, report, *at, smart, known),
             (Ok(()), None) => Some(Verdict::Clear),
             (Err(why), Some(_)) => unknown(why),
-            // The last answer had cleared it already; what the kernel's log says of it is the log's to clear.
+            // The last answer had cleared it already; what the kernel's log says of it is the log's
+            // to clear.
             (Err(_), None) => None,
         };
         verdicts.push((*reason, verdict));
@@ -64,64 +84,136 @@ pub fn drive(facts: &Facts, known: &KnownDrive) -> Vec<(Reason, Option<Verdict>)
     verdicts
 }
 
-fn told(said: &Said, report: &Report, at: Timestamp, smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
+fn told(
+    said: &Said,
+    report: &Report,
+    at: Timestamp,
+    smart: &SmartFacts,
+    known: &KnownDrive,
+) -> Option<Verdict> {
     // A moment and not an age: a message that moves with the clock would be news for ever.
     let asleep = match &smart.outcome {
-        Some((_, Outcome::Asleep { .. })) => format!(" (as of {at}; it sleeps, and is left asleep)"),
+        Some((_, Outcome::Asleep { .. })) => {
+            format!(" (as of {at}; it sleeps, and is left asleep)")
+        }
         _ => String::new(),
     };
-    let source = format!("smartctl {}.{} of {}", report.smartctl[0], report.smartctl[1], report.identity.device);
-    let proof = said.evidence.iter().map(|line| evidence(&source, at, line)).collect();
+    let source = format!(
+        "smartctl {}.{} of {}",
+        report.smartctl[0], report.smartctl[1], report.identity.device
+    );
+    let proof = said
+        .evidence
+        .iter()
+        .map(|line| evidence(&source, at, line))
+        .collect();
     let message = format!("{}: {}{asleep}", name(known), said.message);
-    raised(said.severity, said.status, message, proof, "the drive answers and no longer says so, or it is replaced", None)
+    raised(
+        said.severity,
+        said.status,
+        message,
+        proof,
+        "the drive answers and no longer says so, or it is replaced",
+        None,
+    )
 }
 
-/// The drive has not answered in its time: whoever uses it waits as well. Clears with its next answer, whatever that says.
+/// The drive has not answered in its time: whoever uses it waits as well. Clears with its next
+/// answer, whatever that says.
 fn silent(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
     let (since, text) = match (&smart.stuck, &smart.outcome) {
         (Some(stuck), _) => {
-            let place = stuck.waiting_in.as_ref().map(|place| format!(", waiting in {place}")).unwrap_or_default();
-            (stuck.since, format!("smartctl has not returned since {} and cannot be killed{place}", stuck.since))
+            let place = stuck
+                .waiting_in
+                .as_ref()
+                .map(|place| format!(", waiting in {place}"))
+                .unwrap_or_default();
+            (
+                stuck.since,
+                format!(
+                    "smartctl has not returned since {} and cannot be killed{place}",
+                    stuck.since
+                ),
+            )
         }
         (None, Some((at, Outcome::TimedOut { why }))) => (*at, why.clone()),
         // An answer, were it that it sleeps.
-        (None, Some((_, Outcome::Told | Outcome::Asleep { .. } | Outcome::NotApplicable { .. }))) => return Some(Verdict::Clear),
+        (
+            None,
+            Some((_, Outcome::Told | Outcome::Asleep { .. } | Outcome::NotApplicable { .. })),
+        ) => return Some(Verdict::Clear),
         (None, Some((_, Outcome::Failed { why }))) => return unknown(why),
         (None, None) => return None,
     };
-    let message = format!("{} does not answer when it is asked for its SMART data: {text}", name(known));
-    raised(Severity::Suspect, Status::Degraded, message, vec![evidence("smartctl", since, &text)], "it answers", Some(since))
+    let message = format!(
+        "{} does not answer when it is asked for its SMART data: {text}",
+        name(known)
+    );
+    raised(
+        Severity::Suspect,
+        Status::Degraded,
+        message,
+        vec![evidence("smartctl", since, &text)],
+        "it answers",
+        Some(since),
+    )
 }
 
 /// Information only, and only where people expect SMART: on a drive of platters or flash.
 fn unavailable(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
     match &smart.outcome {
         Some((at, Outcome::NotApplicable { why, hint })) if is_physical(&known.facts) => {
-            let hint = hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
+            let hint = hint
+                .as_ref()
+                .map(|hint| format!("; {hint}"))
+                .unwrap_or_default();
             let message = format!("{} does not tell of its health: {why}{hint}", name(known));
-            raised(Severity::Info, Status::Information, message, vec![evidence("smartctl", *at, why)], "the drive answers", None)
+            raised(
+                Severity::Info,
+                Status::Information,
+                message,
+                vec![evidence("smartctl", *at, why)],
+                "the drive answers",
+                None,
+            )
         }
         Some((_, Outcome::Told | Outcome::NotApplicable { .. })) => Some(Verdict::Clear),
-        Some((_, Outcome::Asleep { .. } | Outcome::Failed { .. } | Outcome::TimedOut { .. })) | None => None,
+        Some((_, Outcome::Asleep { .. } | Outcome::Failed { .. } | Outcome::TimedOut { .. }))
+        | None => None,
     }
 }
 
-/// Why the drive's health cannot be told; None where it answered, sleeps, has no SMART, or was not asked yet.
+/// Why the drive's health cannot be told; None where it answered, sleeps, has no SMART, or was not
+/// asked yet.
 pub fn health_unknown(facts: &Facts, known: &KnownDrive) -> Option<String> {
     // Its controller is asked for all its drives before any of them is asked.
-    if let Some((controller, why)) = known.facts.location.behind.as_ref().and_then(|controller| facts.unlisted.get_key_value(controller)) {
+    if let Some((controller, why)) = known
+        .facts
+        .location
+        .behind
+        .as_ref()
+        .and_then(|controller| facts.unlisted.get_key_value(controller))
+    {
         return Some(format!("{controller} does not list its drives: {why}"));
     }
     match &facts.smart.get(&known.facts.id)?.outcome {
-        Some((_, Outcome::Failed { why } | Outcome::TimedOut { why })) if known.missing_since.is_none() => Some(format!("SMART: {why}")),
+        Some((_, Outcome::Failed { why } | Outcome::TimedOut { why }))
+            if known.missing_since.is_none() =>
+        {
+            Some(format!("SMART: {why}"))
+        }
         _ => None,
     }
 }
 
-/// What repeats on the link is the link's: a drive whose interface counts damaged transfers has commands time out and fail for that reason, and is not bad
-/// for it.
+/// What repeats on the link is the link's: a drive whose interface counts damaged transfers has
+/// commands time out and fail for that reason, and is not bad for it.
 pub fn excuse_for_the_link(verdicts: &mut BTreeMap<Reason, Option<Verdict>>, smart: &SmartFacts) {
-    if !smart.said.iter().any(|said| said.reason == Reason::LinkErrors && said.severity > Severity::Info) {
+    if !smart
+        .said
+        .iter()
+        .any(|said| said.reason == Reason::LinkErrors && said.severity > Severity::Info)
+    {
         return;
     }
     for reason in [Reason::IoTimeouts, Reason::IoErrors] {
@@ -129,19 +221,33 @@ pub fn excuse_for_the_link(verdicts: &mut BTreeMap<Reason, Option<Verdict>>, sma
             && raised.severity == Severity::Bad
         {
             raised.severity = Severity::Suspect;
-            raised.message = cut(&format!("{}; its link is the likelier cause (LinkErrors)", raised.message), MAX_MESSAGE);
+            raised.message = cut(
+                &format!(
+                    "{}; its link is the likelier cause (LinkErrors)",
+                    raised.message
+                ),
+                MAX_MESSAGE,
+            );
         }
     }
 }
 
-/// Two witnesses of one thing: the worse word counts, and both are heard. The thing is over when neither says it.
+/// Two witnesses of one thing: the worse word counts, and both are heard. The thing is over when
+/// neither says it.
 pub fn join(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
     match (one, other) {
         (None, verdict) | (verdict, None) => verdict,
         (Some(Verdict::Raised(a)), Some(Verdict::Raised(b))) => {
-            let (mut strong, weak) = if (b.severity, b.status) > (a.severity, a.status) { (b, a) } else { (a, b) };
+            let (mut strong, weak) = if (b.severity, b.status) > (a.severity, a.status) {
+                (b, a)
+            } else {
+                (a, b)
+            };
             strong.status = strong.status.max(weak.status);
-            strong.message = cut(&format!("{}; {}", strong.message, weak.message), MAX_MESSAGE);
+            strong.message = cut(
+                &format!("{}; {}", strong.message, weak.message),
+                MAX_MESSAGE,
+            );
             strong.evidence.extend(weak.evidence);
             if strong.clears_when != weak.clears_when {
                 strong.clears_when = format!("{}; and {}", strong.clears_when, weak.clears_when);
@@ -149,8 +255,10 @@ pub fn join(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
             strong.since = [strong.since, weak.since].into_iter().flatten().min();
             Some(Verdict::Raised(strong))
         }
-        (Some(raised @ Verdict::Raised(_)), Some(_)) | (Some(_), Some(raised @ Verdict::Raised(_))) => Some(raised),
-        (Some(unknown @ Verdict::Unknown { .. }), Some(_)) | (Some(_), Some(unknown @ Verdict::Unknown { .. })) => Some(unknown),
+        (Some(raised @ Verdict::Raised(_)), Some(_))
+        | (Some(_), Some(raised @ Verdict::Raised(_))) => Some(raised),
+        (Some(unknown @ Verdict::Unknown { .. }), Some(_))
+        | (Some(_), Some(unknown @ Verdict::Unknown { .. })) => Some(unknown),
         (Some(Verdict::Clear), Some(Verdict::Clear)) => Some(Verdict::Clear),
     }
 }

@@ -11,10 +11,16 @@ use crate::model::path::HostPath;
 use crate::model::policy::Policy;
 use crate::model::probe::Usage;
 
-/// What an unprivileged user can still write is less than `raise_percent` and `raise_bytes`. Source: statfs of any of its mounts.
-/// SUSPECT, degraded; BAD when nothing is left, until half of a limit is free. Clears above `clear_percent` or twice `raise_bytes`.
-/// Filesystems that are read-only and those without a size are not judged.
-pub fn out_of_space(facts: &Facts, known: &KnownVolume, policy: &Policy, active: Option<Severity>) -> Option<Verdict> {
+/// What an unprivileged user can still write is less than `raise_percent` and `raise_bytes`.
+/// Source: statfs of any of its mounts. SUSPECT, degraded; BAD when nothing is left, until half of
+/// a limit is free. Clears above `clear_percent` or twice `raise_bytes`. Filesystems that are
+/// read-only and those without a size are not judged.
+pub fn out_of_space(
+    facts: &Facts,
+    known: &KnownVolume,
+    policy: &Policy,
+    active: Option<Severity>,
+) -> Option<Verdict> {
     let (path, at, usage) = match measured(facts, known)? {
         Ok(measured) => measured,
         Err(verdict) => return Some(verdict),
@@ -28,32 +34,71 @@ pub fn out_of_space(facts: &Facts, known: &KnownVolume, policy: &Policy, active:
     if !full && (active.is_none() || over) {
         return Some(Verdict::Clear);
     }
-    let half = (policy.raise_bytes / 2).min((u128::from(total) * u128::from(policy.raise_percent) / 200) as u64);
-    let severity = if left == 0 || (active == Some(Severity::Bad) && left < half) { Severity::Bad } else { Severity::Suspect };
-    let message = format!("{} of {} ({share} %) left at {path}", bytes(left), bytes(total));
-    let clears = format!("{} % or {} are available", policy.clear_percent, bytes(policy.raise_bytes.saturating_mul(2)));
-    raised(severity, Status::Degraded, message, vec![statfs(path, at, usage)], &clears, None)
+    let half = (policy.raise_bytes / 2)
+        .min((u128::from(total) * u128::from(policy.raise_percent) / 200) as u64);
+    let severity = if left == 0 || (active == Some(Severity::Bad) && left < half) {
+        Severity::Bad
+    } else {
+        Severity::Suspect
+    };
+    let message = format!(
+        "{} of {} ({share} %) left at {path}",
+        bytes(left),
+        bytes(total)
+    );
+    let clears = format!(
+        "{} % or {} are available",
+        policy.clear_percent,
+        bytes(policy.raise_bytes.saturating_mul(2))
+    );
+    raised(
+        severity,
+        Status::Degraded,
+        message,
+        vec![statfs(path, at, usage)],
+        &clears,
+        None,
+    )
 }
 
-/// Free inodes are less than `raise_inodes_percent`. Source, levels and clearing (`clear_inodes_percent`) as for bytes.
-/// Filesystems without a fixed number of inodes report 0 of 0 and are not judged.
-pub fn out_of_inodes(facts: &Facts, known: &KnownVolume, policy: &Policy, active: Option<Severity>) -> Option<Verdict> {
+/// Free inodes are less than `raise_inodes_percent`. Source, levels and clearing
+/// (`clear_inodes_percent`) as for bytes. Filesystems without a fixed number of inodes report 0 of
+/// 0 and are not judged.
+pub fn out_of_inodes(
+    facts: &Facts,
+    known: &KnownVolume,
+    policy: &Policy,
+    active: Option<Severity>,
+) -> Option<Verdict> {
     let (path, at, usage) = match measured(facts, known)? {
         Ok(measured) => measured,
         Err(verdict) => return Some(verdict),
     };
     let (total, left) = (usage.total_inodes, usage.available_inodes);
-    let Some(share) = percent(left, total) else { return Some(Verdict::Clear) };
+    let Some(share) = percent(left, total) else {
+        return Some(Verdict::Clear);
+    };
     let policy = &policy.space;
     let full = below(left, total, policy.raise_inodes_percent);
     if !full && (active.is_none() || !below(left, total, policy.clear_inodes_percent)) {
         return Some(Verdict::Clear);
     }
     let half = (u128::from(total) * u128::from(policy.raise_inodes_percent) / 200) as u64;
-    let severity = if left == 0 || (active == Some(Severity::Bad) && left < half) { Severity::Bad } else { Severity::Suspect };
+    let severity = if left == 0 || (active == Some(Severity::Bad) && left < half) {
+        Severity::Bad
+    } else {
+        Severity::Suspect
+    };
     let message = format!("{left} of {total} inodes ({share} %) left at {path}");
     let clears = format!("{} % of the inodes are free", policy.clear_inodes_percent);
-    raised(severity, Status::Degraded, message, vec![statfs(path, at, usage)], &clears, None)
+    raised(
+        severity,
+        Status::Degraded,
+        message,
+        vec![statfs(path, at, usage)],
+        &clears,
+        None,
+    )
 }
 
 fn below(left: u64, total: u64, limit_percent: u8) -> bool {
@@ -63,14 +108,20 @@ fn below(left: u64, total: u64, limit_percent: u8) -> bool {
 fn statfs(path: &HostPath, at: Timestamp, usage: &Usage) -> Evidence {
     let text = format!(
         "total_bytes={} available_bytes={} used_bytes={} total_inodes={} available_inodes={} used_inodes={}",
-        usage.total_bytes, usage.available_bytes, usage.used_bytes, usage.total_inodes, usage.available_inodes, usage.used_inodes
+        usage.total_bytes,
+        usage.available_bytes,
+        usage.used_bytes,
+        usage.total_inodes,
+        usage.available_inodes,
+        usage.used_inodes
     );
     evidence(format!("statfs {path}"), at, text)
 }
 
 type Measured<'a> = (&'a HostPath, Timestamp, &'a Usage);
 
-/// The newest good statfs among the volume's mounts; `Err` is a verdict that needs no figures, `None` that nothing applies yet.
+/// The newest good statfs among the volume's mounts; `Err` is a verdict that needs no figures,
+/// `None` that nothing applies yet.
 fn measured<'a>(facts: &'a Facts, known: &'a KnownVolume) -> Option<Result<Measured<'a>, Verdict>> {
     if known.facts.block {
         return None;
@@ -78,23 +129,42 @@ fn measured<'a>(facts: &'a Facts, known: &'a KnownVolume) -> Option<Result<Measu
     if let Some(error) = facts.mounts.error() {
         return unknown(error).map(Err);
     }
-    if known.facts.mounts.is_empty() || known.facts.mounts.iter().any(|mount| is_super_read_only(&mount.super_options)) {
+    if known.facts.mounts.is_empty()
+        || known
+            .facts
+            .mounts
+            .iter()
+            .any(|mount| is_super_read_only(&mount.super_options))
+    {
         return facts.mounts.value().map(|_| Err(Verdict::Clear));
     }
-    let probes = known.facts.mounts.iter().filter_map(|mount| facts.probes.get_key_value(&mount.path));
-    // All its mounts show the same filesystem. The newest figures count; while their mount cannot be asked any more, older ones of another
-    // mount are no answer.
+    let probes = known
+        .facts
+        .mounts
+        .iter()
+        .filter_map(|mount| facts.probes.get_key_value(&mount.path));
+    // All its mounts show the same filesystem. The newest figures count; while their mount cannot
+    // be asked any more, older ones of another mount are no answer.
     let mut newest: Option<(Measured<'a>, Option<String>)> = None;
     let mut silent = None;
     for (path, probe) in probes {
         let why = match (&probe.stuck, &probe.result) {
-            (Some(stuck), _) => Some(format!("the probe of {path} has been pending since {}", stuck.since)),
-            (None, Observation::Ok { value, .. }) => value.statfs.as_ref().err().map(|error| format!("probing {path}: {error}")),
+            (Some(stuck), _) => Some(format!(
+                "the probe of {path} has been pending since {}",
+                stuck.since
+            )),
+            (None, Observation::Ok { value, .. }) => value
+                .statfs
+                .as_ref()
+                .err()
+                .map(|error| format!("probing {path}: {error}")),
             (None, Observation::Failed { error, .. }) => Some(format!("probing {path}: {error}")),
             (None, Observation::Unavailable) => Some(format!("{path} is not probed now")),
         };
         match &probe.usage {
-            Some((usage, at)) if newest.as_ref().is_none_or(|((_, newer, _), _)| newer < at) => newest = Some(((path, *at, usage), why)),
+            Some((usage, at)) if newest.as_ref().is_none_or(|((_, newer, _), _)| newer < at) => {
+                newest = Some(((path, *at, usage), why))
+            }
             Some(_) => {}
             None => silent = silent.or(why),
         }

@@ -16,18 +16,37 @@ pub fn volume_probe(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
     if let Some(error) = facts.mounts.error() {
         return unknown(error);
     }
-    let probes = || known.facts.mounts.iter().filter_map(|mount| facts.probes.get_key_value(&mount.path));
-    if let Some((path, stuck)) =
-        probes().filter_map(|(path, probe)| Some((path, probe.stuck.as_ref()?))).min_by_key(|(_, stuck)| stuck.since)
+    let probes = || {
+        known
+            .facts
+            .mounts
+            .iter()
+            .filter_map(|mount| facts.probes.get_key_value(&mount.path))
+    };
+    if let Some((path, stuck)) = probes()
+        .filter_map(|(path, probe)| Some((path, probe.stuck.as_ref()?)))
+        .min_by_key(|(_, stuck)| stuck.since)
     {
-        let via = if stuck.path == *path { String::new() } else { format!(" (asked at {})", stuck.path) };
-        let message = format!("a probe of {path}{via} has been pending since {}: whoever uses the volume hangs as well", stuck.since);
+        let via = if stuck.path == *path {
+            String::new()
+        } else {
+            format!(" (asked at {})", stuck.path)
+        };
+        let message = format!(
+            "a probe of {path}{via} has been pending since {}: whoever uses the volume hangs as well",
+            stuck.since
+        );
         return timed_out(message, format!("probe {}", stuck.path), stuck);
     }
     if known.facts.mounts.is_empty() {
         return facts.mounts.value().map(|_| Verdict::Clear);
     }
-    let failed = probes().find_map(|(path, probe)| probe.result.error().map(|error| format!("probing {path}: {error}")));
+    let failed = probes().find_map(|(path, probe)| {
+        probe
+            .result
+            .error()
+            .map(|error| format!("probing {path}: {error}"))
+    });
     match failed {
         Some(why) => unknown(why),
         None if probes().any(|(_, probe)| probe.result.value().is_some()) => Some(Verdict::Clear),
@@ -35,11 +54,15 @@ pub fn volume_probe(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
     }
 }
 
-/// A question about the state of an md or dm device has not come back in its time. Source: the layers' reader.
+/// A question about the state of an md or dm device has not come back in its time. Source: the
+/// layers' reader.
 /// BAD, inaccessible: the device is suspended or its I/O hangs. Clears when it is answered.
 pub fn layer_probe(name: &str, layer: &LayerFacts) -> Option<Verdict> {
     if let Some(stuck) = &layer.stuck {
-        let message = format!("a question about {name} has been pending since {}: it is suspended, or its I/O hangs", stuck.since);
+        let message = format!(
+            "a question about {name} has been pending since {}: it is suspended, or its I/O hangs",
+            stuck.since
+        );
         return timed_out(message, format!("state of {name}"), stuck);
     }
     match &layer.state {
@@ -55,11 +78,19 @@ fn timed_out(message: String, source: String, stuck: &Stuck) -> Option<Verdict> 
         None => format!("pending since {}", stuck.since),
     };
     let proof = vec![evidence(source, stuck.since, text)];
-    raised(Severity::Bad, Status::Inaccessible, message, proof, "the pending question, or a later one, is answered", Some(stuck.since))
+    raised(
+        Severity::Bad,
+        Status::Inaccessible,
+        message,
+        proof,
+        "the pending question, or a later one, is answered",
+        Some(stuck.since),
+    )
 }
 
-/// I/O is in flight on a device beneath the volume and none has been completed for `io_stalled_after`. Source: two readings of
-/// /proc/diskstats that far apart. BAD, inaccessible. Not judged where the queue keeps no statistics. Clears with the next completion.
+/// I/O is in flight on a device beneath the volume and none has been completed for
+/// `io_stalled_after`. Source: two readings of /proc/diskstats that far apart. BAD, inaccessible.
+/// Not judged where the queue keeps no statistics. Clears with the next completion.
 pub fn io_stalled(facts: &Facts, known: &KnownVolume, policy: &Policy) -> Option<Verdict> {
     let volume = &known.facts;
     if volume.devices.is_empty() {
@@ -75,15 +106,36 @@ pub fn io_stalled(facts: &Facts, known: &KnownVolume, policy: &Policy) -> Option
     let mut stalled = None;
     // Top first: the last one found is the lowest, nearest to the cause.
     for name in &volume.devices {
-        let Some(device) = inventory.devices.get(name).filter(|device| device.iostats) else { continue };
-        let Some(memory) = facts.io.get(&device.dev) else { continue };
+        let Some(device) = inventory.devices.get(name).filter(|device| device.iostats) else {
+            continue;
+        };
+        let Some(memory) = facts.io.get(&device.dev) else {
+            continue;
+        };
         judged = true;
-        if let Some(since) = memory.waiting_since.filter(|since| elapsed(*since, at) >= policy.io_stalled_after) {
+        if let Some(since) = memory
+            .waiting_since
+            .filter(|since| elapsed(*since, at) >= policy.io_stalled_after)
+        {
             stalled = Some((name, memory, since));
         }
     }
-    let Some((name, memory, since)) = stalled else { return judged.then_some(Verdict::Clear) };
-    let proof = vec![evidence("/proc/diskstats", since, &memory.first_line), evidence("/proc/diskstats", at, &memory.last_line)];
-    let message = format!("I/O to {name} beneath the volume is in flight and none has been completed since {since}");
-    raised(Severity::Bad, Status::Inaccessible, message, proof, "the device completes I/O again, or has none in flight", Some(since))
+    let Some((name, memory, since)) = stalled else {
+        return judged.then_some(Verdict::Clear);
+    };
+    let proof = vec![
+        evidence("/proc/diskstats", since, &memory.first_line),
+        evidence("/proc/diskstats", at, &memory.last_line),
+    ];
+    let message = format!(
+        "I/O to {name} beneath the volume is in flight and none has been completed since {since}"
+    );
+    raised(
+        Severity::Bad,
+        Status::Inaccessible,
+        message,
+        proof,
+        "the device completes I/O again, or has none in flight",
+        Some(since),
+    )
 }

@@ -15,7 +15,10 @@ pub const T: &str = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-h/mou
 
 /// sda with ext4 on /data, told and probed.
 pub fn plain() -> World {
-    let mut world = World::default().disk("sda", "8:0", "A").uuid("sda", "u").mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+    let mut world = World::default()
+        .disk("sda", "8:0", "A")
+        .uuid("sda", "u")
+        .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
     world.read_all(0);
     world.probe("/data", healthy(usage(100 * GIB, 50 * GIB)), 1);
     world
@@ -23,7 +26,14 @@ pub fn plain() -> World {
 
 /// A mirror of sda and sdb on /data.
 pub fn mirror() -> World {
-    let md = device("md0", "9:0", Layer::Md { level: Some("raid1".into()) }, &["sda", "sdb"]);
+    let md = device(
+        "md0",
+        "9:0",
+        Layer::Md {
+            level: Some("raid1".into()),
+        },
+        &["sda", "sdb"],
+    );
     let mut world = World::default()
         .disk("sda", "8:0", "A")
         .disk("sdb", "8:16", "B")
@@ -36,8 +46,12 @@ pub fn mirror() -> World {
 }
 
 pub fn md_state(degraded: u32, members: &[&str]) -> LayerState {
-    let member =
-        |(slot, name): (usize, &&str)| MdMember { device: (*name).into(), state: "in_sync".into(), slot: Some(slot as u32), errors: 0 };
+    let member = |(slot, name): (usize, &&str)| MdMember {
+        device: (*name).into(),
+        state: "in_sync".into(),
+        slot: Some(slot as u32),
+        errors: 0,
+    };
     LayerState::Md(MdState {
         level: "raid1".into(),
         raid_disks: 2,
@@ -84,7 +98,11 @@ fn a_missing_drive_takes_its_volume_along_and_both_return_under_another_name() {
     world.scan(10);
     assert_eq!(
         world.raised(11),
-        ["A DriveMissing Bad Inaccessible", "fs:u DeviceMissing Bad Inaccessible", "fs:u DriveFailing Bad Inaccessible"]
+        [
+            "A DriveMissing Bad Inaccessible",
+            "fs:u DeviceMissing Bad Inaccessible",
+            "fs:u DriveFailing Bad Inaccessible"
+        ]
     );
     let missing = world.one(Reason::DriveMissing, 12).unwrap();
     assert_eq!(missing.since, Some(at(10)));
@@ -107,7 +125,11 @@ fn mounts_that_leave_just_before_their_drive_were_its_load() {
     world.read_mounts(10);
     world.pull("sda");
     world.scan(11);
-    assert!(world.raised(12).contains(&"A DriveMissing Bad Inaccessible".to_owned()));
+    assert!(
+        world
+            .raised(12)
+            .contains(&"A DriveMissing Bad Inaccessible".to_owned())
+    );
     assert!(world.facts.volumes[&volume("fs:u")].retained);
 
     let mut world = plain();
@@ -115,7 +137,11 @@ fn mounts_that_leave_just_before_their_drive_were_its_load() {
     world.read_mounts(10);
     world.pull("sda");
     world.scan(40);
-    assert_eq!(world.raised(41), ["A DriveMissing Info Information"], "unmounted in peace, then pulled");
+    assert_eq!(
+        world.raised(41),
+        ["A DriveMissing Info Information"],
+        "unmounted in peace, then pulled"
+    );
 }
 
 #[test]
@@ -129,7 +155,12 @@ fn a_removed_drive_without_a_load_is_forgotten_after_a_time() {
     world.scan(month);
     assert_eq!(world.raised(month), [""; 0]);
     assert!(world.active.is_empty());
-    assert_eq!(world.facts.forget(world.policy.forget_missing_after, at(month)), [DriveId::new("A")]);
+    assert_eq!(
+        world
+            .facts
+            .forget(world.policy.forget_missing_after, at(month)),
+        [DriveId::new("A")]
+    );
 }
 
 #[test]
@@ -141,14 +172,26 @@ fn one_leg_of_a_mirror_is_degraded_and_two_are_inaccessible() {
     world.layer("md0", md_state(1, &["sda"]), 11);
     assert_eq!(
         world.raised(12),
-        ["B DriveMissing Bad Inaccessible", "fs:m RaidDegraded Suspect Degraded", "fs:m DriveFailing Suspect Degraded"]
+        [
+            "B DriveMissing Bad Inaccessible",
+            "fs:m RaidDegraded Suspect Degraded",
+            "fs:m DriveFailing Suspect Degraded"
+        ]
     );
     let failing = world.one(Reason::DriveFailing, 13).unwrap();
-    assert!(failing.message.contains("covered by raid1 md0"), "{}", failing.message);
+    assert!(
+        failing.message.contains("covered by raid1 md0"),
+        "{}",
+        failing.message
+    );
     world.pull("sda");
     world.inventory.devices.get_mut("md0").unwrap().below = vec![];
     world.scan(20);
-    assert!(world.raised(21).contains(&"fs:m DriveFailing Bad Inaccessible".to_owned()));
+    assert!(
+        world
+            .raised(21)
+            .contains(&"fs:m DriveFailing Bad Inaccessible".to_owned())
+    );
 }
 
 #[test]
@@ -180,7 +223,11 @@ fn a_drive_is_offline_at_once_or_after_its_recovery_has_had_its_time() {
         world.inventory.drives[0].devices[0].state = Some(state.into());
         world.scan(10);
         let raised = world.raised(10 + after);
-        assert_eq!(raised.contains(&"A DriveOffline Bad Inaccessible".to_owned()), expected, "{state} {after}");
+        assert_eq!(
+            raised.contains(&"A DriveOffline Bad Inaccessible".to_owned()),
+            expected,
+            "{state} {after}"
+        );
     }
 }
 
@@ -195,5 +242,11 @@ fn a_drive_with_a_working_path_is_not_offline() {
     assert_eq!(world.raised(100), [""; 0]);
     world.inventory.drives[0].devices[0].state = Some("transport-offline".into());
     world.scan(20);
-    assert_eq!(world.raised(21), ["A DriveOffline Bad Inaccessible", "fs:u DriveFailing Bad Inaccessible"]);
+    assert_eq!(
+        world.raised(21),
+        [
+            "A DriveOffline Bad Inaccessible",
+            "fs:u DriveFailing Bad Inaccessible"
+        ]
+    );
 }

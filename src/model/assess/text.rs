@@ -32,20 +32,34 @@ pub fn raised(
     since: Option<Timestamp>,
 ) -> Option<Verdict> {
     let message = cut(message.as_ref(), MAX_MESSAGE);
-    Some(Verdict::Raised(Raised { severity, status, message, evidence, clears_when: clears_when.to_owned(), since }))
+    Some(Verdict::Raised(Raised {
+        severity,
+        status,
+        message,
+        evidence,
+        clears_when: clears_when.to_owned(),
+        since,
+    }))
 }
 
 pub fn unknown(why: impl AsRef<str>) -> Option<Verdict> {
-    Some(Verdict::Unknown { why: cut(why.as_ref(), MAX_MESSAGE) })
+    Some(Verdict::Unknown {
+        why: cut(why.as_ref(), MAX_MESSAGE),
+    })
 }
 
 pub fn evidence(source: impl Into<String>, time: Timestamp, text: impl AsRef<str>) -> Evidence {
-    Evidence { source: source.into(), time, text: cut(text.as_ref(), MAX_EVIDENCE_TEXT) }
+    Evidence {
+        source: source.into(),
+        time,
+        text: cut(text.as_ref(), MAX_EVIDENCE_TEXT),
+    }
 }
 
 pub const MOUNTINFO: &str = "/proc/1/mountinfo";
 
-/// The line as the kernel prints it, without its optional fields (fs/proc_namespace.c escapes space, tab, newline and backslash).
+/// The line as the kernel prints it, without its optional fields (fs/proc_namespace.c escapes
+/// space, tab, newline and backslash).
 pub fn mount_line(mount: &Mount) -> String {
     format!(
         "{} {} {} {} {} {} - {} {} {}",
@@ -111,7 +125,17 @@ mod tests {
 
     #[test]
     fn amounts_are_read_by_people() {
-        assert_eq!((bytes(1023), bytes(1536), bytes(1 << 40)), ("1023 B".to_owned(), "1.5 KiB".to_owned(), "1.0 TiB".to_owned()));
-        assert_eq!((percent(1, 3), percent(1, 0), percent(u64::MAX, u64::MAX)), (Some(33), None, Some(100)));
+        assert_eq!(
+            (bytes(1023), bytes(1536), bytes(1 << 40)),
+            (
+                "1023 B".to_owned(),
+                "1.5 KiB".to_owned(),
+                "1.0 TiB".to_owned()
+            )
+        );
+        assert_eq!(
+            (percent(1, 3), percent(1, 0), percent(u64::MAX, u64::MAX)),
+            (Some(33), None, Some(100))
+        );
     }
 }

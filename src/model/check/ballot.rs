@@ -1,17 +1,14 @@
-//! One run → its ballot: did the checker do its work, and did it find anything. Filter F is here: what a healthy frozen filesystem shows.
+//! One run → its ballot: did the checker do its work, and did it find anything. Filter F is here:
+//! what a healthy frozen filesystem shows.
 //!
-//! The exit status alone is no ballot (docs/checks.md): xfs_repair ends with 0 over a bad checksum and with 1 for want of memory.
+//! The exit status alone is no ballot (docs/checks.md): xfs_repair ends with 0 over a bad checksum
+//! and with 1 for want of memory.
 
 #[cfg(test)]
 mod tests;
 
-use crate::model::check::Ballot;
-use crate::model::check::End;
-use crate::model::check::Filesystem;
-use crate::model::check::Flaw;
-use crate::model::check::Mode;
-use crate::model::check::Weight;
 use crate::model::check::parse::Parsed;
+use crate::model::check::{Ballot, End, Filesystem, Flaw, Mode, Weight};
 
 /// The ballot of one run, and why where it is FAILED (empty otherwise).
 pub fn ballot(filesystem: Filesystem, mode: Mode, parsed: &Parsed, end: &End) -> (Ballot, String) {
@@ -39,13 +36,18 @@ fn verdict(filesystem: Filesystem, mode: Mode, parsed: &Parsed, end: &End) -> Re
     }
     let errors = errors_left(filesystem, status)?;
     if !parsed.complete {
-        return Err(format!("{checker} ended with status {status} before it was through"));
+        return Err(format!(
+            "{checker} ended with status {status} before it was through"
+        ));
     }
-    // An XFS that is mounted has a dirty log as a rule, and its log is no finding; where it is all that made the status, nothing was found.
+    // An XFS that is mounted has a dirty log as a rule, and its log is no finding; where it is all
+    // that made the status, nothing was found.
     let dirty_log = filesystem == Filesystem::Xfs && parsed.pending_replay.is_some();
     let nothing = parsed.flaws.is_empty() && parsed.more_flaws == 0;
     if errors && nothing && !dirty_log {
-        return Err(format!("{checker} ended with status {status} and told nothing that it found"));
+        return Err(format!(
+            "{checker} ended with status {status} and told nothing that it found"
+        ));
     }
     let real = filter_f(&parsed.flaws).next().is_some();
     Ok(match mode {
@@ -54,22 +56,33 @@ fn verdict(filesystem: Filesystem, mode: Mode, parsed: &Parsed, end: &End) -> Re
     })
 }
 
-/// e2fsck finds damage and then cannot go on because of it (status 12: 4 errors left, 8 operational). While writers go on a healthy filesystem makes it do
-/// that too; where nothing moves, what it had named by then is so. A device that fails and want of memory have words of their own.
+/// e2fsck finds damage and then cannot go on because of it (status 12: 4 errors left, 8
+/// operational). While writers go on a healthy filesystem makes it do that too; where nothing
+/// moves, what it had named by then is so. A device that fails and want of memory have words of
+/// their own.
 fn gave_up_over_damage(filesystem: Filesystem, mode: Mode, status: i32, parsed: &Parsed) -> bool {
     let named = |flaw: &&Flaw| flaw.weight == Weight::Damage && !flaw.text.starts_with("Error ");
-    let aborted = filesystem == Filesystem::Ext4 && status == 12 && parsed.failure.as_deref() == Some(crate::model::check::parse::ABORTED);
+    let aborted = filesystem == Filesystem::Ext4
+        && status == 12
+        && parsed.failure.as_deref() == Some(crate::model::check::parse::ABORTED);
     aborted && mode != Mode::Live && parsed.flaws.iter().any(|flaw| named(&flaw))
 }
 
 fn exit_status(checker: &str, end: &End) -> Result<i32, String> {
     match end {
         End::Exited(status) => Ok(*status),
-        End::Signal(number) => Err(format!("{checker} was ended by signal {number}{}", signal_name(*number))),
+        End::Signal(number) => Err(format!(
+            "{checker} was ended by signal {number}{}",
+            signal_name(*number)
+        )),
         End::TimedOut => Err(format!("{checker} was not through in time")),
         End::Stopped => Err(format!("{checker} was stopped")),
-        End::Stuck(Some(place)) => Err(format!("{checker} hangs in the kernel ({place}): the device does not answer")),
-        End::Stuck(None) => Err(format!("{checker} hangs in the kernel: the device does not answer")),
+        End::Stuck(Some(place)) => Err(format!(
+            "{checker} hangs in the kernel ({place}): the device does not answer"
+        )),
+        End::Stuck(None) => Err(format!(
+            "{checker} hangs in the kernel: the device does not answer"
+        )),
         End::NotStarted(why) => Err(format!("{checker} could not be started: {why}")),
     }
 }
@@ -78,7 +91,8 @@ fn exit_status(checker: &str, end: &End) -> Result<i32, String> {
 fn errors_left(filesystem: Filesystem, status: i32) -> Result<bool, String> {
     match (filesystem, status) {
         (_, 0) => Ok(false),
-        // e2fsck(8): 4 errors left uncorrected; 8 operational, 16 usage, 32 cancelled, 128 library: with any of these it was not through.
+        // e2fsck(8): 4 errors left uncorrected; 8 operational, 16 usage, 32 cancelled, 128 library:
+        // with any of these it was not through.
         (Filesystem::Ext4, 4) => Ok(true),
         (Filesystem::Ext4, status) => {
             let bits = [
@@ -89,11 +103,25 @@ fn errors_left(filesystem: Filesystem, status: i32) -> Result<bool, String> {
                 (32, "cancelled"),
                 (128, "library error"),
             ];
-            let said: Vec<&str> = bits.iter().filter(|(bit, _)| status & bit != 0).map(|(_, words)| *words).collect();
-            Err(format!("e2fsck ended with status {status} ({})", if said.is_empty() { "unknown".to_owned() } else { said.join(", ") }))
+            let said: Vec<&str> = bits
+                .iter()
+                .filter(|(bit, _)| status & bit != 0)
+                .map(|(_, words)| *words)
+                .collect();
+            Err(format!(
+                "e2fsck ended with status {status} ({})",
+                if said.is_empty() {
+                    "unknown".to_owned()
+                } else {
+                    said.join(", ")
+                }
+            ))
         }
         (Filesystem::Xfs | Filesystem::Btrfs, 1) => Ok(true),
-        (filesystem, status) => Err(format!("{} ended with status {status}, which it does not use for findings", filesystem.checker().0)),
+        (filesystem, status) => Err(format!(
+            "{} ended with status {status}, which it does not use for findings",
+            filesystem.checker().0
+        )),
     }
 }
 

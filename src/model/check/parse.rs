@@ -1,7 +1,8 @@
 //! What checkers print → flaws. A line at a time, so that the output is never held whole.
 //!
-//! In: lines of e2fsck, xfs_repair -n or btrfs check. Out: flaws (kind and ids, addresses stripped) and notes about the run itself. Knows nothing of
-//! exit statuses (`ballot`) nor of what flaws mean together (`steps`). What is not known word for word to be harmless counts as a flaw.
+//! In: lines of e2fsck, xfs_repair -n or btrfs check. Out: flaws (kind and ids, addresses stripped)
+//! and notes about the run itself. Knows nothing of exit statuses (`ballot`) nor of what flaws mean
+//! together (`steps`). What is not known word for word to be harmless counts as a flaw.
 
 mod btrfs;
 mod e2fsck;
@@ -11,16 +12,16 @@ mod shape;
 pub mod tests;
 mod xfs;
 
-use crate::model::check::Filesystem;
-use crate::model::check::Flaw;
 use crate::model::check::parse::found::Found;
 pub use crate::model::check::parse::shape::broken;
+use crate::model::check::{Filesystem, Flaw};
 
 /// Of one line this much is kept, in bytes.
 pub const LONGEST_TEXT: usize = 400;
 /// Distinct flaws of one run that are kept; the rest is counted.
 pub const MOST_FLAWS: usize = 200;
-/// A line is read in parts of this, in bytes, each with the line's label before it: e2fsck prints all the differences of a bitmap in one line.
+/// A line is read in parts of this, in bytes, each with the line's label before it: e2fsck prints
+/// all the differences of a bitmap in one line.
 pub const LONGEST_LINE: usize = 256 * 1024;
 
 /// Reads one run's output.
@@ -47,9 +48,11 @@ pub struct Parsed {
     pub more_flaws: u64,
     /// The words that tell of a dirty log or a journal to be recovered.
     pub pending_replay: Option<String>,
-    /// The words by which the checker says that it could not do its work (no memory, no superblock to begin with, a device error).
+    /// The words by which the checker says that it could not do its work (no memory, no superblock
+    /// to begin with, a device error).
     pub failure: Option<String>,
-    /// It came to its end by its own account (e2fsck's summary, xfs_repair's "No modify flag set, skipping filesystem flush and exiting").
+    /// It came to its end by its own account (e2fsck's summary, xfs_repair's "No modify flag set,
+    /// skipping filesystem flush and exiting").
     pub complete: bool,
 }
 
@@ -60,7 +63,10 @@ impl Reader {
             Filesystem::Xfs => Dialect::Xfs(xfs::State::default()),
             Filesystem::Btrfs => Dialect::Btrfs(btrfs::State::default()),
         };
-        Reader { dialect, found: Found::default() }
+        Reader {
+            dialect,
+            found: Found::default(),
+        }
     }
 
     /// One line without its end; not necessarily UTF-8 before it came here (lossy).
@@ -68,11 +74,16 @@ impl Reader {
         // A progress bar overwrites its own line: what counts is what stands after it.
         let line = line.trim_end_matches('\r');
         let line = line.rsplit('\r').next().unwrap_or(line);
-        shape::parts(line, LONGEST_LINE).iter().for_each(|part| self.part(part));
+        shape::parts(line, LONGEST_LINE)
+            .iter()
+            .for_each(|part| self.part(part));
     }
 
     fn part(&mut self, line: &str) {
-        let line: String = line.chars().filter(|c| !matches!(c, '\u{1}' | '\u{2}' | '\u{8}')).collect();
+        let line: String = line
+            .chars()
+            .filter(|c| !matches!(c, '\u{1}' | '\u{2}' | '\u{8}'))
+            .collect();
         let line = line.trim_end();
         if line.is_empty() {
             self.found.close();

@@ -1,4 +1,5 @@
-//! When a check is due: an interval or a calendar, spread over the volumes so that not all begin at once.
+//! When a check is due: an interval or a calendar, spread over the volumes so that not all begin at
+//! once.
 
 #[cfg(test)]
 mod tests;
@@ -6,9 +7,7 @@ mod tests;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use jiff::civil::Date;
-use jiff::civil::Time;
-use jiff::civil::Weekday;
+use jiff::civil::{Date, Time, Weekday};
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
@@ -17,9 +16,11 @@ use crate::model::hash::fnv1a_64;
 /// A calendar comes round in this many days; the 31st can be two months away.
 const MOST_DAYS: u32 = 63;
 
-/// `daily 03:00`, `Sun 03:00`, `Mon,Thu 02:30`, `1 04:00` (the first of each month), `1,15 04:00`; local time.
+/// `daily 03:00`, `Sun 03:00`, `Mon,Thu 02:30`, `1 04:00` (the first of each month), `1,15 04:00`;
+/// local time.
 ///
-/// A month without that day is passed over. A time that a change of the clock leaves out is as much later; one that comes twice counts at its first.
+/// A month without that day is passed over. A time that a change of the clock leaves out is as much
+/// later; one that comes twice counts at its first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Calendar {
@@ -63,14 +64,21 @@ fn read(text: &str) -> Option<(Days, Time)> {
         return None;
     }
     let (hour, minute) = time.split_once(':')?;
-    let two =
-        |text: &str| text.parse::<i8>().ok().filter(|_| (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit()));
+    let two = |text: &str| {
+        text.parse::<i8>().ok().filter(|_| {
+            (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    };
     let time = Time::new(two(hour)?, two(minute).filter(|_| minute.len() == 2)?, 0, 0).ok()?;
     let all = || days.split(',');
     let days = if days.eq_ignore_ascii_case("daily") {
         Days::Daily
     } else if days.starts_with(|c: char| c.is_ascii_digit()) {
-        Days::Month(all().map(|day| two(day).filter(|day| (1..=31).contains(day))).collect::<Option<_>>()?)
+        Days::Month(
+            all()
+                .map(|day| two(day).filter(|day| (1..=31).contains(day)))
+                .collect::<Option<_>>()?,
+        )
     } else {
         Days::Of(all().map(weekday).collect::<Option<_>>()?)
     };
@@ -89,7 +97,10 @@ fn weekday(name: &str) -> Option<Weekday> {
         ("sunday", Weekday::Sunday),
     ];
     let name = name.to_ascii_lowercase();
-    NAMES.iter().find(|(long, _)| *long == name || long.get(..3) == Some(name.as_str())).map(|(_, day)| *day)
+    NAMES
+        .iter()
+        .find(|(long, _)| *long == name || long.get(..3) == Some(name.as_str()))
+        .map(|(_, day)| *day)
 }
 
 impl Calendar {
@@ -104,8 +115,21 @@ impl Calendar {
     /// The first time at which it strikes after `after`, each strike put off by `offset`.
     fn next(&self, after: Timestamp, offset: Duration, zone: &TimeZone) -> Option<Timestamp> {
         // Also a strike of a day before can still lie ahead for its offset.
-        let begin = after.checked_sub(offset).ok()?.to_zoned(zone.clone()).date().yesterday().ok()?;
-        let strike = |date: Date| date.to_datetime(self.time).to_zoned(zone.clone()).ok()?.timestamp().checked_add(offset).ok();
+        let begin = after
+            .checked_sub(offset)
+            .ok()?
+            .to_zoned(zone.clone())
+            .date()
+            .yesterday()
+            .ok()?;
+        let strike = |date: Date| {
+            date.to_datetime(self.time)
+                .to_zoned(zone.clone())
+                .ok()?
+                .timestamp()
+                .checked_add(offset)
+                .ok()
+        };
         begin
             .series(jiff::Span::new().days(1))
             .take(MOST_DAYS as usize + 2)
@@ -123,9 +147,16 @@ pub enum Schedule {
     At(Calendar),
 }
 
-/// The next time after `last` (the last check's end, or when the volume was first seen), spread by up to `jitter` by the volume's own `name`: the same volume always
-/// has the same share of it. A calendar's jitter longer than the time between its strikes still leaves one check for each.
-pub fn due(schedule: &Schedule, last: Timestamp, name: &str, jitter: Duration, zone: &TimeZone) -> Timestamp {
+/// The next time after `last` (the last check's end, or when the volume was first seen), spread by
+/// up to `jitter` by the volume's own `name`: the same volume always has the same share of it. A
+/// calendar's jitter longer than the time between its strikes still leaves one check for each.
+pub fn due(
+    schedule: &Schedule,
+    last: Timestamp,
+    name: &str,
+    jitter: Duration,
+    zone: &TimeZone,
+) -> Timestamp {
     let offset = Duration::from_secs_f64((jitter.as_secs_f64() * share(name)).max(0.0)).min(jitter);
     let next = match schedule {
         Schedule::Every(interval) => last.checked_add(interval.saturating_add(offset)).ok(),

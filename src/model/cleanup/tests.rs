@@ -18,9 +18,13 @@ fn staging() -> String {
     format!("{K}/plugins/kubernetes.io/csi/d/0af/globalmount")
 }
 
-/// One volume, staged and published to the pods of which `mounts` are, and what the kubelet has written down of it.
+/// One volume, staged and published to the pods of which `mounts` are, and what the kubelet has
+/// written down of it.
 fn world(mounts: &[&str], recorded: &[(&str, &str)]) -> World {
-    let mut world = World::default().disk("sda", "8:0", "A").uuid("sda", "u-1").mounted("8:0", "/", &staging(), "ext4", "/dev/sda");
+    let mut world = World::default()
+        .disk("sda", "8:0", "A")
+        .uuid("sda", "u-1")
+        .mounted("8:0", "/", &staging(), "ext4", "/dev/sda");
     for path in mounts {
         world = world.mounted("8:0", "/", path, "ext4", "/dev/sda");
     }
@@ -31,7 +35,12 @@ fn picture(world: &World) -> Snapshot {
     let volume = |known: &crate::model::facts::KnownVolume| storage::tests::volume(known);
     Snapshot {
         settled: true,
-        volumes: world.facts.volumes.iter().map(|(id, known)| (id.clone(), volume(known).into())).collect(),
+        volumes: world
+            .facts
+            .volumes
+            .iter()
+            .map(|(id, known)| (id.clone(), volume(known).into()))
+            .collect(),
         attachments: world.facts.attachments.clone(),
         surroundings: world.facts.surroundings.clone(),
         ..Snapshot::default()
@@ -44,7 +53,10 @@ fn planned(snapshot: &Snapshot) -> Result<Plan, Refusal> {
 }
 
 fn words(plan: &Plan) -> Vec<String> {
-    plan.actions.iter().map(|action| format!("{} {}", action.words(), action.path())).collect()
+    plan.actions
+        .iter()
+        .map(|action| format!("{} {}", action.words(), action.path()))
+        .collect()
 }
 
 #[test]
@@ -88,17 +100,26 @@ fn it_is_refused_while_a_pod_has_a_record() {
     // The record alone: its mount is gone.
     world.umount(&path);
     world.read_all(1);
-    assert!(matches!(planned(&picture(&world)), Err(Refusal::InUse { .. })));
+    assert!(matches!(
+        planned(&picture(&world)),
+        Err(Refusal::InUse { .. })
+    ));
     // And the folder of logs alone.
     world.kubelet.volumes[0].publications.clear();
     world = world.mounted("8:0", "/", &path, "ext4", "/dev/sda");
     world.read_all(2);
-    assert!(matches!(planned(&picture(&world)), Err(Refusal::InUse { .. })));
+    assert!(matches!(
+        planned(&picture(&world)),
+        Err(Refusal::InUse { .. })
+    ));
     world.kubelet.pods.clear();
     world.read_all(3);
     world.read_kubelet(2 + GRACE_SECONDS);
     let refused = planned(&picture(&world)).expect_err("the pod has only just gone");
-    assert!(matches!(&refused, Refusal::Fresh { since, .. } if *since == at(3)), "{refused}");
+    assert!(
+        matches!(&refused, Refusal::Fresh { since, .. } if *since == at(3)),
+        "{refused}"
+    );
     world.read_kubelet(3 + GRACE_SECONDS);
     planned(&picture(&world)).expect("only the kubelet's own record of the staging is left");
 }
@@ -109,15 +130,26 @@ fn it_is_refused_while_nobody_can_tell_whether_a_pod_has_it() {
     let mut world = world(&[&path], &[]);
     world.read_all(0);
     let mut snapshot = picture(&world);
-    let down = (SourceStatus::Down("reading /var/lib/kubelet: permission denied".into()), at(0));
-    std::sync::Arc::make_mut(&mut snapshot.node).sources.insert(Source::Kubelet, down);
+    let down = (
+        SourceStatus::Down("reading /var/lib/kubelet: permission denied".into()),
+        at(0),
+    );
+    std::sync::Arc::make_mut(&mut snapshot.node)
+        .sources
+        .insert(Source::Kubelet, down);
     assert!(matches!(planned(&snapshot), Err(Refusal::Blind(_))));
     snapshot.node = Default::default();
     snapshot.settled = false;
     assert!(matches!(planned(&snapshot), Err(Refusal::Blind(_))));
     // A reading that fails leaves what was known: nothing was known of this one.
     world.tell(Report::Kubelet(Observation::failed(at(1), "no")), 1);
-    assert!(world.facts.attachments.values().all(|it| it.stale().is_none()));
+    assert!(
+        world
+            .facts
+            .attachments
+            .values()
+            .all(|it| it.stale().is_none())
+    );
 }
 
 #[test]
@@ -129,7 +161,11 @@ fn without_a_kubelet_nothing_of_a_volume_is_known_to_be_unused() {
     world.tell(Report::Kubelet(Observation::Unavailable), 0);
     world.read_mounts(100 * GRACE_SECONDS);
     let snapshot = picture(&world);
-    let refused = plan(&snapshot, Wanted::Volume(snapshot.csi_volume("own", "v1").expect("there"))).expect_err("nobody can tell");
+    let refused = plan(
+        &snapshot,
+        Wanted::Volume(snapshot.csi_volume("own", "v1").expect("there")),
+    )
+    .expect_err("nobody can tell");
     assert!(matches!(refused, Refusal::Untold(_)), "{refused}");
 }
 
@@ -140,8 +176,15 @@ fn a_place_of_which_the_kubelet_keeps_no_records_is_not_known_to_be_unused() {
     world.tell_provision(0);
     world.read_kubelet(GRACE_SECONDS);
     let snapshot = picture(&world);
-    let refused = plan(&snapshot, Wanted::Volume(snapshot.csi_volume("own", "v1").expect("there"))).expect_err("nobody can tell");
-    assert!(matches!(&refused, Refusal::Untold(path) if *path == HostPath::from("/srv/elsewhere")), "{refused}");
+    let refused = plan(
+        &snapshot,
+        Wanted::Volume(snapshot.csi_volume("own", "v1").expect("there")),
+    )
+    .expect_err("nobody can tell");
+    assert!(
+        matches!(&refused, Refusal::Untold(path) if *path == HostPath::from("/srv/elsewhere")),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -151,16 +194,25 @@ fn one_place_is_one_place_and_what_lies_elsewhere_is_never_touched() {
     world.read_all(0);
     let fresh = picture(&world);
     let place = Wanted::Place(&fresh.attachments[&HostPath::from(one.as_str())]);
-    assert!(matches!(plan(&fresh, place), Err(Refusal::Fresh { .. })), "its pod may only just be coming");
+    assert!(
+        matches!(plan(&fresh, place), Err(Refusal::Fresh { .. })),
+        "its pod may only just be coming"
+    );
     world.read_kubelet(GRACE_SECONDS);
     let snapshot = picture(&world);
     let attachment: &Attachment = &snapshot.attachments[&HostPath::from(one.as_str())];
     let plan = plan(&snapshot, Wanted::Place(attachment)).expect("its pod is gone");
     assert_eq!(plan.mounts, [HostPath::from(one.as_str())]);
-    assert!(matches!(planned(&snapshot), Err(Refusal::InUse { .. })), "the other pod has it");
+    assert!(
+        matches!(planned(&snapshot), Err(Refusal::InUse { .. })),
+        "the other pod has it"
+    );
     let staged = &snapshot.attachments[&HostPath::from(staging().as_str())];
     assert!(
-        matches!(super::plan(&snapshot, Wanted::Place(staged)), Err(Refusal::InUse { .. })),
+        matches!(
+            super::plan(&snapshot, Wanted::Place(staged)),
+            Err(Refusal::InUse { .. })
+        ),
         "what is staged is the other pod's as well"
     );
 }
@@ -172,8 +224,17 @@ fn a_volume_of_ours_gives_its_loop_device_back() {
     world.tell_provision(0);
     world.read_kubelet(GRACE_SECONDS);
     let snapshot = picture(&world);
-    let plan = plan(&snapshot, Wanted::Volume(snapshot.csi_volume("own", "v1").expect("there"))).expect("nobody uses it");
-    assert_eq!(plan.actions.last(), Some(&Action::Detach { image: "/pool/images/v1.img".into() }));
+    let plan = plan(
+        &snapshot,
+        Wanted::Volume(snapshot.csi_volume("own", "v1").expect("there")),
+    )
+    .expect("nobody uses it");
+    assert_eq!(
+        plan.actions.last(),
+        Some(&Action::Detach {
+            image: "/pool/images/v1.img".into()
+        })
+    );
     assert!(plan.ours && plan.target == "v1");
     let idle = plan_of_idle();
     assert!(matches!(idle, Err(Refusal::Nothing(_))));
@@ -184,5 +245,8 @@ fn plan_of_idle() -> Result<Plan, Refusal> {
     world.read_all(0);
     world.tell_provision(0);
     let snapshot = picture(&world);
-    plan(&snapshot, Wanted::Volume(snapshot.csi_volume("own", "v1").expect("there")))
+    plan(
+        &snapshot,
+        Wanted::Volume(snapshot.csi_volume("own", "v1").expect("there")),
+    )
 }

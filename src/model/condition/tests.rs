@@ -16,7 +16,11 @@ fn finding(reason: Reason, severity: Severity, status: Status, message: &str) ->
         since: at(0),
         last_seen: at(0),
         count: 1,
-        evidence: vec![Evidence { source: "test".into(), time: at(0), text: String::new() }],
+        evidence: vec![Evidence {
+            source: "test".into(),
+            time: at(0),
+            text: String::new(),
+        }],
         clears_when: String::new(),
         acknowledged: None,
         cleared: None,
@@ -24,7 +28,10 @@ fn finding(reason: Reason, severity: Severity, status: Status, message: &str) ->
 }
 
 fn known(mounts: &[&str]) -> KnownVolume {
-    let mut world = World::default().disk("sda", "8:0", "A").csi("d", "h", Some("/staging"), &[("u1", TARGET)]);
+    let mut world =
+        World::default()
+            .disk("sda", "8:0", "A")
+            .csi("d", "h", Some("/staging"), &[("u1", TARGET)]);
     for path in mounts {
         world = world.mounted("8:0", "/", path, "ext4", "/dev/sda");
     }
@@ -42,57 +49,145 @@ fn all(known: &KnownVolume, findings: &[&Finding]) -> (CsiStatus, OperationalSta
 
 #[test]
 fn statuses_follow_mounts_and_findings() {
-    use {CsiStatus as C, OperationalStatus as O, UsageStatus as U};
+    use CsiStatus as C;
+    use OperationalStatus as O;
+    use UsageStatus as U;
     let published = known(&["/staging", TARGET]);
     assert_eq!(all(&published, &[]), (C::Published, O::Operative, U::InUse));
-    assert_eq!(all(&known(&["/staging"]), &[]), (C::Staged, O::Operative, U::Idle));
+    assert_eq!(
+        all(&known(&["/staging"]), &[]),
+        (C::Staged, O::Operative, U::Idle)
+    );
     let not_mounted = finding(Reason::NotMounted, Severity::Bad, Status::Inaccessible, "m");
-    assert_eq!(all(&known(&[]), &[&not_mounted]), (C::Failed, O::Missing, U::Failed));
-    assert_eq!(all(&known(&[]), &[]), (C::Created, O::Operative, U::InUse), "it may be on its way");
-    let dead = finding(Reason::NotAccessible, Severity::Bad, Status::Inaccessible, "m");
-    assert_eq!(all(&published, &[&dead]), (C::Published, O::Inoperative, U::Failed));
-    let gone = finding(Reason::DeviceMissing, Severity::Bad, Status::Inaccessible, "m");
-    assert_eq!(all(&published, &[&gone]), (C::Published, O::Missing, U::Failed));
+    assert_eq!(
+        all(&known(&[]), &[&not_mounted]),
+        (C::Failed, O::Missing, U::Failed)
+    );
+    assert_eq!(
+        all(&known(&[]), &[]),
+        (C::Created, O::Operative, U::InUse),
+        "it may be on its way"
+    );
+    let dead = finding(
+        Reason::NotAccessible,
+        Severity::Bad,
+        Status::Inaccessible,
+        "m",
+    );
+    assert_eq!(
+        all(&published, &[&dead]),
+        (C::Published, O::Inoperative, U::Failed)
+    );
+    let gone = finding(
+        Reason::DeviceMissing,
+        Severity::Bad,
+        Status::Inaccessible,
+        "m",
+    );
+    assert_eq!(
+        all(&published, &[&gone]),
+        (C::Published, O::Missing, U::Failed)
+    );
     let mut retained = published.clone();
     retained.retained = true;
-    assert_eq!(all(&retained, &[&gone]), (C::Removed, O::Missing, U::Released));
+    assert_eq!(
+        all(&retained, &[&gone]),
+        (C::Removed, O::Missing, U::Released)
+    );
 }
 
-fn told(findings: &[&Finding], health: Health, unknown: Option<(&str, Timestamp)>, previous: Option<&Condition>) -> Condition {
+fn told(
+    findings: &[&Finding],
+    health: Health,
+    unknown: Option<(&str, Timestamp)>,
+    previous: Option<&Condition>,
+) -> Condition {
     let known = known(&["/staging", TARGET]);
-    condition(&known.facts, findings, health, statuses(&known, findings), unknown, previous)
+    condition(
+        &known.facts,
+        findings,
+        health,
+        statuses(&known, findings),
+        unknown,
+        previous,
+    )
 }
 
 #[test]
 fn what_this_node_cannot_serve_is_told_beside_the_findings_and_only_lost_data_before_it() {
     let mut world = crate::model::storage::tests::pool(None, &[]);
-    world.provision.as_mut().expect("has one").volumes[0].trouble = Some("its record cannot be read".into());
+    world.provision.as_mut().expect("has one").volumes[0].trouble =
+        Some("its record cannot be read".into());
     world.read_all(0);
     world.tell_provision(0);
     let known = &world.facts.volumes[&volume("csi:own/v1")];
-    let message = |findings: &[&Finding]| condition(&known.facts, findings, Health::Bad, statuses(known, findings), None, None).message;
-    let milder = finding(Reason::DriveFailing, Severity::Suspect, Status::Degraded, "m");
-    let lost = finding(Reason::FilesystemCorrupted, Severity::Bad, Status::DataLoss, "n");
+    let message = |findings: &[&Finding]| {
+        condition(
+            &known.facts,
+            findings,
+            Health::Bad,
+            statuses(known, findings),
+            None,
+            None,
+        )
+        .message
+    };
+    let milder = finding(
+        Reason::DriveFailing,
+        Severity::Suspect,
+        Status::Degraded,
+        "m",
+    );
+    let lost = finding(
+        Reason::FilesystemCorrupted,
+        Severity::Bad,
+        Status::DataLoss,
+        "n",
+    );
     let said = "the volume cannot be used: its record cannot be read";
     assert_eq!(message(&[&milder]), format!("{said}; DriveFailing: m"));
-    assert_eq!(message(&[&milder, &lost]), format!("FilesystemCorrupted: n; {said}; DriveFailing: m"));
+    assert_eq!(
+        message(&[&milder, &lost]),
+        format!("FilesystemCorrupted: n; {said}; DriveFailing: m")
+    );
 }
 
 #[test]
 fn a_healthy_volume_is_normal_and_says_so() {
     let condition = told(&[], Health::Good, None, None);
     assert!(!condition.abnormal);
-    assert_eq!(condition.message, "the volume is published and nothing is known against it");
+    assert_eq!(
+        condition.message,
+        "the volume is published and nothing is known against it"
+    );
 }
 
 #[test]
 fn every_cause_is_named_worst_first() {
-    let space = finding(Reason::OutOfSpace, Severity::Suspect, Status::Degraded, "little left");
-    let dead = finding(Reason::NotAccessible, Severity::Bad, Status::Inaccessible, "EIO");
-    let note = finding(Reason::DriveMissing, Severity::Info, Status::Information, "unseen");
+    let space = finding(
+        Reason::OutOfSpace,
+        Severity::Suspect,
+        Status::Degraded,
+        "little left",
+    );
+    let dead = finding(
+        Reason::NotAccessible,
+        Severity::Bad,
+        Status::Inaccessible,
+        "EIO",
+    );
+    let note = finding(
+        Reason::DriveMissing,
+        Severity::Info,
+        Status::Information,
+        "unseen",
+    );
     let condition = told(&[&space, &dead, &note], Health::Bad, None, None);
     assert!(condition.abnormal);
-    assert_eq!(condition.message, "NotAccessible: EIO; OutOfSpace: little left");
+    assert_eq!(
+        condition.message,
+        "NotAccessible: EIO; OutOfSpace: little left"
+    );
 }
 
 #[test]
@@ -103,24 +198,62 @@ fn bad_health_without_a_finding_is_abnormal_all_the_same() {
 #[test]
 fn messages_keep_within_the_limit_at_any_length_and_alphabet() {
     let long = "ü".repeat(511);
-    let findings: Vec<Finding> = (0..4).map(|_| finding(Reason::NotAccessible, Severity::Bad, Status::Inaccessible, &long)).collect();
+    let findings: Vec<Finding> = (0..4)
+        .map(|_| {
+            finding(
+                Reason::NotAccessible,
+                Severity::Bad,
+                Status::Inaccessible,
+                &long,
+            )
+        })
+        .collect();
     for count in 1..=4 {
         let refs: Vec<&Finding> = findings.iter().take(count).collect();
         let condition = told(&refs, Health::Bad, None, None);
         assert!(condition.message.len() <= MAX_MESSAGE);
         let why = "ä".repeat(3000);
-        let unknown = told(&refs, Health::Unknown, Some((&why, at(1))), Some(&condition));
+        let unknown = told(
+            &refs,
+            Health::Unknown,
+            Some((&why, at(1))),
+            Some(&condition),
+        );
         assert!(unknown.message.len() <= MAX_MESSAGE && unknown.abnormal);
     }
 }
 
 #[test]
 fn the_unknown_repeats_what_was_known_once() {
-    let dead = finding(Reason::NotAccessible, Severity::Bad, Status::Inaccessible, "EIO");
+    let dead = finding(
+        Reason::NotAccessible,
+        Severity::Bad,
+        Status::Inaccessible,
+        "EIO",
+    );
     let before = told(&[&dead], Health::Bad, None, None);
-    let first = told(&[&dead], Health::Unknown, Some(("no scan", at(5))), Some(&before));
-    assert_eq!(first, Condition { abnormal: true, message: format!("NotAccessible: EIO (unknown since {}: no scan)", at(5)) });
-    assert_eq!(told(&[&dead], Health::Unknown, Some(("no scan", at(5))), Some(&first)), first);
+    let first = told(
+        &[&dead],
+        Health::Unknown,
+        Some(("no scan", at(5))),
+        Some(&before),
+    );
+    assert_eq!(
+        first,
+        Condition {
+            abnormal: true,
+            message: format!("NotAccessible: EIO (unknown since {}: no scan)", at(5))
+        }
+    );
+    assert_eq!(
+        told(
+            &[&dead],
+            Health::Unknown,
+            Some(("no scan", at(5))),
+            Some(&first)
+        ),
+        first
+    );
     let never = told(&[], Health::Unknown, Some(("no scan", at(5))), None);
     assert!(!never.abnormal && never.message.starts_with("not known yet"));
 }

@@ -1,6 +1,7 @@
 //! What each report changes.
 //!
-//! A failure replaces what a source says of itself, never what it said before of the world: volumes, drives and memories stay as they are.
+//! A failure replaces what a source says of itself, never what it said before of the world:
+//! volumes, drives and memories stay as they are.
 
 use std::sync::Arc;
 
@@ -26,7 +27,11 @@ impl Facts {
             Report::Inventory(seen) => {
                 let first = self.inventory().is_none();
                 let known = self.shared_inventory().cloned();
-                let seen = seen.map(|new| known.filter(|known| **known == new).unwrap_or_else(|| Arc::new(new)));
+                let seen = seen.map(|new| {
+                    known
+                        .filter(|known| **known == new)
+                        .unwrap_or_else(|| Arc::new(new))
+                });
                 let (change, good) = replace(&mut self.inventory, &mut self.last_inventory, seen);
                 if let (true, Some(inventory)) = (good, self.inventory.value()) {
                     self.kernel.names.update_checks(inventory, now);
@@ -35,7 +40,8 @@ impl Facts {
                     if let Some(inventory) = self.inventory.value() {
                         self.kernel.names.update(inventory, first, now);
                     }
-                    // What left a moment ago is looked at while the drives are gone through, hence the order.
+                    // What left a moment ago is looked at while the drives are gone through, hence
+                    // the order.
                     self.update_drives(now);
                     self.forget_layers();
                     self.update_volumes(settings, now);
@@ -61,13 +67,24 @@ impl Facts {
                 }
                 if first { Change::Material } else { change }
             }
-            Report::Source { source: Source::KernelLog, status } => {
-                self.kernel_log_heard(matches!(status, SourceStatus::Active(_) | SourceStatus::Limited(_)), now);
+            Report::Source {
+                source: Source::KernelLog,
+                status,
+            } => {
+                self.kernel_log_heard(
+                    matches!(status, SourceStatus::Active(_) | SourceStatus::Limited(_)),
+                    now,
+                );
                 Change::Nothing
             }
             Report::Source { source, status } => {
-                let answered = source == Source::Kubelet && matches!(status, SourceStatus::Absent(_) | SourceStatus::Down(_));
-                if answered && !std::mem::replace(&mut self.kubelet_answered, true) { Change::Material } else { Change::Nothing }
+                let answered = source == Source::Kubelet
+                    && matches!(status, SourceStatus::Absent(_) | SourceStatus::Down(_));
+                if answered && !std::mem::replace(&mut self.kubelet_answered, true) {
+                    Change::Material
+                } else {
+                    Change::Nothing
+                }
             }
             Report::Layer { device, state } => self.layer(device, state, settings, now),
             Report::LayerStuck { device, stuck } => {
@@ -88,12 +105,22 @@ impl Facts {
             Report::KernelLog(batch) => self.kernel_log(batch, now),
             Report::FsError(notice) => self.fs_error(notice, now),
             Report::Counters(seen) => self.counters(seen, now),
-            Report::Smart { drive, at, answer, took } => {
+            Report::Smart {
+                drive,
+                at,
+                answer,
+                took,
+            } => {
                 self.timings.entry(Source::Smart).or_default().take(took);
                 self.smart_answer(drive, *answer, at)
             }
             Report::SmartStuck { drive, stuck } => self.smart_stuck(drive, stuck),
-            Report::SelfTest { drive, kind, at, result } => self.self_test_asked(drive, kind, at, result),
+            Report::SelfTest {
+                drive,
+                kind,
+                at,
+                result,
+            } => self.self_test_asked(drive, kind, at, result),
             Report::Controllers(controllers) => self.controllers(&controllers, now),
             Report::Check(progress) => self.check_progress(*progress),
             Report::Provision(seen) => {
@@ -109,7 +136,13 @@ impl Facts {
         }
     }
 
-    fn layer(&mut self, device: String, seen: Observation<LayerState>, settings: &VolumeSettings, now: Timestamp) -> Change {
+    fn layer(
+        &mut self,
+        device: String,
+        seen: Observation<LayerState>,
+        settings: &VolumeSettings,
+        now: Timestamp,
+    ) -> Change {
         let known = self.layers.entry(device).or_default();
         let answered = known.stuck.is_some() && seen.value().is_some();
         if answered {
@@ -120,9 +153,14 @@ impl Facts {
         let (mut change, good) = replace(state, last, seen);
         if good && change == Change::Material {
             let after = known.known();
-            // No answer yet and a plain table are the same to the volumes above: neither has members. At a start hundreds of logical volumes
-            // answer one by one.
-            let plain = |state: Option<&LayerState>| matches!(state, None | Some(LayerState::Plain | LayerState::Linear { .. }));
+            // No answer yet and a plain table are the same to the volumes above: neither has
+            // members. At a start hundreds of logical volumes answer one by one.
+            let plain = |state: Option<&LayerState>| {
+                matches!(
+                    state,
+                    None | Some(LayerState::Plain | LayerState::Linear { .. })
+                )
+            };
             if before.as_ref().map(without_figures) == after.map(without_figures) {
                 change = Change::Figures;
             } else if !(plain(before.as_ref()) && plain(after)) {
@@ -134,9 +172,13 @@ impl Facts {
     }
 
     fn forget_layers(&mut self) {
-        let Some(inventory) = self.inventory.value() else { return };
-        // A stuck question is kept: it is the trace of a device that went while somebody waited for it.
-        self.layers.retain(|name, known| inventory.devices.contains_key(name) || known.stuck.is_some());
+        let Some(inventory) = self.inventory.value() else {
+            return;
+        };
+        // A stuck question is kept: it is the trace of a device that went while somebody waited for
+        // it.
+        self.layers
+            .retain(|name, known| inventory.devices.contains_key(name) || known.stuck.is_some());
     }
 
     fn probe(&mut self, path: HostPath, seen: Observation<MountProbe>) -> Change {
@@ -145,16 +187,30 @@ impl Facts {
             return Change::Nothing;
         }
         let known = self.probes.entry(path).or_default();
-        let ProbeFacts { result, usage, stuck } = known;
+        let ProbeFacts {
+            result,
+            usage,
+            stuck,
+        } = known;
         let mut change = match (&*result, &seen) {
-            (Observation::Ok { value: before, .. }, Observation::Ok { value: after, .. }) if before == after => Change::Nothing,
+            (Observation::Ok { value: before, .. }, Observation::Ok { value: after, .. })
+                if before == after =>
+            {
+                Change::Nothing
+            }
             (Observation::Ok { value: before, .. }, Observation::Ok { value: after, .. }) => {
                 let same = before.statfs.is_ok() == after.statfs.is_ok()
                     && before.statfs.as_ref().err() == after.statfs.as_ref().err()
                     && before.readdir == after.readdir;
-                if same { Change::Figures } else { Change::Material }
+                if same {
+                    Change::Figures
+                } else {
+                    Change::Material
+                }
             }
-            (before, after) if before.error().is_some() && before.error() == after.error() => Change::Nothing,
+            (before, after) if before.error().is_some() && before.error() == after.error() => {
+                Change::Nothing
+            }
             (Observation::Unavailable, Observation::Unavailable) => Change::Nothing,
             _ => Change::Material,
         };
@@ -185,20 +241,33 @@ impl Facts {
         let failed = seen.error().is_some();
         self.disk_stats = seen;
         let after = self.waiting();
-        if failed != failed_before || before || after { Change::Material } else { Change::Nothing }
+        if failed != failed_before || before || after {
+            Change::Material
+        } else {
+            Change::Nothing
+        }
     }
 
     fn waiting(&self) -> bool {
-        let Some(at) = self.disk_stats.at() else { return false };
-        self.io.values().any(|memory| memory.waiting_since.is_some_and(|since| since < at))
+        let Some(at) = self.disk_stats.at() else {
+            return false;
+        };
+        self.io
+            .values()
+            .any(|memory| memory.waiting_since.is_some_and(|since| since < at))
     }
 }
 
-/// Counters that differ in either direction have moved: backwards is another device under the same number.
+/// Counters that differ in either direction have moved: backwards is another device under the same
+/// number.
 fn remember(old: Option<IoMemory>, stat: &DiskStat, at: Timestamp) -> IoMemory {
     let line = stat.line.clone();
     match old {
-        Some(mut memory) if memory.completed == stat.completed && memory.waiting_since.is_some() && stat.in_flight > 0 => {
+        Some(mut memory)
+            if memory.completed == stat.completed
+                && memory.waiting_since.is_some()
+                && stat.in_flight > 0 =>
+        {
             memory.last_line = line;
             memory
         }
@@ -211,13 +280,24 @@ fn remember(old: Option<IoMemory>, stat: &DiskStat, at: Timestamp) -> IoMemory {
     }
 }
 
-/// Puts `seen` in place; keeps the last good value aside while newer ones fail. Says what changed and whether `seen` is an answer.
-fn replace<T: PartialEq>(slot: &mut Observation<T>, last: &mut Option<T>, seen: Observation<T>) -> (Change, bool) {
+/// Puts `seen` in place; keeps the last good value aside while newer ones fail. Says what changed
+/// and whether `seen` is an answer.
+fn replace<T: PartialEq>(
+    slot: &mut Observation<T>,
+    last: &mut Option<T>,
+    seen: Observation<T>,
+) -> (Change, bool) {
     let good = seen.value().is_some();
     let known = slot.value().or(last.as_ref());
     let change = match (&*slot, &seen) {
-        (Observation::Ok { .. }, Observation::Ok { value, .. }) if known == Some(value) => Change::Nothing,
-        (Observation::Failed { error: before, .. }, Observation::Failed { error: after, .. }) if before == after => Change::Nothing,
+        (Observation::Ok { .. }, Observation::Ok { value, .. }) if known == Some(value) => {
+            Change::Nothing
+        }
+        (Observation::Failed { error: before, .. }, Observation::Failed { error: after, .. })
+            if before == after =>
+        {
+            Change::Nothing
+        }
         (Observation::Unavailable, Observation::Unavailable) => Change::Nothing,
         _ => Change::Material,
     };
@@ -231,9 +311,15 @@ fn replace<T: PartialEq>(slot: &mut Observation<T>, last: &mut Option<T>, seen: 
 }
 
 fn set_stuck(slot: &mut Option<Stuck>, stuck: Stuck) -> Change {
-    let same = slot.as_ref().is_some_and(|known| known.since == stuck.since && known.path == stuck.path);
+    let same = slot
+        .as_ref()
+        .is_some_and(|known| known.since == stuck.since && known.path == stuck.path);
     *slot = Some(stuck);
-    if same { Change::Nothing } else { Change::Material }
+    if same {
+        Change::Nothing
+    } else {
+        Change::Material
+    }
 }
 
 /// A layer's state less what moves all the time.

@@ -1,4 +1,5 @@
-//! The memory of where CSI volumes are staged and published: since when, for whom, and since when for nobody.
+//! The memory of where CSI volumes are staged and published: since when, for whom, and since when
+//! for nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,28 +44,55 @@ impl Bypassed {
 }
 
 impl Facts {
-    /// Anew from the volumes, the mount table and, where the last reading of them was good, the kubelet's records.
+    /// Anew from the volumes, the mount table and, where the last reading of them was good, the
+    /// kubelet's records.
     pub(super) fn update_attachments(&mut self, now: Timestamp) {
         let mut found = self.attached_now(now);
-        let records = self.kubelet.value().map(|records| Records::new(records, &self.surroundings.kubelet_root));
+        let records = self
+            .kubelet
+            .value()
+            .map(|records| Records::new(records, &self.surroundings.kubelet_root));
         let mut used = BTreeSet::new();
         // Pods first: what they use is staged for somebody.
         for role in [MountRole::Pod, MountRole::Staging] {
-            for attachment in found.values_mut().filter(|attachment| attachment.role == role) {
-                let known = self.attachments.get(&attachment.path).filter(|known| known.role == role);
+            for attachment in found
+                .values_mut()
+                .filter(|attachment| attachment.role == role)
+            {
+                let known = self
+                    .attachments
+                    .get(&attachment.path)
+                    .filter(|known| known.role == role);
                 remember(attachment, known);
                 let verdict = match &records {
                     None => None,
-                    Some(records) if role == MountRole::Pod => {
-                        Some(records.pod(&attachment.path, attachment.pod.as_ref().map(|pod| pod.uid.as_str())))
-                    }
-                    Some(records) => Some(match records.staging(&attachment.path, &attachment.driver, &attachment.handle) {
-                        Use::Nobody(_) | Use::Kept(_) if used.contains(&attachment.volume) => Use::By("a pod has the volume".to_owned()),
-                        verdict => verdict,
-                    }),
+                    Some(records) if role == MountRole::Pod => Some(records.pod(
+                        &attachment.path,
+                        attachment.pod.as_ref().map(|pod| pod.uid.as_str()),
+                    )),
+                    Some(records) => Some(
+                        match records.staging(
+                            &attachment.path,
+                            &attachment.driver,
+                            &attachment.handle,
+                        ) {
+                            Use::Nobody(_) | Use::Kept(_) if used.contains(&attachment.volume) => {
+                                Use::By("a pod has the volume".to_owned())
+                            }
+                            verdict => verdict,
+                        },
+                    ),
                 };
-                judge(attachment, known, verdict, self.kubelet.at().unwrap_or(now), now);
-                if role == MountRole::Pod && (attachment.used_by.is_some() || attachment.orphaned.is_none()) {
+                judge(
+                    attachment,
+                    known,
+                    verdict,
+                    self.kubelet.at().unwrap_or(now),
+                    now,
+                );
+                if role == MountRole::Pod
+                    && (attachment.used_by.is_some() || attachment.orphaned.is_none())
+                {
                     used.insert(attachment.volume.clone());
                 }
             }
@@ -79,51 +107,85 @@ impl Facts {
 
     /// The same records, read again: nobody has come.
     pub(super) fn confirm_attachments(&mut self) {
-        let (Some(_), Some(at)) = (self.kubelet.value(), self.kubelet.at()) else { return };
-        for attachment in self.attachments.values_mut().filter(|attachment| attachment.orphaned.is_some()) {
+        let (Some(_), Some(at)) = (self.kubelet.value(), self.kubelet.at()) else {
+            return;
+        };
+        for attachment in self
+            .attachments
+            .values_mut()
+            .filter(|attachment| attachment.orphaned.is_some())
+        {
             if let Some(orphaned) = &mut Arc::make_mut(attachment).orphaned {
                 orphaned.confirmed = orphaned.confirmed.max(at);
             }
         }
     }
 
-    /// Volumes of CSI drivers by what is known of them, then what is mounted where only the kubelet puts them.
+    /// Volumes of CSI drivers by what is known of them, then what is mounted where only the kubelet
+    /// puts them.
     fn attached_now(&self, now: Timestamp) -> BTreeMap<HostPath, Attachment> {
         let root = &self.surroundings.kubelet_root;
         let mut found = BTreeMap::new();
         for known in self.volumes.values() {
             let facts = &known.facts;
-            let left_over = facts.driver.is_none() && facts.mounts.iter().any(|mount| is_left_over(root, &mount.path));
+            let left_over = facts.driver.is_none()
+                && facts
+                    .mounts
+                    .iter()
+                    .any(|mount| is_left_over(root, &mount.path));
             if facts.driver.is_none() && !left_over {
                 continue;
             }
-            for mount in facts.mounts.iter().filter(|mount| mount.role != MountRole::Host) {
+            for mount in facts
+                .mounts
+                .iter()
+                .filter(|mount| mount.role != MountRole::Host)
+            {
                 let place = kube::csi_place(root, &mount.path);
                 if left_over && place.is_none() {
                     continue;
                 }
                 let since = known.mounted.get(&mount.path).copied().unwrap_or(now);
                 let read_only = mount.options.iter().any(|option| option == "ro");
-                found.insert(mount.path.clone(), attachment(facts, &mount.path, mount.role, place, read_only, since));
+                found.insert(
+                    mount.path.clone(),
+                    attachment(facts, &mount.path, mount.role, place, read_only, since),
+                );
             }
             for (of_ours, role) in ours(facts) {
                 let entry = found.entry(of_ours.path.clone());
-                let new = || attachment(facts, &of_ours.path, role, kube::csi_place(root, &of_ours.path), of_ours.read_only, of_ours.since);
+                let new = || {
+                    attachment(
+                        facts,
+                        &of_ours.path,
+                        role,
+                        kube::csi_place(root, &of_ours.path),
+                        of_ours.read_only,
+                        of_ours.since,
+                    )
+                };
                 let attachment = entry.or_insert_with(new);
                 attachment.role = role;
                 attachment.since = of_ours.since;
                 attachment.mode = Some(of_ours.access.mode);
                 attachment.read_only |= of_ours.read_only;
-                attachment.pod = of_ours.pod.clone().filter(|pod| !pod.uid.is_empty()).or(attachment.pod.take());
+                attachment.pod = of_ours
+                    .pod
+                    .clone()
+                    .filter(|pod| !pod.uid.is_empty())
+                    .or(attachment.pod.take());
             }
         }
         self.add_unclaimed(&mut found, now);
         found
     }
 
-    /// A device that is bound to a pod is no filesystem, and so no volume of its own once its record is gone.
+    /// A device that is bound to a pod is no filesystem, and so no volume of its own once its
+    /// record is gone.
     fn add_unclaimed(&self, found: &mut BTreeMap<HostPath, Attachment>, now: Timestamp) {
-        let Some(mounts) = self.mount_table() else { return };
+        let Some(mounts) = self.mount_table() else {
+            return;
+        };
         let root = &self.surroundings.kubelet_root;
         if self.kubelet_records().is_none() || root.as_bytes().is_empty() {
             return;
@@ -131,11 +193,19 @@ impl Facts {
         let table = Table::new(&mounts.mounts);
         for mount in &mounts.mounts {
             let path = &mount.mount_point;
-            let Some(place) = kube::csi_place(root, path).filter(|place| place.part != Part::Subpath) else { continue };
+            let Some(place) =
+                kube::csi_place(root, path).filter(|place| place.part != Part::Subpath)
+            else {
+                continue;
+            };
             if found.contains_key(path) || !table.is_visible(mount) {
                 continue;
             }
-            let role = if place.pod.is_some() { MountRole::Pod } else { MountRole::Staging };
+            let role = if place.pod.is_some() {
+                MountRole::Pod
+            } else {
+                MountRole::Staging
+            };
             let mut unclaimed = Attachment {
                 path: path.clone(),
                 role,
@@ -153,7 +223,10 @@ impl Facts {
             unclaimed.pod = self.pod_at(Some(&place));
             found.insert(path.clone(), unclaimed);
         }
-        for attachment in found.values_mut().filter(|attachment| attachment.role == MountRole::Pod) {
+        for attachment in found
+            .values_mut()
+            .filter(|attachment| attachment.role == MountRole::Pod)
+        {
             let name = |pod: &PodOf| self.kubelet_records()?.pods.get(&pod.uid).cloned();
             if let Some(pod) = attachment.pod.as_mut().filter(|pod| pod.name.is_empty())
                 && let Some(named) = name(pod)
@@ -165,7 +238,10 @@ impl Facts {
 
     fn pod_at(&self, place: Option<&CsiPlace>) -> Option<PodOf> {
         let pod = place?.pod.as_ref()?;
-        Some(PodOf { uid: pod.uid.clone(), ..PodOf::default() })
+        Some(PodOf {
+            uid: pod.uid.clone(),
+            ..PodOf::default()
+        })
     }
 }
 
@@ -176,8 +252,16 @@ fn is_left_over(root: &HostPath, path: &HostPath) -> bool {
 fn ours(facts: &VolumeFacts) -> impl Iterator<Item = (&attach::Attachment, MountRole)> {
     let provided = facts.provided.iter();
     provided.flat_map(|volume| {
-        let staged = volume.staged.iter().map(|staged| (staged, MountRole::Staging));
-        staged.chain(volume.published.iter().map(|published| (published, MountRole::Pod)))
+        let staged = volume
+            .staged
+            .iter()
+            .map(|staged| (staged, MountRole::Staging));
+        staged.chain(
+            volume
+                .published
+                .iter()
+                .map(|published| (published, MountRole::Pod)),
+        )
     })
 }
 
@@ -189,18 +273,40 @@ fn attachment(
     read_only: bool,
     since: Timestamp,
 ) -> Attachment {
-    let by_path = place.as_ref().and_then(|place| place.pod.as_ref()).map(|pod| pod.uid.clone());
-    let uid = facts.mounts.iter().find(|mount| mount.path == *path).and_then(|mount| mount.pod_uid.clone()).or(by_path);
+    let by_path = place
+        .as_ref()
+        .and_then(|place| place.pod.as_ref())
+        .map(|pod| pod.uid.clone());
+    let uid = facts
+        .mounts
+        .iter()
+        .find(|mount| mount.path == *path)
+        .and_then(|mount| mount.pod_uid.clone())
+        .or(by_path);
     let pod = uid.map(|uid| {
-        let name = facts.pods.iter().find(|pod| pod.uid == uid).and_then(|pod| pod.name.clone());
-        let (namespace, name) = name.map(|name| (name.namespace, name.name)).unwrap_or_default();
-        PodOf { uid, name, namespace }
+        let name = facts
+            .pods
+            .iter()
+            .find(|pod| pod.uid == uid)
+            .and_then(|pod| pod.name.clone());
+        let (namespace, name) = name
+            .map(|name| (name.namespace, name.name))
+            .unwrap_or_default();
+        PodOf {
+            uid,
+            name,
+            namespace,
+        }
     });
     Attachment {
         path: path.clone(),
         role,
         volume: facts.id.clone(),
-        driver: facts.driver.clone().or_else(|| place.and_then(|place| place.driver)).unwrap_or_default(),
+        driver: facts
+            .driver
+            .clone()
+            .or_else(|| place.and_then(|place| place.driver))
+            .unwrap_or_default(),
         handle: facts.handle.clone().unwrap_or_default(),
         read_only,
         block: facts.block,
@@ -216,7 +322,9 @@ fn attachment(
 fn remember(attachment: &mut Attachment, known: Option<&Arc<Attachment>>) {
     let Some(known) = known else { return };
     attachment.since = attachment.since.min(known.since);
-    if attachment.driver.is_empty() || (attachment.handle.is_empty() && attachment.driver == known.driver) {
+    if attachment.driver.is_empty()
+        || (attachment.handle.is_empty() && attachment.driver == known.driver)
+    {
         attachment.driver.clone_from(&known.driver);
         attachment.handle.clone_from(&known.handle);
     }
@@ -232,9 +340,19 @@ fn remember(attachment: &mut Attachment, known: Option<&Arc<Attachment>>) {
 }
 
 /// `verdict` is None where the records could not be read: then what was known of it stands.
-fn judge(attachment: &mut Attachment, known: Option<&Arc<Attachment>>, verdict: Option<Use>, read: Timestamp, now: Timestamp) {
+fn judge(
+    attachment: &mut Attachment,
+    known: Option<&Arc<Attachment>>,
+    verdict: Option<Use>,
+    read: Timestamp,
+    now: Timestamp,
+) {
     let before = known.and_then(|known| known.orphaned.as_ref());
-    let orphaned = |why| Orphaned { since: before.map_or(now, |before| before.since), confirmed: read, why };
+    let orphaned = |why| Orphaned {
+        since: before.map_or(now, |before| before.since),
+        confirmed: read,
+        why,
+    };
     match verdict {
         None => {
             attachment.used_by = known.and_then(|known| known.used_by.clone());

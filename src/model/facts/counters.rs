@@ -1,7 +1,9 @@
-//! What the error counters say beyond the kernel's log: growth that the log did not tell of is an incident too.
+//! What the error counters say beyond the kernel's log: growth that the log did not tell of is an
+//! incident too.
 //!
-//! In: readings. Out: memories of counters by whom they are about, and incidents laid at the same doors as the log's. A first reading is a baseline:
-//! what a counter showed before anybody looked is no news. May not enter: whether something is bad.
+//! In: readings. Out: memories of counters by whom they are about, and incidents laid at the same
+//! doors as the log's. A first reading is a baseline: what a counter showed before anybody looked
+//! is no news. May not enter: whether something is bad.
 
 use std::sync::Arc;
 
@@ -19,32 +21,59 @@ pub type Key = (Subject, String);
 
 impl Facts {
     pub(super) fn counters(&mut self, seen: Observation<Vec<Reading>>, now: Timestamp) -> Change {
-        let Observation::Ok { at, value: readings } = seen else { return Change::Nothing };
+        let Observation::Ok {
+            at,
+            value: readings,
+        } = seen
+        else {
+            return Change::Nothing;
+        };
         let before = self.counters_read.replace(at);
         let mut change = Change::Nothing;
         for reading in &readings {
-            let Some(subject) = self.counted(reading) else { continue };
+            let Some(subject) = self.counted(reading) else {
+                continue;
+            };
             let key = (subject, reading.source.clone());
-            let mut memory = self.counters.get(&key).map(|memory| (**memory).clone()).unwrap_or_default();
+            let mut memory = self
+                .counters
+                .get(&key)
+                .map(|memory| (**memory).clone())
+                .unwrap_or_default();
             let growths = memory.take(reading, at);
-            if self.counters.get(&key).is_some_and(|known| **known == memory) {
+            if self
+                .counters
+                .get(&key)
+                .is_some_and(|known| **known == memory)
+            {
                 continue;
             }
             self.counters.insert(key.clone(), Arc::new(memory));
             change = Change::Material;
             let from = before.unwrap_or(at);
-            for event in growths.iter().filter_map(|growth| incident(reading, growth)) {
-                self.put_off(Pending::Growth { subject: key.0.clone(), event: Box::new(event), from, since: now });
+            for event in growths
+                .iter()
+                .filter_map(|growth| incident(reading, growth))
+            {
+                self.put_off(Pending::Growth {
+                    subject: key.0.clone(),
+                    event: Box::new(event),
+                    from,
+                    since: now,
+                });
             }
         }
         change
     }
 
-    /// A filesystem's counters are the volume's, a device's the drive's; of an array's own the layer's state tells.
+    /// A filesystem's counters are the volume's, a device's the drive's; of an array's own the
+    /// layer's state tells.
     fn counted(&self, reading: &Reading) -> Option<Subject> {
         let device = device(&reading.of);
         if matches!(reading.source.as_str(), "ext4" | "xfs" | "btrfs") {
-            let Device::Block(name) = &device else { return None };
+            let Device::Block(name) = &device else {
+                return None;
+            };
             let inventory = self.inventory()?;
             let on = self.volumes_on(inventory.devices.get(name), std::iter::once(&device), None);
             return on.into_iter().next();
@@ -68,14 +97,18 @@ impl Facts {
 
     /// What the counters of this volume's filesystem are.
     pub(crate) fn filesystem_counters(&self, known: &KnownVolume, source: &str) -> Option<&Memory> {
-        self.counters.get(&(Subject::Volume(known.facts.id.clone()), source.to_owned())).map(Arc::as_ref)
+        self.counters
+            .get(&(Subject::Volume(known.facts.id.clone()), source.to_owned()))
+            .map(Arc::as_ref)
     }
 }
 
-/// What growth of this counter means by itself; None: nothing adverse, or it is judged by its state.
+/// What growth of this counter means by itself; None: nothing adverse, or it is judged by its
+/// state.
 ///
-/// SCSI's ioerr_cnt counts every command that ended with an error, also those that a drive does not know (drivers/scsi/scsi_lib.c): no incident.
-/// Correctable PCIe errors were corrected by the link itself.
+/// SCSI's ioerr_cnt counts every command that ended with an error, also those that a drive does not
+/// know (drivers/scsi/scsi_lib.c): no incident. Correctable PCIe errors were corrected by the link
+/// itself.
 fn incident(reading: &Reading, growth: &Growth) -> Option<Event> {
     let (class, corrected) = match (reading.source.as_str(), growth.name.as_str()) {
         ("scsi", "iotmo_cnt") => (Class::Timeout, false),
@@ -86,17 +119,30 @@ fn incident(reading: &Reading, growth: &Growth) -> Option<Event> {
         // Read errors that md corrected by writing (fix_read_error(), drivers/md/raid1.c).
         ("md", "errors") => (Class::Io, true),
         // Their sums; each kind is counted beside.
-        ("aer", "fatal.TOTAL_ERR_FATAL" | "nonfatal.TOTAL_ERR_NONFATAL") => (Class::Transport, false),
+        ("aer", "fatal.TOTAL_ERR_FATAL" | "nonfatal.TOTAL_ERR_NONFATAL") => {
+            (Class::Transport, false)
+        }
         _ => return None,
     };
-    let mut text = format!("{}: {} grew from {} to {}", reading.file, growth.name, growth.from, growth.to);
+    let mut text = format!(
+        "{}: {} grew from {} to {}",
+        reading.file, growth.name, growth.from, growth.to
+    );
     for (name, value) in &reading.details {
         text.push_str(&format!(", {name} {value}"));
     }
     let text = crate::model::assess::cut(&text, crate::model::kernel::event::MAX_TEXT);
-    let line = Line { time: growth.at, text, origin: Origin::Counter };
+    let line = Line {
+        time: growth.at,
+        text,
+        origin: Origin::Counter,
+    };
     Some(Event {
-        blame: if class == Class::Transport { Blame::No } else { Blame::Unclear },
+        blame: if class == Class::Transport {
+            Blame::No
+        } else {
+            Blame::Unclear
+        },
         corrected,
         ..Event::beside_the_log("counter", class, device(&reading.of), growth.by(), line)
     })
@@ -132,22 +178,39 @@ mod tests {
     }
 
     fn plain() -> World {
-        let mut world = World::default().disk("sda", "8:0", "A").uuid("sda", "u").mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+        let mut world = World::default()
+            .disk("sda", "8:0", "A")
+            .uuid("sda", "u")
+            .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
         world.read_all(0);
         world
     }
 
     fn read(world: &mut World, name: &str, value: u64, second: i64) {
         let sda = || Counted::Block("sda".into());
-        let source = if name == "errors_count" { "ext4" } else { "scsi" };
+        let source = if name == "errors_count" {
+            "ext4"
+        } else {
+            "scsi"
+        };
         let seen = Observation::ok(at(second), vec![reading(sda(), source, name, value)]);
         world.tell(Report::Counters(seen), second);
         // Anything that comes later.
-        world.tell(Report::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) }, second + 5);
+        world.tell(
+            Report::Source {
+                source: Source::Udev,
+                status: SourceStatus::Active(String::new()),
+            },
+            second + 5,
+        );
     }
 
     fn told(world: &World, subject: &Subject, class: Class) -> Option<u64> {
-        world.facts.errors(subject)?.get(class).map(|tally| tally.incidents)
+        world
+            .facts
+            .errors(subject)?
+            .get(class)
+            .map(|tally| tally.incidents)
     }
 
     #[test]
@@ -158,17 +221,36 @@ mod tests {
         assert_eq!(told(&world, &data, Class::FsError), None);
         read(&mut world, "errors_count", 9, 70);
         assert_eq!(told(&world, &data, Class::FsError), Some(2));
-        let first = &world.facts.errors(&data).unwrap().get(Class::FsError).unwrap().first;
-        assert_eq!((first.origin, first.text.as_str()), (Origin::Counter, "/sys/ext4: errors_count grew from 7 to 9"));
+        let first = &world
+            .facts
+            .errors(&data)
+            .unwrap()
+            .get(Class::FsError)
+            .unwrap()
+            .first;
+        assert_eq!(
+            (first.origin, first.text.as_str()),
+            (Origin::Counter, "/sys/ext4: errors_count grew from 7 to 9")
+        );
         read(&mut world, "errors_count", 0, 130);
         read(&mut world, "errors_count", 0, 190);
-        assert_eq!(told(&world, &data, Class::FsError), Some(2), "checked clean: the counter begins anew");
+        assert_eq!(
+            told(&world, &data, Class::FsError),
+            Some(2),
+            "checked clean: the counter begins anew"
+        );
         let drive = Subject::Drive(DriveId::new("A"));
         read(&mut world, "iotmo_cnt", 1, 200);
         read(&mut world, "iotmo_cnt", 2, 260);
         read(&mut world, "ioerr_cnt", 1, 270);
         read(&mut world, "ioerr_cnt", 5, 330);
-        assert_eq!((told(&world, &drive, Class::Timeout), told(&world, &drive, Class::Io)), (Some(1), None));
+        assert_eq!(
+            (
+                told(&world, &drive, Class::Timeout),
+                told(&world, &drive, Class::Io)
+            ),
+            (Some(1), None)
+        );
     }
 
     #[test]
@@ -176,11 +258,31 @@ mod tests {
         let mut world = plain();
         let data = Subject::Volume(volume("fs:u"));
         read(&mut world, "errors_count", 0, 10);
-        let cursor = Cursor { boot_id: "b".into(), counted_to: Some(1), reread_from: 2, lost: 0 };
+        let cursor = Cursor {
+            boot_id: "b".into(),
+            counted_to: Some(1),
+            reread_from: 2,
+            lost: 0,
+        };
         let events = vec![event(Class::FsCorruption, "sda", at(40), &[])];
-        world.tell(Report::KernelLog(Batch { cursor, events, attached: Vec::new(), refused: Vec::new(), history: false }), 40);
+        world.tell(
+            Report::KernelLog(Batch {
+                cursor,
+                events,
+                attached: Vec::new(),
+                refused: Vec::new(),
+                history: false,
+            }),
+            40,
+        );
         read(&mut world, "errors_count", 1, 70);
-        assert_eq!((told(&world, &data, Class::FsError), told(&world, &data, Class::FsCorruption)), (None, Some(1)));
+        assert_eq!(
+            (
+                told(&world, &data, Class::FsError),
+                told(&world, &data, Class::FsCorruption)
+            ),
+            (None, Some(1))
+        );
     }
 
     #[test]
@@ -188,7 +290,10 @@ mod tests {
         let mut world = plain();
         read(&mut world, "errors_count", 3, 10);
         let before = world.facts.counters.clone();
-        assert_eq!(world.tell(Report::Counters(Observation::failed(at(20), "no")), 20), Change::Nothing);
+        assert_eq!(
+            world.tell(Report::Counters(Observation::failed(at(20), "no")), 20),
+            Change::Nothing
+        );
         assert_eq!(world.facts.counters, before);
     }
 }

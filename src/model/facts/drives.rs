@@ -11,29 +11,47 @@ use crate::model::facts::smart::unseen;
 use crate::model::facts::{Facts, KnownDrive, elapsed};
 use crate::model::ids::{DriveId, VolumeId};
 
-/// A pulled drive's mounts and arrays are taken away within moments (udev's and systemd's doing), seen before or after the drive's own going.
+/// A pulled drive's mounts and arrays are taken away within moments (udev's and systemd's doing),
+/// seen before or after the drive's own going.
 pub const TOGETHER: Duration = Duration::from_secs(2);
 
 impl Facts {
     /// Only time has passed.
     pub(super) fn touch_drives(&mut self, now: Timestamp) {
-        for known in self.drives.values_mut().filter(|known| known.missing_since.is_none()) {
+        for known in self
+            .drives
+            .values_mut()
+            .filter(|known| known.missing_since.is_none())
+        {
             known.last_seen = now;
         }
     }
 
     pub(super) fn update_drives(&mut self, now: Timestamp) {
-        let Some(inventory) = self.inventory.value() else { return };
+        let Some(inventory) = self.inventory.value() else {
+            return;
+        };
         let mut present = BTreeSet::new();
         let hidden = unseen(self.hidden.values().flatten(), &inventory.drives);
-        let places: BTreeSet<(&String, &String)> =
-            hidden.iter().filter_map(|drive| Some((drive.location.behind.as_ref()?, drive.location.slot.as_ref()?))).collect();
+        let places: BTreeSet<(&String, &String)> = hidden
+            .iter()
+            .filter_map(|drive| {
+                Some((
+                    drive.location.behind.as_ref()?,
+                    drive.location.slot.as_ref()?,
+                ))
+            })
+            .collect();
         for facts in inventory.drives.iter().chain(hidden.iter().copied()) {
             present.insert(facts.id.clone());
             let troubled = is_troubled(facts);
             match self.drives.get_mut(&facts.id) {
                 Some(known) => {
-                    known.state_since = if troubled { known.state_since.or(Some(now)) } else { None };
+                    known.state_since = if troubled {
+                        known.state_since.or(Some(now))
+                    } else {
+                        None
+                    };
                     known.last_seen = now;
                     known.missing_since = None;
                     known.facts = facts.clone();
@@ -63,7 +81,12 @@ impl Facts {
                     continue;
                 }
                 // Another drive in its place is its replacement: nothing is lost any more.
-                let replaced = known.facts.location.slot.as_ref().is_some_and(|slot| places.contains(&(controller, slot)));
+                let replaced = known
+                    .facts
+                    .location
+                    .slot
+                    .as_ref()
+                    .is_some_and(|slot| places.contains(&(controller, slot)));
                 known.in_use = !replaced;
             }
             if known.missing_since.is_none() {
@@ -80,13 +103,25 @@ impl Facts {
         }
         for (id, known) in &mut self.drives {
             if known.missing_since.is_none() && known.facts.location.behind.is_none() {
-                let mounted = known.volumes.iter().any(|volume| self.volumes.get(volume).is_some_and(|known| !known.retained));
-                carry(&mut self.departed.loads, id, known, held.contains(id) || mounted, None, now);
+                let mounted = known.volumes.iter().any(|volume| {
+                    self.volumes
+                        .get(volume)
+                        .is_some_and(|known| !known.retained)
+                });
+                carry(
+                    &mut self.departed.loads,
+                    id,
+                    known,
+                    held.contains(id) || mounted,
+                    None,
+                    now,
+                );
             }
         }
     }
 
-    /// After the volumes have changed: what stands on each drive that is here. Of a missing one, what stood on it stays written.
+    /// After the volumes have changed: what stands on each drive that is here. Of a missing one,
+    /// what stood on it stays written.
     pub(super) fn update_loads(&mut self, now: Timestamp) {
         let held = self.inventory().map(held_drives).unwrap_or_default();
         let mut on: BTreeMap<&DriveId, Vec<VolumeId>> = BTreeMap::new();
@@ -99,10 +134,19 @@ impl Facts {
             if known.missing_since.is_none() && known.facts.location.behind.is_none() {
                 let volumes = on.remove(id).unwrap_or_default();
                 let in_use = held.contains(id) || !volumes.is_empty();
-                carry(&mut self.departed.loads, id, known, in_use, Some(volumes), now);
+                carry(
+                    &mut self.departed.loads,
+                    id,
+                    known,
+                    in_use,
+                    Some(volumes),
+                    now,
+                );
             }
         }
-        self.departed.loads.retain(|_, (_, at)| elapsed(*at, now) <= TOGETHER);
+        self.departed
+            .loads
+            .retain(|_, (_, at)| elapsed(*at, now) <= TOGETHER);
     }
 }
 
@@ -117,8 +161,12 @@ fn carry(
     let volumes = volumes.unwrap_or_else(|| known.volumes.clone());
     let lost_some = known.volumes.iter().any(|volume| !volumes.contains(volume));
     if known.in_use && (!in_use || lost_some) {
-        let recent = loads.get(id).filter(|(_, at)| elapsed(*at, now) <= TOGETHER);
-        let mut before = recent.map(|(volumes, _)| volumes.clone()).unwrap_or_default();
+        let recent = loads
+            .get(id)
+            .filter(|(_, at)| elapsed(*at, now) <= TOGETHER);
+        let mut before = recent
+            .map(|(volumes, _)| volumes.clone())
+            .unwrap_or_default();
         before.extend(known.volumes.iter().cloned());
         loads.insert(id.clone(), (before, now));
     }
@@ -128,15 +176,24 @@ fn carry(
 
 /// Any state but SCSI's `running` and NVMe's `live`, of the drive or of one of its devices.
 fn is_troubled(drive: &DriveFacts) -> bool {
-    let states = drive.devices.iter().map(|device| device.state.as_deref()).chain([drive.state.as_deref()]);
-    states.flatten().any(|state| !matches!(state.trim(), "running" | "live" | ""))
+    let states = drive
+        .devices
+        .iter()
+        .map(|device| device.state.as_deref())
+        .chain([drive.state.as_deref()]);
+    states
+        .flatten()
+        .any(|state| !matches!(state.trim(), "running" | "live" | ""))
 }
 
 /// Drives that an array, a device-mapper table or a bcache holds.
 fn held_drives(inventory: &Inventory) -> BTreeSet<DriveId> {
     let mut held = BTreeSet::new();
     for device in inventory.devices.values() {
-        if !matches!(device.layer, Layer::Md { .. } | Layer::Dm { .. } | Layer::Bcache) {
+        if !matches!(
+            device.layer,
+            Layer::Md { .. } | Layer::Dm { .. } | Layer::Bcache
+        ) {
             continue;
         }
         // dm-multipath holds its paths and is the drive itself: that alone is no use.

@@ -1,7 +1,9 @@
-//! What the kernel's log has said, laid at the door of the drive, the volume or the device that it is about.
+//! What the kernel's log has said, laid at the door of the drive, the volume or the device that it
+//! is about.
 //!
-//! In: batches of events, as the reader hands them over, and notices of filesystem errors. Out: a memory a subject. Nothing is counted twice:
-//! what a reader tells again after a restart is known by its number. May not enter: whether something is bad.
+//! In: batches of events, as the reader hands them over, and notices of filesystem errors. Out: a
+//! memory a subject. Nothing is counted twice: what a reader tells again after a restart is known
+//! by its number. May not enter: whether something is bad.
 
 mod door;
 
@@ -50,7 +52,8 @@ pub struct Progress {
     pub cursor: Option<Cursor>,
     /// Counted, and not yet laid at a door.
     pub pending: Vec<Pending>,
-    /// Until then something may have been said that nobody heard: the ring overran, or the log could not be read.
+    /// Until then something may have been said that nobody heard: the ring overran, or the log
+    /// could not be read.
     pub deaf_until: Option<Timestamp>,
     /// Incidents about devices that nobody knows.
     pub unattributed: u64,
@@ -80,7 +83,14 @@ pub enum Pending {
 impl KernelFacts {
     /// What the log said of things that are not known here.
     pub fn remark(&self) -> Option<String> {
-        let Progress { unattributed, last_unattributed: Some(last), .. } = &*self.progress else { return None };
+        let Progress {
+            unattributed,
+            last_unattributed: Some(last),
+            ..
+        } = &*self.progress
+        else {
+            return None;
+        };
         let text = crate::model::assess::cut(&last.text, 200);
         Some(format!(
             "the kernel's log tells of {unattributed} incidents on devices that are not known here, last at {}: {text}",
@@ -88,14 +98,20 @@ impl KernelFacts {
         ))
     }
 
-    /// Records that were overwritten before they were read, since the boot; None while none of it has been read.
+    /// Records that were overwritten before they were read, since the boot; None while none of it
+    /// has been read.
     pub fn lost(&self) -> Option<u64> {
         self.progress.cursor.as_ref().map(|cursor| cursor.lost)
     }
 
-    /// Since when the log has been heard without a gap, as far as a rule that waits for quiet needs it; None while it is not heard at all.
+    /// Since when the log has been heard without a gap, as far as a rule that waits for quiet needs
+    /// it; None while it is not heard at all.
     pub fn quiet_since(&self, last: Timestamp) -> Option<Timestamp> {
-        (!self.deaf && !self.behind).then(|| self.progress.deaf_until.map_or(last, |until| until.max(last)))
+        (!self.deaf && !self.behind).then(|| {
+            self.progress
+                .deaf_until
+                .map_or(last, |until| until.max(last))
+        })
     }
 }
 
@@ -105,11 +121,22 @@ impl Facts {
     }
 
     /// What the store remembers, at the start or late.
-    pub(crate) fn restore_errors(&mut self, errors: Vec<(Subject, Memory)>, progress: Option<Progress>) {
+    pub(crate) fn restore_errors(
+        &mut self,
+        errors: Vec<(Subject, Memory)>,
+        progress: Option<Progress>,
+    ) {
         let boot = |cursor: Option<&Cursor>| cursor.map(|cursor| cursor.boot_id.clone());
         let ours = boot(self.kernel.progress.cursor.as_ref());
-        // The reader did not wait for the store and began with the oldest record: what both know of this boot, both have counted.
-        let overlapping = ours.is_some() && ours == boot(progress.as_ref().and_then(|progress| progress.cursor.as_ref()));
+        // The reader did not wait for the store and began with the oldest record: what both know of
+        // this boot, both have counted.
+        let overlapping = ours.is_some()
+            && ours
+                == boot(
+                    progress
+                        .as_ref()
+                        .and_then(|progress| progress.cursor.as_ref()),
+                );
         for (subject, old) in errors {
             let known = self.kernel.errors.entry(subject).or_default();
             Arc::make_mut(known).join(old, overlapping);
@@ -130,7 +157,9 @@ impl Facts {
     pub(super) fn kernel_log(&mut self, batch: Batch, now: Timestamp) -> Change {
         self.kernel.behind = false;
         let before = self.kernel.progress.cursor.clone();
-        let same_boot = before.as_ref().is_some_and(|cursor| cursor.boot_id == batch.cursor.boot_id);
+        let same_boot = before
+            .as_ref()
+            .is_some_and(|cursor| cursor.boot_id == batch.cursor.boot_id);
         if before.is_some() && !same_boot {
             self.new_boot();
         }
@@ -140,7 +169,8 @@ impl Facts {
         }
         let counted_to = before.and_then(|cursor| cursor.counted_to);
         let mut change = Change::Nothing;
-        // A filesystem that is mounted anew is neither shut nor read-only, whether or not anybody saw it unmounted.
+        // A filesystem that is mounted anew is neither shut nor read-only, whether or not anybody
+        // saw it unmounted.
         for attached in &batch.attached {
             match attached.filesystem {
                 true => self.mounted_anew(&attached.name, attached.at),
@@ -154,7 +184,10 @@ impl Facts {
             change = change.max(self.hear(event, now));
         }
         for refused in &batch.refused {
-            let drive = self.drive_named(&refused.device, refused.at).cloned().map(Subject::Drive);
+            let drive = self
+                .drive_named(&refused.device, refused.at)
+                .cloned()
+                .map(Subject::Drive);
             if let Some(memory) = drive.and_then(|drive| self.kernel.errors.get_mut(&drive))
                 && Arc::make_mut(memory).excuse(refused.sector)
             {
@@ -184,7 +217,10 @@ impl Facts {
         match self.door(&event, now, now) {
             Door::Of(subjects) => self.lay(subjects, &event),
             Door::NotYet => {
-                self.put_off(Pending::Event { event: Box::new(event), since: now });
+                self.put_off(Pending::Event {
+                    event: Box::new(event),
+                    since: now,
+                });
                 Change::Nothing
             }
             Door::Nobodys => self.nobodys(&event),
@@ -200,7 +236,12 @@ impl Facts {
             change = change.max(if new { Change::Material } else { Change::Soon });
         }
         if self.kernel.errors.len() > MAX_SUBJECTS {
-            let quietest = self.kernel.errors.iter().min_by_key(|(_, memory)| memory.last()).map(|(subject, _)| subject.clone());
+            let quietest = self
+                .kernel
+                .errors
+                .iter()
+                .min_by_key(|(_, memory)| memory.last())
+                .map(|(subject, _)| subject.clone());
             quietest.and_then(|subject| self.kernel.errors.remove(&subject));
         }
         change
@@ -239,7 +280,12 @@ impl Facts {
                     Door::Nobodys => change = change.max(self.nobodys(event)),
                     Door::OfACheck => {}
                 },
-                Pending::Growth { subject, event, from, since } => match self.growth(subject, event, *from, *since, now) {
+                Pending::Growth {
+                    subject,
+                    event,
+                    from,
+                    since,
+                } => match self.growth(subject, event, *from, *since, now) {
                     Some(said) => change = change.max(said),
                     None => still.push(pending),
                 },
@@ -255,9 +301,21 @@ impl Facts {
         change
     }
 
-    /// A counter's growth counts where the log has not told of something since the reading before; None: wait.
-    fn growth(&mut self, subject: &Subject, event: &Event, from: Timestamp, since: Timestamp, now: Timestamp) -> Option<Change> {
-        if self.errors(subject).and_then(Memory::last).is_some_and(|last| last >= from || elapsed(last, from) <= NOTICE_LAG) {
+    /// A counter's growth counts where the log has not told of something since the reading before;
+    /// None: wait.
+    fn growth(
+        &mut self,
+        subject: &Subject,
+        event: &Event,
+        from: Timestamp,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Option<Change> {
+        if self
+            .errors(subject)
+            .and_then(Memory::last)
+            .is_some_and(|last| last >= from || elapsed(last, from) <= NOTICE_LAG)
+        {
             return Some(Change::Nothing);
         }
         if !self.kernel.deaf && elapsed(since, now) < NOTICE_LAG {
@@ -271,22 +329,47 @@ impl Facts {
         let due = self.kernel.deaf || elapsed(since, now) >= NOTICE_LAG;
         let mounts = self.mount_table()?;
         // By the mount it was seen on: btrfs's subvolumes have numbers of their own.
-        let shown = mounts.mounts.iter().find(|mount| mount.dev == notice.dev || mount.mount_point == notice.path);
-        let volume =
-            shown.and_then(|mount| self.volumes.values().find(|known| known.facts.mounts.iter().any(|m| m.path == mount.mount_point)));
-        let Some(volume) = volume else { return due.then_some(Change::Nothing) };
+        let shown = mounts
+            .mounts
+            .iter()
+            .find(|mount| mount.dev == notice.dev || mount.mount_point == notice.path);
+        let volume = shown.and_then(|mount| {
+            self.volumes.values().find(|known| {
+                known
+                    .facts
+                    .mounts
+                    .iter()
+                    .any(|m| m.path == mount.mount_point)
+            })
+        });
+        let Some(volume) = volume else {
+            return due.then_some(Change::Nothing);
+        };
         let subject = Subject::Volume(volume.facts.id.clone());
         let told = |class: Class| {
-            let last = self.errors(&subject).and_then(|memory| memory.get(class)).map(|tally| tally.last.time);
-            last.is_some_and(|last| elapsed(last, notice.at) <= NOTICE_LAG || elapsed(notice.at, last) <= NOTICE_LAG && last >= notice.at)
+            let last = self
+                .errors(&subject)
+                .and_then(|memory| memory.get(class))
+                .map(|tally| tally.last.time);
+            last.is_some_and(|last| {
+                elapsed(last, notice.at) <= NOTICE_LAG
+                    || elapsed(notice.at, last) <= NOTICE_LAG && last >= notice.at
+            })
         };
-        if [Class::FsCorruption, Class::FsError, Class::FsShutdown].into_iter().any(told) {
+        if [Class::FsCorruption, Class::FsError, Class::FsShutdown]
+            .into_iter()
+            .any(told)
+        {
             return Some(Change::Nothing);
         }
         if !due {
             return None;
         }
-        let device = volume.facts.device.clone().map_or(Device::Number(notice.dev), Device::Block);
+        let device = volume
+            .facts
+            .device
+            .clone()
+            .map_or(Device::Number(notice.dev), Device::Block);
         Some(self.lay(vec![subject], &event_of(notice, device)))
     }
 
@@ -294,7 +377,8 @@ impl Facts {
         elapsed(since, now) >= MOUNT_LAG
     }
 
-    /// After the volumes have changed: what was said of a device before its filesystem was seen is the volume's, and what ends with a mount is over.
+    /// After the volumes have changed: what was said of a device before its filesystem was seen is
+    /// the volume's, and what ends with a mount is over.
     pub(super) fn follow_volumes(&mut self, gone: &[crate::model::ids::VolumeId]) {
         for id in gone {
             let subject = Subject::Volume(id.clone());
@@ -306,7 +390,13 @@ impl Facts {
             .kernel
             .errors
             .keys()
-            .filter_map(|subject| if let Subject::Device(name) = subject { Some(name.clone()) } else { None })
+            .filter_map(|subject| {
+                if let Subject::Device(name) = subject {
+                    Some(name.clone())
+                } else {
+                    None
+                }
+            })
             .collect();
         for name in devices {
             let own = self
@@ -314,17 +404,28 @@ impl Facts {
                 .values()
                 .find(|known| known.facts.device.as_deref() == Some(name.as_str()))
                 .map(|known| known.facts.id.clone());
-            let last = self.kernel.errors.get(&Subject::Device(name.clone())).and_then(|memory| memory.last());
-            let former = last.is_some_and(|last| self.kernel.names.is_of_former(&Device::Block(name.clone()), last));
+            let last = self
+                .kernel
+                .errors
+                .get(&Subject::Device(name.clone()))
+                .and_then(|memory| memory.last());
+            let former = last.is_some_and(|last| {
+                self.kernel
+                    .names
+                    .is_of_former(&Device::Block(name.clone()), last)
+            });
             if let Some(volume) = own
                 && let Some(memory) = self.kernel.errors.remove(&Subject::Device(name))
                 && !former
             {
                 let volume = Subject::Volume(volume);
                 let mut memory = (*memory).clone();
-                memory.tallies.retain(|class, tally| !class.is_of_filesystem() || self.may_have_said(&volume, &tally.last));
+                memory.tallies.retain(|class, tally| {
+                    !class.is_of_filesystem() || self.may_have_said(&volume, &tally.last)
+                });
                 if !memory.is_empty() {
-                    Arc::make_mut(self.kernel.errors.entry(volume).or_default()).join(memory, false);
+                    Arc::make_mut(self.kernel.errors.entry(volume).or_default())
+                        .join(memory, false);
                 }
             }
         }
@@ -332,9 +433,13 @@ impl Facts {
 
     /// A shutdown, and a read-only state, last as long as the mount.
     fn end_of_mount(&mut self, subject: &Subject) {
-        let Some(memory) = self.kernel.errors.get_mut(subject) else { return };
+        let Some(memory) = self.kernel.errors.get_mut(subject) else {
+            return;
+        };
         if memory.get(Class::FsShutdown).is_some() || memory.get(Class::ReadOnly).is_some() {
-            Arc::make_mut(memory).tallies.retain(|class, _| !matches!(class, Class::FsShutdown | Class::ReadOnly));
+            Arc::make_mut(memory)
+                .tallies
+                .retain(|class, _| !matches!(class, Class::FsShutdown | Class::ReadOnly));
         }
         if memory.is_empty() {
             self.kernel.errors.remove(subject);
@@ -346,7 +451,11 @@ impl Facts {
         let mut subjects = self.volumes_on(None, std::iter::once(&name), None);
         subjects.push(Subject::Device(device.to_owned()));
         for subject in subjects {
-            let since = |class: Class| self.errors(&subject).and_then(|memory| memory.get(class)).is_some_and(|tally| tally.last.time > at);
+            let since = |class: Class| {
+                self.errors(&subject)
+                    .and_then(|memory| memory.get(class))
+                    .is_some_and(|tally| tally.last.time > at)
+            };
             if !since(Class::FsShutdown) && !since(Class::ReadOnly) {
                 self.end_of_mount(&subject);
             }
@@ -356,9 +465,16 @@ impl Facts {
     /// What was said of the device that had the name before is no matter of this one's.
     fn came_anew(&mut self, device: &str, at: Timestamp) {
         let former = |subject: &Subject| matches!(subject, Subject::Device(name) if name == device);
-        self.kernel.errors.retain(|subject, memory| !former(subject) || memory.last().is_none_or(|last| last >= at));
+        self.kernel.errors.retain(|subject, memory| {
+            !former(subject) || memory.last().is_none_or(|last| last >= at)
+        });
         if self.kernel.came.len() >= MAX_SUBJECTS {
-            let oldest = self.kernel.came.iter().min_by_key(|(_, at)| **at).map(|(name, _)| name.clone());
+            let oldest = self
+                .kernel
+                .came
+                .iter()
+                .min_by_key(|(_, at)| **at)
+                .map(|(name, _)| name.clone());
             oldest.and_then(|name| self.kernel.came.remove(&name));
         }
         self.kernel.came.insert(device.to_owned(), at);
@@ -372,11 +488,20 @@ impl Facts {
         }
     }
 
-    /// Drops memories that no rule looks at any more: longer than the longest patience, and than the window.
+    /// Drops memories that no rule looks at any more: longer than the longest patience, and than
+    /// the window.
     pub fn forget_errors(&mut self, policy: &ErrorPolicy, now: Timestamp) {
-        let keep = policy.bad_quiet_after.max(policy.window).max(policy.quiet_after).saturating_mul(2);
-        let Ok(age) = jiff::SignedDuration::try_from(keep) else { return };
-        let Ok(since) = now.checked_sub(age) else { return };
+        let keep = policy
+            .bad_quiet_after
+            .max(policy.window)
+            .max(policy.quiet_after)
+            .saturating_mul(2);
+        let Ok(age) = jiff::SignedDuration::try_from(keep) else {
+            return;
+        };
+        let Ok(since) = now.checked_sub(age) else {
+            return;
+        };
         self.forget_counters();
         let old = |memory: &Memory| memory.tallies.values().any(|tally| tally.last.time < since);
         if !self.kernel.errors.values().any(|memory| old(memory)) {
@@ -389,12 +514,33 @@ impl Facts {
     }
 }
 
-/// The notice in the shape of an incident. Errors of checks are corruption: EUCLEAN and EBADMSG are ext4's EFSCORRUPTED and EFSBADCRC.
+/// The notice in the shape of an incident. Errors of checks are corruption: EUCLEAN and EBADMSG are
+/// ext4's EFSCORRUPTED and EFSBADCRC.
 fn event_of(notice: &FsError, device: Device) -> Event {
-    let class = if matches!(notice.errno, 74 | 117) { Class::FsCorruption } else { Class::FsError };
-    let inode = notice.inode.map(|inode| format!(", inode {inode}")).unwrap_or_default();
-    let text = format!("FAN_FS_ERROR on {}: errno {}{inode}, {} since the last notice", notice.path, notice.errno, notice.count);
-    Event::beside_the_log("fanotify", class, device, u64::from(notice.count.max(1)), Line { time: notice.at, text, origin: Origin::Notice })
+    let class = if matches!(notice.errno, 74 | 117) {
+        Class::FsCorruption
+    } else {
+        Class::FsError
+    };
+    let inode = notice
+        .inode
+        .map(|inode| format!(", inode {inode}"))
+        .unwrap_or_default();
+    let text = format!(
+        "FAN_FS_ERROR on {}: errno {}{inode}, {} since the last notice",
+        notice.path, notice.errno, notice.count
+    );
+    Event::beside_the_log(
+        "fanotify",
+        class,
+        device,
+        u64::from(notice.count.max(1)),
+        Line {
+            time: notice.at,
+            text,
+            origin: Origin::Notice,
+        },
+    )
 }
 
 #[cfg(test)]

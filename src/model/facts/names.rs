@@ -1,5 +1,5 @@
-//! Which drive each of the kernel's names means, and meant: names are reused as soon as they are free, and a record is about the drive that had the
-//! name when it was written.
+//! Which drive each of the kernel's names means, and meant: names are reused as soon as they are
+//! free, and a record is about the drive that had the name when it was written.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,14 +14,16 @@ use crate::model::kernel::event::Device;
 
 /// Former holders of a name that are kept.
 const MAX_FORMER: usize = 4;
-/// A new device is spoken of before the scan that shows it has ended: the kernel reads its partition table first.
+/// A new device is spoken of before the scan that shows it has ended: the kernel reads its
+/// partition table first.
 const SCAN_LAG: Duration = Duration::from_secs(30);
 
 /// Names of drives and of their partitions, now and before.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     holders: BTreeMap<Device, Vec<Holder>>,
-    /// Names that a filesystem check's own devices had last: since when, until when. Those devices come and go, and are few.
+    /// Names that a filesystem check's own devices had last: since when, until when. Those devices
+    /// come and go, and are few.
     of_checks: BTreeMap<String, (Timestamp, Option<Timestamp>)>,
 }
 
@@ -34,18 +36,25 @@ struct Holder {
 }
 
 impl Names {
-    /// After a scan. `first`: nobody has looked before, so what is there may have been there for long.
+    /// After a scan. `first`: nobody has looked before, so what is there may have been there for
+    /// long.
     pub fn update(&mut self, inventory: &Inventory, first: bool, now: Timestamp) {
         let mut current = BTreeMap::new();
         for drive in &inventory.drives {
             for name in names_of(drive, inventory) {
                 // Two devices on one libata port: the port alone names neither, `ata3.00` does.
-                current.entry(name).and_modify(|holder| *holder = None).or_insert(Some(drive.id.clone()));
+                current
+                    .entry(name)
+                    .and_modify(|holder| *holder = None)
+                    .or_insert(Some(drive.id.clone()));
             }
         }
         for (name, holders) in &mut self.holders {
             let now_held = current.get(name).and_then(Option::as_ref);
-            if let Some(last) = holders.last_mut().filter(|last| last.until.is_none() && Some(&last.drive) != now_held) {
+            if let Some(last) = holders
+                .last_mut()
+                .filter(|last| last.until.is_none() && Some(&last.drive) != now_held)
+            {
                 last.until = Some(now);
             }
         }
@@ -55,7 +64,11 @@ impl Names {
             if holders.last().is_some_and(|last| last.until.is_none()) {
                 continue;
             }
-            holders.push(Holder { drive, from: (!first).then_some(now), until: None });
+            holders.push(Holder {
+                drive,
+                from: (!first).then_some(now),
+                until: None,
+            });
             let surplus = holders.len().saturating_sub(MAX_FORMER);
             holders.drain(..surplus);
         }
@@ -63,8 +76,10 @@ impl Names {
 
     /// After any scan that went well.
     pub fn update_checks(&mut self, inventory: &Inventory, now: Timestamp) {
-        for (_, (_, until)) in
-            self.of_checks.iter_mut().filter(|(name, (_, until))| until.is_none() && !inventory.of_checks.contains(*name))
+        for (_, (_, until)) in self
+            .of_checks
+            .iter_mut()
+            .filter(|(name, (_, until))| until.is_none() && !inventory.of_checks.contains(*name))
         {
             *until = Some(now);
         }
@@ -74,33 +89,56 @@ impl Names {
                 *held = (now, None);
             }
         }
-        self.of_checks.retain(|_, (_, until)| until.is_none_or(|until| elapsed(until, now) <= SCAN_LAG * 2));
+        self.of_checks
+            .retain(|_, (_, until)| until.is_none_or(|until| elapsed(until, now) <= SCAN_LAG * 2));
     }
 
-    /// Whether a check's own device had this name at that time: what is said of a copy, and of what it is read through, is the check's to judge.
+    /// Whether a check's own device had this name at that time: what is said of a copy, and of what
+    /// it is read through, is the check's to judge.
     pub fn is_of_check(&self, name: &Device, at: Timestamp) -> bool {
-        let Device::Block(name) = name else { return false };
-        let Some((from, until)) = self.of_checks.get(name) else { return false };
+        let Device::Block(name) = name else {
+            return false;
+        };
+        let Some((from, until)) = self.of_checks.get(name) else {
+            return false;
+        };
         (*from <= at || elapsed(at, *from) <= SCAN_LAG) && until.is_none_or(|until| at <= until)
     }
 
     /// Another drive had this name at that time than has it now.
     pub fn is_of_former(&self, name: &Device, at: Timestamp) -> bool {
-        let Some(holders) = self.holders.get(name) else { return false };
-        let had = |holder: &&Holder| holder.from.is_none_or(|from| from <= at) && holder.until.is_some_and(|until| at <= until);
+        let Some(holders) = self.holders.get(name) else {
+            return false;
+        };
+        let had = |holder: &&Holder| {
+            holder.from.is_none_or(|from| from <= at)
+                && holder.until.is_some_and(|until| at <= until)
+        };
         let now = holders.last().filter(|holder| holder.until.is_none());
         // In the moment of the change it may be of either, and is held for the newer one's.
         now.is_some_and(|now| {
-            now.from.is_some_and(|from| at < from) && holders.iter().any(|holder| had(&holder) && holder.drive != now.drive)
+            now.from.is_some_and(|from| at < from)
+                && holders
+                    .iter()
+                    .any(|holder| had(&holder) && holder.drive != now.drive)
         })
     }
 
-    /// The drive that had this name at that time. A record may be a little older than the scan that first showed its device.
+    /// The drive that had this name at that time. A record may be a little older than the scan that
+    /// first showed its device.
     pub fn holder(&self, name: &Device, at: Timestamp) -> Option<&DriveId> {
         let holders = self.holders.get(name)?;
-        let held = holders.iter().rev().find(|holder| holder.from.is_none_or(|from| from <= at));
-        let soon = |holder: &&Holder| holder.from.is_some_and(|from| elapsed(at, from) <= SCAN_LAG);
-        held.or_else(|| holders.iter().find(soon)).map(|holder| &holder.drive)
+        let held = holders
+            .iter()
+            .rev()
+            .find(|holder| holder.from.is_none_or(|from| from <= at));
+        let soon = |holder: &&Holder| {
+            holder
+                .from
+                .is_some_and(|from| elapsed(at, from) <= SCAN_LAG)
+        };
+        held.or_else(|| holders.iter().find(soon))
+            .map(|holder| &holder.drive)
     }
 }
 
@@ -112,7 +150,9 @@ fn names_of(drive: &DriveFacts, inventory: &Inventory) -> Vec<Device> {
         names.push(Device::Number(device.dev));
         names.extend(device.hctl.clone().map(Device::Hctl));
         for part in inventory.devices.values() {
-            if matches!(part.layer, Layer::Partition { .. }) && part.below.first() == Some(&device.name) {
+            if matches!(part.layer, Layer::Partition { .. })
+                && part.below.first() == Some(&device.name)
+            {
                 names.push(Device::Block(part.name.clone()));
                 names.push(Device::Number(part.dev));
             }
@@ -121,16 +161,25 @@ fn names_of(drive: &DriveFacts, inventory: &Inventory) -> Vec<Device> {
     names.extend(drive.location.controllers.iter().cloned().map(Device::Nvme));
     if let Some(port) = drive.location.ata_port {
         names.push(Device::Ata { port, device: None });
-        names.extend(ata_device(drive).map(|device| Device::Ata { port, device: Some(device) }));
+        names.extend(ata_device(drive).map(|device| Device::Ata {
+            port,
+            device: Some(device),
+        }));
     }
     names.extend(drive.location.pci.clone().map(Device::Pci));
     names
 }
 
-/// Behind a port multiplier the link is the SCSI channel; without one the device is the SCSI target (ata_scsi_scan_host(),
-/// drivers/ata/libata-scsi.c).
+/// Behind a port multiplier the link is the SCSI channel; without one the device is the SCSI target
+/// (ata_scsi_scan_host(), drivers/ata/libata-scsi.c).
 fn ata_device(drive: &DriveFacts) -> Option<u32> {
-    let mut fields = drive.location.hctl.as_ref()?.split(':').skip(1).map(|field| field.parse::<u32>().ok());
+    let mut fields = drive
+        .location
+        .hctl
+        .as_ref()?
+        .split(':')
+        .skip(1)
+        .map(|field| field.parse::<u32>().ok());
     let (channel, target) = (fields.next()??, fields.next()??);
     Some(channel + target)
 }
@@ -155,16 +204,35 @@ mod tests {
         names.update(&world.inventory, true, at(0));
         world.pull("sda");
         names.update(&world.inventory, false, at(100));
-        assert_eq!(holder(&names, "sda", 150), Some("A"), "gone, and still the drive that had it last");
+        assert_eq!(
+            holder(&names, "sda", 150),
+            Some("A"),
+            "gone, and still the drive that had it last"
+        );
         world.plug("sda", "8:0", "B");
         names.update(&world.inventory, false, at(200));
-        assert_eq!((holder(&names, "sda", -50), holder(&names, "sda", 150), holder(&names, "sda", 200)), (Some("A"), Some("A"), Some("B")));
-        assert_eq!(names.holder(&Device::Number("8:0".parse().unwrap()), at(300)).map(DriveId::as_str), Some("B"));
+        assert_eq!(
+            (
+                holder(&names, "sda", -50),
+                holder(&names, "sda", 150),
+                holder(&names, "sda", 200)
+            ),
+            (Some("A"), Some("A"), Some("B"))
+        );
+        assert_eq!(
+            names
+                .holder(&Device::Number("8:0".parse().unwrap()), at(300))
+                .map(DriveId::as_str),
+            Some("B")
+        );
         let former = |second| names.is_of_former(&block("sda"), at(second));
         assert_eq!([-50, 99, 150, 200].map(former), [true, true, false, false]);
         world.pull("sda");
         names.update(&world.inventory, false, at(300));
-        assert!(!names.is_of_former(&block("sda"), at(50)), "nobody has it now");
+        assert!(
+            !names.is_of_former(&block("sda"), at(50)),
+            "nobody has it now"
+        );
     }
 
     #[test]
@@ -173,12 +241,17 @@ mod tests {
         names.update(&Inventory::default(), true, at(0));
         let world = World::default().disk("sdb", "8:16", "B");
         names.update(&world.inventory, false, at(100));
-        assert_eq!((holder(&names, "sdb", 99), holder(&names, "sdb", 10)), (Some("B"), None));
+        assert_eq!(
+            (holder(&names, "sdb", 99), holder(&names, "sdb", 10)),
+            (Some("B"), None)
+        );
     }
 
     #[test]
     fn ports_controllers_and_partitions_are_names_too() {
-        let mut world = World::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
+        let mut world = World::default()
+            .disk("sda", "8:0", "A")
+            .disk("sdb", "8:16", "B");
         for (at, target) in [(0, "0"), (1, "1")] {
             let drive = &mut world.inventory.drives[at];
             drive.location.ata_port = Some(3);
@@ -186,15 +259,35 @@ mod tests {
             drive.devices[0].hctl.clone_from(&drive.location.hctl);
         }
         world.inventory.drives[0].location.controllers = vec!["nvme7".into()];
-        let part = Layer::Partition { number: 1, start_bytes: 1 << 20 };
+        let part = Layer::Partition {
+            number: 1,
+            start_bytes: 1 << 20,
+        };
         world = world.with(crate::model::fixture::device("sda1", "8:1", part, &["sda"]));
         let mut names = Names::default();
         names.update(&world.inventory, true, at(0));
         let held = |name: Device| names.holder(&name, at(1)).map(DriveId::to_string);
-        assert_eq!(held(Device::Ata { port: 3, device: None }), None, "two drives on one port");
-        assert_eq!(held(Device::Ata { port: 3, device: Some(1) }).as_deref(), Some("B"));
+        assert_eq!(
+            held(Device::Ata {
+                port: 3,
+                device: None
+            }),
+            None,
+            "two drives on one port"
+        );
+        assert_eq!(
+            held(Device::Ata {
+                port: 3,
+                device: Some(1)
+            })
+            .as_deref(),
+            Some("B")
+        );
         assert_eq!(held(Device::Hctl("2:0:0:0".into())).as_deref(), Some("A"));
         assert_eq!(held(Device::Nvme("nvme7".into())).as_deref(), Some("A"));
-        assert_eq!((held(block("sda1")).as_deref(), held(block("sdc"))), (Some("A"), None));
+        assert_eq!(
+            (held(block("sda1")).as_deref(), held(block("sdc"))),
+            (Some("A"), None)
+        );
     }
 }

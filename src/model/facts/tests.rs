@@ -6,7 +6,10 @@ use crate::model::fixture::*;
 use crate::model::report::{Report, Source, SourceStatus};
 
 fn plain() -> World {
-    let mut world = World::default().disk("sda", "8:0", "A").uuid("sda", "u").mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+    let mut world = World::default()
+        .disk("sda", "8:0", "A")
+        .uuid("sda", "u")
+        .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
     world.read_all(0);
     world
 }
@@ -17,11 +20,25 @@ fn the_same_answer_again_changes_nothing() {
     assert_eq!(world.scan(1), Change::Nothing);
     assert_eq!(world.read_mounts(1), Change::Nothing);
     assert_eq!(world.read_kubelet(1), Change::Nothing);
-    assert_eq!(world.probe("/data", healthy(usage(GIB, 1)), 1), Change::Material);
-    assert_eq!(world.probe("/data", healthy(usage(GIB, 1)), 2), Change::Nothing);
-    assert_eq!(world.probe("/data", healthy(usage(GIB, 2)), 3), Change::Figures);
+    assert_eq!(
+        world.probe("/data", healthy(usage(GIB, 1)), 1),
+        Change::Material
+    );
+    assert_eq!(
+        world.probe("/data", healthy(usage(GIB, 1)), 2),
+        Change::Nothing
+    );
+    assert_eq!(
+        world.probe("/data", healthy(usage(GIB, 2)), 3),
+        Change::Figures
+    );
     assert_eq!(world.probe("/data", answers(5), 4), Change::Material);
-    assert_eq!(world.facts.probes[&HostPath::from("/data")].usage.map(|(usage, time)| (usage.available_bytes, time)), Some((2, at(3))));
+    assert_eq!(
+        world.facts.probes[&HostPath::from("/data")]
+            .usage
+            .map(|(usage, time)| (usage.available_bytes, time)),
+        Some((2, at(3)))
+    );
 }
 
 #[test]
@@ -31,7 +48,10 @@ fn the_picture_is_full_when_every_source_has_spoken() {
     world.scan(0);
     world.tell(Report::Mounts(Observation::failed(at(1), "no")), 1);
     assert!(!world.facts.settled());
-    let absent = Report::Source { source: Source::Kubelet, status: SourceStatus::Absent("no kubelet".into()) };
+    let absent = Report::Source {
+        source: Source::Kubelet,
+        status: SourceStatus::Absent("no kubelet".into()),
+    };
     assert_eq!(world.tell(absent.clone(), 2), Change::Material);
     assert!(world.facts.settled());
     assert_eq!(world.tell(absent, 3), Change::Nothing);
@@ -39,27 +59,37 @@ fn the_picture_is_full_when_every_source_has_spoken() {
 
 #[test]
 fn every_visible_mount_is_asked_once_and_raw_block_and_sleepers_are_marked() {
-    let mut world = plain().mounted("8:0", "/x", "/bind", "ext4", "/dev/sda").mounted("0:5", "/sda", "/block", "devtmpfs", "devtmpfs").csi(
-        "d",
-        "raw",
-        None,
-        &[("u1", "/block")],
-    );
+    let mut world = plain()
+        .mounted("8:0", "/x", "/bind", "ext4", "/dev/sda")
+        .mounted("0:5", "/sda", "/block", "devtmpfs", "devtmpfs")
+        .csi("d", "raw", None, &[("u1", "/block")]);
     world.kubelet.volumes[0].block = true;
     world.inventory.drives[0].asleep = true;
     world.read_all(1);
-    let targets: Vec<(String, bool)> =
-        world.facts.probe_targets().into_iter().map(|target| (target.path.to_string(), target.asleep)).collect();
-    assert_eq!(targets, [("/bind".to_owned(), true), ("/data".to_owned(), true)]);
+    let targets: Vec<(String, bool)> = world
+        .facts
+        .probe_targets()
+        .into_iter()
+        .map(|target| (target.path.to_string(), target.asleep))
+        .collect();
+    assert_eq!(
+        targets,
+        [("/bind".to_owned(), true), ("/data".to_owned(), true)]
+    );
 }
 
 #[test]
 fn a_hidden_mount_is_not_asked() {
-    let mut world = plain().disk("sdb", "8:16", "B").mounted("8:16", "/", "/data", "xfs", "/dev/sdb");
+    let mut world = plain()
+        .disk("sdb", "8:16", "B")
+        .mounted("8:16", "/", "/data", "xfs", "/dev/sdb");
     world.read_all(1);
     let targets = world.facts.probe_targets();
     assert_eq!(targets.len(), 1);
-    assert_eq!((targets[0].dev, targets[0].filesystem.as_str()), (DevNo::new(8, 16), "xfs"));
+    assert_eq!(
+        (targets[0].dev, targets[0].filesystem.as_str()),
+        (DevNo::new(8, 16), "xfs")
+    );
 }
 
 #[test]
@@ -79,21 +109,45 @@ fn drives_from_the_store_are_as_they_were_until_a_scan_says_more() {
     world.pull("sda");
     world.scan(10);
     let stored: Vec<KnownDrive> = world.facts.drives.values().cloned().collect();
-    let mut next = World { facts: Facts::restore(stored.clone()), ..World::default() };
+    let mut next = World {
+        facts: Facts::restore(stored.clone()),
+        ..World::default()
+    };
     next.tell(Report::Inventory(Observation::failed(at(20), "no")), 20);
-    assert_eq!(next.facts.drives.values().cloned().collect::<Vec<_>>(), stored);
+    assert_eq!(
+        next.facts.drives.values().cloned().collect::<Vec<_>>(),
+        stored
+    );
     next.scan(30);
-    assert_eq!(next.facts.drives[&DriveId::new("A")].missing_since, Some(at(10)));
+    assert_eq!(
+        next.facts.drives[&DriveId::new("A")].missing_since,
+        Some(at(10))
+    );
     assert!(next.facts.drives[&DriveId::new("A")].in_use);
     next.plug("sdk", "8:160", "A");
     next.scan(40);
     let drive = &next.facts.drives[&DriveId::new("A")];
-    assert_eq!((drive.missing_since, drive.first_seen, drive.facts.name.as_str()), (None, at(0), "sdk"));
+    assert_eq!(
+        (
+            drive.missing_since,
+            drive.first_seen,
+            drive.facts.name.as_str()
+        ),
+        (None, at(0), "sdk")
+    );
 }
 
 #[test]
 fn an_array_member_is_in_use_without_a_mount_and_a_partition_is_not() {
-    let partition = device("sda1", "8:1", Layer::Partition { number: 1, start_bytes: 0 }, &["sda"]);
+    let partition = device(
+        "sda1",
+        "8:1",
+        Layer::Partition {
+            number: 1,
+            start_bytes: 0,
+        },
+        &["sda"],
+    );
     let mut world = World::default().disk("sda", "8:0", "A").with(partition);
     world.scan(0);
     assert!(!world.facts.drives[&DriveId::new("A")].in_use);
@@ -106,12 +160,27 @@ fn an_array_member_is_in_use_without_a_mount_and_a_partition_is_not() {
 fn a_thousand_volumes_cost_a_probe_report_nothing_but_a_lookup() {
     let mut world = World::default().disk("sda", "8:0", "A");
     for number in 0..1000 {
-        world = world.mounted(&format!("0:{}", number + 100), "/", &format!("/v{number}"), "nfs4", &format!("s:/{number}"));
+        world = world.mounted(
+            &format!("0:{}", number + 100),
+            "/",
+            &format!("/v{number}"),
+            "nfs4",
+            &format!("s:/{number}"),
+        );
     }
     world.read_all(0);
-    assert_eq!((world.facts.volumes.len(), world.facts.probe_targets().len()), (1000, 1000));
-    assert_eq!(world.probe("/v500", healthy(usage(GIB, 1)), 1), Change::Material);
-    assert_eq!(world.probe("/v500", healthy(usage(GIB, 1)), 2), Change::Nothing);
+    assert_eq!(
+        (world.facts.volumes.len(), world.facts.probe_targets().len()),
+        (1000, 1000)
+    );
+    assert_eq!(
+        world.probe("/v500", healthy(usage(GIB, 1)), 1),
+        Change::Material
+    );
+    assert_eq!(
+        world.probe("/v500", healthy(usage(GIB, 1)), 2),
+        Change::Nothing
+    );
 }
 
 #[test]
@@ -132,13 +201,18 @@ fn a_volume_whose_drive_went_while_nobody_looked_keeps_its_name_and_its_drives()
     let ids: Vec<&VolumeId> = after.facts.volumes.keys().collect();
     assert_eq!(ids, [&volume("fs:u")]);
     let known = &after.facts.volumes[&volume("fs:u")];
-    assert!(known.facts.device_gone && known.facts.drive_ids == [DriveId::new("A")], "{known:#?}");
+    assert!(
+        known.facts.device_gone && known.facts.drive_ids == [DriveId::new("A")],
+        "{known:#?}"
+    );
     // One that was unmounted meanwhile is no volume any more.
     let mut unmounted = plain();
     let stored = unmounted.facts.stored_volumes();
     unmounted.umount("/data");
     unmounted.facts = Facts::default();
-    unmounted.facts.restore_volumes(stored.into_values().collect());
+    unmounted
+        .facts
+        .restore_volumes(stored.into_values().collect());
     unmounted.read_all(10);
     assert!(unmounted.facts.volumes.is_empty());
 }

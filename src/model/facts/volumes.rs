@@ -1,4 +1,5 @@
-//! Volumes over time: what the graph says now, with what must outlive it: a volume whose drive went keeps its name and its drives.
+//! Volumes over time: what the graph says now, with what must outlive it: a volume whose drive went
+//! keeps its name and its drives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use crate::model::snapshot::Surroundings;
 use crate::model::volume::{Impact, Stack, VolumeFacts, VolumeMount};
 
 impl Facts {
-    /// Anew from the last good answers. Nothing is judged to be gone before both the devices and the mounts have been read once.
+    /// Anew from the last good answers. Nothing is judged to be gone before both the devices and
+    /// the mounts have been read once.
     pub(super) fn update_volumes(&mut self, settings: &VolumeSettings, now: Timestamp) {
         if self.inventory().is_none() || self.mount_table().is_none() {
             return;
@@ -28,8 +30,16 @@ impl Facts {
         if !self.former_targets.is_empty() {
             self.targets = std::mem::take(&mut self.former_targets);
         }
-        let (Some(inventory), Some(mounts)) = (self.inventory(), self.mount_table()) else { return };
-        let seen = Seen { inventory, mounts, kubelet: self.kubelet_records(), layers: &self.layers, provision: self.provision() };
+        let (Some(inventory), Some(mounts)) = (self.inventory(), self.mount_table()) else {
+            return;
+        };
+        let seen = Seen {
+            inventory,
+            mounts,
+            kubelet: self.kubelet_records(),
+            layers: &self.layers,
+            provision: self.provision(),
+        };
         let found = graph::volumes(seen, settings);
         let mut surroundings = surroundings(seen, settings);
         // What leads to a drive goes with it.
@@ -41,17 +51,26 @@ impl Facts {
             surroundings.pool = lost.clone();
         }
         let table = Table::new(&mounts.mounts);
-        let shown: Vec<BTreeMap<HostPath, Shown>> = found.iter().map(|volume| shown(volume, &table)).collect();
+        let shown: Vec<BTreeMap<HostPath, Shown>> =
+            found.iter().map(|volume| shown(volume, &table)).collect();
         let mut before = std::mem::take(&mut self.volumes);
         let mut gone = Vec::new();
         let mut after: BTreeMap<VolumeId, KnownVolume> = BTreeMap::new();
         let mut targets: BTreeMap<HostPath, (Target, bool)> = BTreeMap::new();
         for (mut facts, shown) in found.into_iter().zip(shown) {
             self.keep_name(&mut facts, &shown);
-            let departed = self.departed.volumes.remove(&facts.id).map(|(known, _)| known);
+            let departed = self
+                .departed
+                .volumes
+                .remove(&facts.id)
+                .map(|(known, _)| known);
             let known = before.remove(&facts.id).or(departed);
             // The kubelet's record outlives the mount.
-            if facts.mounts.is_empty() && known.as_ref().is_some_and(|known| !known.facts.mounts.is_empty()) {
+            if facts.mounts.is_empty()
+                && known
+                    .as_ref()
+                    .is_some_and(|known| !known.facts.mounts.is_empty())
+            {
                 gone.push(facts.id.clone());
             }
             if let Some(known) = &known {
@@ -76,7 +95,12 @@ impl Facts {
             if untold && known.facts.provided.is_some() {
                 // As it was before a restart: who provides it has not spoken yet.
                 after.insert(id, known);
-            } else if known.facts.drive_ids.iter().any(|drive| self.is_missing(drive)) {
+            } else if known
+                .facts
+                .drive_ids
+                .iter()
+                .any(|drive| self.is_missing(drive))
+            {
                 known.retained = true;
                 let facts = Arc::make_mut(&mut known.facts);
                 facts.mounts.clear();
@@ -96,20 +120,32 @@ impl Facts {
         }
         self.update_attachments(now);
         self.follow_volumes(&gone);
-        self.update_targets(targets.into_iter().map(|(path, (target, _))| (path, target)).collect());
+        self.update_targets(
+            targets
+                .into_iter()
+                .map(|(path, (target, _))| (path, target))
+                .collect(),
+        );
         self.update_loads(now);
     }
 
     fn is_missing(&self, id: &DriveId) -> bool {
-        self.drives.get(id).is_some_and(|known| known.missing_since.is_some())
+        self.drives
+            .get(id)
+            .is_some_and(|known| known.missing_since.is_some())
     }
 
-    /// A mount whose device is gone has lost the UUID that named it. The same mount of the same device is the same volume.
+    /// A mount whose device is gone has lost the UUID that named it. The same mount of the same
+    /// device is the same volume.
     fn keep_name(&self, facts: &mut VolumeFacts, shown: &BTreeMap<HostPath, Shown>) {
         if !facts.device_gone || facts.driver.is_some() {
             return;
         }
-        let same = |path: &HostPath| self.targets.get(path).filter(|target| shown.get(path).is_some_and(|shown| shown.dev == target.dev));
+        let same = |path: &HostPath| {
+            self.targets
+                .get(path)
+                .filter(|target| shown.get(path).is_some_and(|shown| shown.dev == target.dev))
+        };
         if let Some(target) = facts.mounts.iter().find_map(|mount| same(&mount.path))
             && !target.volume.as_str().starts_with("csi:")
         {
@@ -118,19 +154,35 @@ impl Facts {
         }
     }
 
-    /// What a volume stood on stays known while a drive of it is missing, unless what redundancy it had says that it is whole again.
-    fn keep_lost_drives(&self, facts: &mut VolumeFacts, known: &KnownVolume, shown: &BTreeMap<HostPath, Shown>) {
-        let lost: Vec<&DriveId> = known.facts.drive_ids.iter().filter(|id| self.is_missing(id) && !facts.drive_ids.contains(*id)).collect();
+    /// What a volume stood on stays known while a drive of it is missing, unless what redundancy it
+    /// had says that it is whole again.
+    fn keep_lost_drives(
+        &self,
+        facts: &mut VolumeFacts,
+        known: &KnownVolume,
+        shown: &BTreeMap<HostPath, Shown>,
+    ) {
+        let lost: Vec<&DriveId> = known
+            .facts
+            .drive_ids
+            .iter()
+            .filter(|id| self.is_missing(id) && !facts.drive_ids.contains(*id))
+            .collect();
         let same_mount = facts.mounts.iter().any(|mount| {
             let now = shown.get(&mount.path).map(|shown| shown.dev);
-            self.targets.get(&mount.path).is_some_and(|target| target.volume == facts.id && now == Some(target.dev))
+            self.targets
+                .get(&mount.path)
+                .is_some_and(|target| target.volume == facts.id && now == Some(target.dev))
         });
         let same_device = same_mount || (facts.block && facts.device == known.facts.device);
-        // The device node of a raw block volume can be gone from the table with its device; its records still name it.
+        // The device node of a raw block volume can be gone from the table with its device; its
+        // records still name it.
         let vanished = facts.device.is_none() && facts.driver.is_some() && !facts.remote;
         if facts.device_gone && same_mount {
             keep(facts, known);
-        } else if !lost.is_empty() && (vanished || (same_device && self.is_layered(facts) && !self.is_whole(facts))) {
+        } else if !lost.is_empty()
+            && (vanished || (same_device && self.is_layered(facts) && !self.is_whole(facts)))
+        {
             facts.drive_ids.extend(lost.into_iter().cloned());
             facts.drive_ids.sort();
             facts.drive_ids.dedup();
@@ -142,20 +194,40 @@ impl Facts {
 
     /// Something stands between the filesystem and its drives that outlives one of them.
     fn is_layered(&self, facts: &VolumeFacts) -> bool {
-        let Some(inventory) = self.inventory() else { return false };
-        let is_disk = |name: &String| inventory.devices.get(name).is_some_and(|device| device.drive.is_some());
-        let is_part = |name: &String| {
-            inventory.devices.get(name).is_some_and(|device| matches!(device.layer, crate::model::block::Layer::Partition { .. }))
+        let Some(inventory) = self.inventory() else {
+            return false;
         };
-        let btrfs = facts.device.as_ref().and_then(|name| inventory.btrfs.iter().find(|fs| fs.devices.contains(name)));
+        let is_disk = |name: &String| {
+            inventory
+                .devices
+                .get(name)
+                .is_some_and(|device| device.drive.is_some())
+        };
+        let is_part = |name: &String| {
+            inventory.devices.get(name).is_some_and(|device| {
+                matches!(device.layer, crate::model::block::Layer::Partition { .. })
+            })
+        };
+        let btrfs = facts
+            .device
+            .as_ref()
+            .and_then(|name| inventory.btrfs.iter().find(|fs| fs.devices.contains(name)));
         btrfs.is_some_and(|fs| fs.devices.len() > 1 || fs.missing_devices > 0)
-            || facts.devices.iter().any(|name| !is_disk(name) && !is_part(name))
+            || facts
+                .devices
+                .iter()
+                .any(|name| !is_disk(name) && !is_part(name))
     }
 
-    /// Every redundancy beneath it says that no member is missing: the lost drive has been replaced.
+    /// Every redundancy beneath it says that no member is missing: the lost drive has been
+    /// replaced.
     fn is_whole(&self, facts: &VolumeFacts) -> bool {
-        let states: Vec<&LayerState> =
-            facts.devices.iter().filter_map(|name| self.layers.get(name)).filter_map(|layer| layer.state.value()).collect();
+        let states: Vec<&LayerState> = facts
+            .devices
+            .iter()
+            .filter_map(|name| self.layers.get(name))
+            .filter_map(|layer| layer.state.value())
+            .collect();
         let redundant: Vec<bool> = states
             .iter()
             .filter_map(|state| match state {
@@ -164,8 +236,15 @@ impl Facts {
                 _ => None,
             })
             .collect();
-        let missing = |name: &String| self.inventory().and_then(|inventory| inventory.btrfs.iter().find(|fs| fs.devices.contains(name)));
-        let btrfs = facts.device.as_ref().and_then(missing).map(|fs| fs.missing_devices == 0);
+        let missing = |name: &String| {
+            self.inventory()
+                .and_then(|inventory| inventory.btrfs.iter().find(|fs| fs.devices.contains(name)))
+        };
+        let btrfs = facts
+            .device
+            .as_ref()
+            .and_then(missing)
+            .map(|fs| fs.missing_devices == 0);
         let all: Vec<bool> = redundant.into_iter().chain(btrfs).collect();
         !all.is_empty() && all.iter().all(|whole| *whole) && !has_hole(&facts.stack)
     }
@@ -173,8 +252,11 @@ impl Facts {
     fn update_targets(&mut self, targets: BTreeMap<HostPath, Target>) {
         // Another filesystem on the same path has not been asked yet.
         let before = &self.targets;
-        self.probes
-            .retain(|path, _| targets.get(path).is_some_and(|target: &Target| before.get(path).is_none_or(|old| old.dev == target.dev)));
+        self.probes.retain(|path, _| {
+            targets.get(path).is_some_and(|target: &Target| {
+                before.get(path).is_none_or(|old| old.dev == target.dev)
+            })
+        });
         self.targets = targets;
     }
 }
@@ -186,26 +268,52 @@ struct Shown {
     certain: bool,
 }
 
-/// The mounts of a volume that can be reached: what lies over one of them must not be asked in its stead.
+/// The mounts of a volume that can be reached: what lies over one of them must not be asked in its
+/// stead.
 fn shown(volume: &VolumeFacts, table: &Table) -> BTreeMap<HostPath, Shown> {
     let of = |mount: &VolumeMount| {
         let visible = table.visible_at(&mount.path)?;
-        let alike = visible.root == mount.root && visible.options == mount.options && visible.super_options == mount.super_options;
-        let same_type = volume.fs_type.as_ref().is_none_or(|fs_type| *fs_type == visible.fs_type);
+        let alike = visible.root == mount.root
+            && visible.options == mount.options
+            && visible.super_options == mount.super_options;
+        let same_type = volume
+            .fs_type
+            .as_ref()
+            .is_none_or(|fs_type| *fs_type == visible.fs_type);
         let certain = volume.source.as_ref() == Some(&visible.source);
-        (alike && same_type).then(|| (mount.path.clone(), Shown { dev: visible.dev, certain }))
+        (alike && same_type).then(|| {
+            (
+                mount.path.clone(),
+                Shown {
+                    dev: visible.dev,
+                    certain,
+                },
+            )
+        })
     };
     volume.mounts.iter().filter_map(of).collect()
 }
 
-/// Two filesystems stacked on one path may look alike; the one that also has the visible one's source is it.
-fn claim(targets: &mut BTreeMap<HostPath, (Target, bool)>, facts: &VolumeFacts, shown: BTreeMap<HostPath, Shown>) {
+/// Two filesystems stacked on one path may look alike; the one that also has the visible one's
+/// source is it.
+fn claim(
+    targets: &mut BTreeMap<HostPath, (Target, bool)>,
+    facts: &VolumeFacts,
+    shown: BTreeMap<HostPath, Shown>,
+) {
     if facts.block {
         return;
     }
     for (path, shown) in shown {
-        let target = Target { dev: shown.dev, volume: facts.id.clone(), filesystem: facts.fs_type.clone().unwrap_or_default() };
-        if targets.get(&path).is_none_or(|(_, certain)| shown.certain && !certain) {
+        let target = Target {
+            dev: shown.dev,
+            volume: facts.id.clone(),
+            filesystem: facts.fs_type.clone().unwrap_or_default(),
+        };
+        if targets
+            .get(&path)
+            .is_none_or(|(_, certain)| shown.certain && !certain)
+        {
             targets.insert(path, (target, shown.certain));
         }
     }
@@ -216,7 +324,9 @@ fn has_hole(stack: &Stack) -> bool {
     match stack {
         Stack::Nothing | Stack::Drive(_) => false,
         Stack::All(parts) => parts.iter().any(has_hole),
-        Stack::Redundant { parts, .. } => parts.iter().any(|part| *part == Stack::Nothing || has_hole(part)),
+        Stack::Redundant { parts, .. } => parts
+            .iter()
+            .any(|part| *part == Stack::Nothing || has_hole(part)),
     }
 }
 
@@ -245,7 +355,12 @@ fn remember(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> K
         Some(known) if *known.facts == facts => known.facts.clone(),
         _ => Arc::new(facts),
     };
-    let super_ro = |facts: &VolumeFacts| facts.mounts.iter().any(|mount| is_super_read_only(&mount.super_options));
+    let super_ro = |facts: &VolumeFacts| {
+        facts
+            .mounts
+            .iter()
+            .any(|mount| is_super_read_only(&mount.super_options))
+    };
     let read_only = super_ro(&facts);
     let own_ro = |options: &[String]| options.iter().any(|option| option == "ro");
     let mut now_known = match known {
@@ -262,11 +377,19 @@ fn remember(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> K
             facts: facts.clone(),
         },
     };
-    let mounted_before: BTreeSet<&HostPath> = now_known.facts.mounts.iter().map(|mount| &mount.path).collect();
+    let mounted_before: BTreeSet<&HostPath> = now_known
+        .facts
+        .mounts
+        .iter()
+        .map(|mount| &mount.path)
+        .collect();
     let mut absent = BTreeMap::new();
     for missing in &facts.missing_mounts {
         let old = now_known.absent.get(&missing.path).copied();
-        let new = Absent { since: now, was_mounted: mounted_before.contains(&missing.path) };
+        let new = Absent {
+            since: now,
+            was_mounted: mounted_before.contains(&missing.path),
+        };
         absent.insert(missing.path.clone(), old.unwrap_or(new));
     }
     now_known.absent = absent;
@@ -275,7 +398,9 @@ fn remember(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> K
     for path in &paths {
         now_known.mounted.entry((*path).clone()).or_insert(now);
     }
-    now_known.read_only_by_choice.retain(|path| paths.contains(path));
+    now_known
+        .read_only_by_choice
+        .retain(|path| paths.contains(path));
     now_known.seen_writable.retain(|path| paths.contains(path));
     for mount in &facts.mounts {
         if !own_ro(&mount.options) {
@@ -296,5 +421,7 @@ fn remember(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> K
 }
 
 pub(crate) fn is_super_read_only(super_options: &[String]) -> bool {
-    super_options.iter().any(|option| matches!(option.as_str(), "ro" | "emergency_ro" | "shutdown"))
+    super_options
+        .iter()
+        .any(|option| matches!(option.as_str(), "ro" | "emergency_ro" | "shutdown"))
 }

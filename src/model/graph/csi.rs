@@ -24,7 +24,8 @@ impl Builder<'_> {
         for key in whole {
             self.owners.entry(key).or_insert_with(|| facts.id.clone());
         }
-        // Two records of one driver and handle are one volume whose record was split; the first has won its id, the second adds to it.
+        // Two records of one driver and handle are one volume whose record was split; the first has
+        // won its id, the second adds to it.
         match self.found.get_mut(&facts.id) {
             Some(first) => merge(first, facts),
             None => {
@@ -34,7 +35,11 @@ impl Builder<'_> {
     }
 
     /// One record, and the filesystems that are this volume as a whole (mounted from their root).
-    fn csi_volume(&self, record: &KubeletVolume, kubelet: &KubeletRecords) -> (VolumeFacts, Vec<FsKey>) {
+    fn csi_volume(
+        &self,
+        record: &KubeletVolume,
+        kubelet: &KubeletRecords,
+    ) -> (VolumeFacts, Vec<FsKey>) {
         let mut facts = empty(VolumeId::csi(&record.driver, &record.handle));
         facts.driver = Some(record.driver.clone());
         facts.handle = Some(record.handle.clone());
@@ -44,17 +49,31 @@ impl Builder<'_> {
 
         let mut expected: Vec<(ExpectedMount, bool)> = Vec::new();
         if let Some(path) = &record.staging {
-            // Staging a raw block volume need not mount anything: the driver may only attach the device.
+            // Staging a raw block volume need not mount anything: the driver may only attach the
+            // device.
             let must = !record.block && !self.settings.stage_without_mount.contains(&record.driver);
             expected.push((
-                ExpectedMount { path: path.clone(), role: MountRole::Staging, pod_uid: None, record: record_of(record, path) },
+                ExpectedMount {
+                    path: path.clone(),
+                    role: MountRole::Staging,
+                    pod_uid: None,
+                    record: record_of(record, path),
+                },
                 must,
             ));
         }
         for publication in &record.publications {
             let path = &publication.path;
             let pod_uid = Some(publication.pod_uid.clone());
-            expected.push((ExpectedMount { path: path.clone(), role: MountRole::Pod, pod_uid, record: record_of(record, path) }, true));
+            expected.push((
+                ExpectedMount {
+                    path: path.clone(),
+                    role: MountRole::Pod,
+                    pod_uid,
+                    record: record_of(record, path),
+                },
+                true,
+            ));
             facts.pods.push(PodUse {
                 uid: publication.pod_uid.clone(),
                 name: kubelet.pods.get(&publication.pod_uid).cloned(),
@@ -67,7 +86,9 @@ impl Builder<'_> {
         for (expected, must) in expected {
             match self.table.visible_at(&expected.path) {
                 Some(mount) => {
-                    facts.mounts.push(volume_mount(mount, expected.role, expected.pod_uid));
+                    facts
+                        .mounts
+                        .push(volume_mount(mount, expected.role, expected.pod_uid));
                     shown.push(mount);
                 }
                 None if must => facts.missing_mounts.push(expected),
@@ -83,23 +104,35 @@ impl Builder<'_> {
         (facts, whole)
     }
 
-    /// The kubelet opens a loop device on a published raw block volume that is a file; its backing file is below the publish path.
+    /// The kubelet opens a loop device on a published raw block volume that is a file; its backing
+    /// file is below the publish path.
     fn block_by_loop(&self, facts: &mut VolumeFacts, record: &KubeletVolume) {
-        let device = record.publications.iter().find_map(|publication| self.graph.loop_on(&publication.path));
+        let device = record
+            .publications
+            .iter()
+            .find_map(|publication| self.graph.loop_on(&publication.path));
         if let Some(device) = device {
             self.stand_on(facts, &device);
         }
     }
 }
 
-/// Filesystems that are shown from their root belong to the volume as a whole; a device's node is none.
+/// Filesystems that are shown from their root belong to the volume as a whole; a device's node is
+/// none.
 pub(super) fn whole(shown: &[&Mount], block: bool) -> Vec<FsKey> {
-    shown.iter().filter(|mount| mount.root.as_bytes() == b"/" && !block).map(|mount| key(mount)).collect()
+    shown
+        .iter()
+        .filter(|mount| mount.root.as_bytes() == b"/" && !block)
+        .map(|mount| key(mount))
+        .collect()
 }
 
 /// The record that speaks of `path`: the vol_data.json beside it, else the first.
 fn record_of(record: &KubeletVolume, path: &HostPath) -> Option<HostPath> {
     let folder = |path: &HostPath| path.as_path().parent().map(HostPath::from);
-    let beside = record.records.iter().find(|file| folder(file) == folder(path));
+    let beside = record
+        .records
+        .iter()
+        .find(|file| folder(file) == folder(path));
     beside.or(record.records.first()).cloned()
 }

@@ -1,6 +1,8 @@
-//! Which volumes lie at a sector of a device: through partitions, and through what device-mapper maps in one piece.
+//! Which volumes lie at a sector of a device: through partitions, and through what device-mapper
+//! maps in one piece.
 //!
-//! In: the devices beneath a volume and the inventory. What cannot be told (inside an array, a crypt or thin mapping) counts as lying there.
+//! In: the devices beneath a volume and the inventory. What cannot be told (inside an array, a
+//! crypt or thin mapping) counts as lying there.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +15,15 @@ const SECTOR: u64 = 512;
 const MAX_DEPTH: usize = 32;
 
 /// Whether the sector (of 512 bytes) of `device` may be one of the volume's.
-pub fn lies_in(inventory: &Inventory, layers: &BTreeMap<String, LayerFacts>, volume: &VolumeFacts, device: &str, sector: u64) -> bool {
-    volume.devices.iter().any(|name| name == device) && reaches(inventory, layers, volume, device, sector, 0)
+pub fn lies_in(
+    inventory: &Inventory,
+    layers: &BTreeMap<String, LayerFacts>,
+    volume: &VolumeFacts,
+    device: &str,
+    sector: u64,
+) -> bool {
+    volume.devices.iter().any(|name| name == device)
+        && reaches(inventory, layers, volume, device, sector, 0)
 }
 
 fn reaches(
@@ -28,18 +37,28 @@ fn reaches(
     if volume.device.as_deref() == Some(device) || depth >= MAX_DEPTH {
         return true;
     }
-    let above =
-        volume.devices.iter().filter_map(|name| inventory.devices.get(name)).filter(|upper| upper.below.iter().any(|name| name == device));
+    let above = volume
+        .devices
+        .iter()
+        .filter_map(|name| inventory.devices.get(name))
+        .filter(|upper| upper.below.iter().any(|name| name == device));
     let mut any = false;
     for upper in above {
         any = true;
         let at = match &upper.layer {
             Layer::Partition { start_bytes, .. } => {
                 let start = start_bytes / SECTOR;
-                sector.checked_sub(start).filter(|at| *at < upper.size_bytes / SECTOR)
+                sector
+                    .checked_sub(start)
+                    .filter(|at| *at < upper.size_bytes / SECTOR)
             }
-            Layer::Dm { .. } => match (layers.get(&upper.name).and_then(LayerFacts::known), inventory.devices.get(device)) {
-                (Some(LayerState::Linear { extents }), Some(below)) => extents.iter().find_map(|extent| extent.map(below.dev, sector)),
+            Layer::Dm { .. } => match (
+                layers.get(&upper.name).and_then(LayerFacts::known),
+                inventory.devices.get(device),
+            ) {
+                (Some(LayerState::Linear { extents }), Some(below)) => extents
+                    .iter()
+                    .find_map(|extent| extent.map(below.dev, sector)),
                 // Any place of it may be any place above.
                 _ => return true,
             },
@@ -56,7 +75,9 @@ fn reaches(
 impl Extent {
     /// The sector above of a sector below.
     fn map(&self, dev: crate::model::dev::DevNo, sector: u64) -> Option<u64> {
-        let at = sector.checked_sub(self.offset).filter(|at| self.dev == dev && *at < self.length)?;
+        let at = sector
+            .checked_sub(self.offset)
+            .filter(|at| self.dev == dev && *at < self.length)?;
         self.start.checked_add(at)
     }
 }
@@ -67,7 +88,15 @@ mod tests {
     use crate::model::fixture::{World, at, device, dm};
 
     fn part(start: u64, sectors: u64) -> crate::model::block::BlockDevice {
-        let mut part = device("sda1", "8:1", Layer::Partition { number: 1, start_bytes: start * SECTOR }, &["sda"]);
+        let mut part = device(
+            "sda1",
+            "8:1",
+            Layer::Partition {
+                number: 1,
+                start_bytes: start * SECTOR,
+            },
+            &["sda"],
+        );
         part.size_bytes = sectors * SECTOR;
         part
     }
@@ -76,30 +105,86 @@ mod tests {
     fn a_partition_holds_the_sectors_between_its_ends() {
         let mut other = part(4096, 1000);
         (other.name, other.dev) = ("sda2".into(), "8:2".parse().unwrap());
-        let mut world = World::default().disk("sda", "8:0", "A").with(part(2048, 2048)).with(other);
-        world = world.mounted("8:1", "/", "/one", "ext4", "/dev/sda1").mounted("8:2", "/", "/two", "ext4", "/dev/sda2");
+        let mut world = World::default()
+            .disk("sda", "8:0", "A")
+            .with(part(2048, 2048))
+            .with(other);
+        world = world
+            .mounted("8:1", "/", "/one", "ext4", "/dev/sda1")
+            .mounted("8:2", "/", "/two", "ext4", "/dev/sda2");
         let volumes = world.volumes();
         let held = |sector| {
-            let in_it = |volume: &&VolumeFacts| lies_in(&world.inventory, &world.facts.layers, volume, "sda", sector);
-            volumes.iter().filter(in_it).map(|volume| volume.mounts[0].path.to_string()).collect::<Vec<_>>()
+            let in_it = |volume: &&VolumeFacts| {
+                lies_in(&world.inventory, &world.facts.layers, volume, "sda", sector)
+            };
+            volumes
+                .iter()
+                .filter(in_it)
+                .map(|volume| volume.mounts[0].path.to_string())
+                .collect::<Vec<_>>()
         };
         assert_eq!(
             (held(2047), held(2048), held(4095), held(4096)),
-            (vec![], vec!["/one".to_owned()], vec!["/one".into()], vec!["/two".into()])
+            (
+                vec![],
+                vec!["/one".to_owned()],
+                vec!["/one".into()],
+                vec!["/two".into()]
+            )
         );
-        assert!(lies_in(&world.inventory, &world.facts.layers, &volumes[0], "sda1", 5), "the partition's own name");
-        assert!(!lies_in(&world.inventory, &world.facts.layers, &volumes[0], "sdz", 5));
+        assert!(
+            lies_in(
+                &world.inventory,
+                &world.facts.layers,
+                &volumes[0],
+                "sda1",
+                5
+            ),
+            "the partition's own name"
+        );
+        assert!(!lies_in(
+            &world.inventory,
+            &world.facts.layers,
+            &volumes[0],
+            "sdz",
+            5
+        ));
     }
 
     #[test]
     fn a_logical_volume_in_pieces_holds_its_pieces_and_an_array_may_hold_any() {
-        let mut world = World::default().disk("sda", "8:0", "A").with(part(2048, 100_000));
-        world = world.with(dm("dm-0", "253:0", "vg-data", "LVM-x", &["sda1"])).mounted("253:0", "/", "/data", "xfs", "/dev/mapper/vg-data");
+        let mut world = World::default()
+            .disk("sda", "8:0", "A")
+            .with(part(2048, 100_000));
+        world = world
+            .with(dm("dm-0", "253:0", "vg-data", "LVM-x", &["sda1"]))
+            .mounted("253:0", "/", "/data", "xfs", "/dev/mapper/vg-data");
         world.read_all(0);
-        let holds = |world: &World, sector| lies_in(&world.inventory, &world.facts.layers, &world.volumes()[0], "sda", sector);
+        let holds = |world: &World, sector| {
+            lies_in(
+                &world.inventory,
+                &world.facts.layers,
+                &world.volumes()[0],
+                "sda",
+                sector,
+            )
+        };
         assert!(holds(&world, 2048 + 5000), "not asked yet: perhaps");
         let dev = "8:1".parse().unwrap();
-        let extents = vec![Extent { start: 0, length: 100, dev, offset: 1000 }, Extent { start: 100, length: 50, dev, offset: 5000 }];
+        let extents = vec![
+            Extent {
+                start: 0,
+                length: 100,
+                dev,
+                offset: 1000,
+            },
+            Extent {
+                start: 100,
+                length: 50,
+                dev,
+                offset: 5000,
+            },
+        ];
         world.layer("dm-0", LayerState::Linear { extents }, 1);
         assert!(holds(&world, 2048 + 1000) && holds(&world, 2048 + 5049));
         assert!(!holds(&world, 2048 + 1100) && !holds(&world, 2048 + 5050) && !holds(&world, 1000));

@@ -1,7 +1,8 @@
-//! The kubelet's folder names: which pod and volume a mount point below the kubelet's root belongs to.
+//! The kubelet's folder names: which pod and volume a mount point below the kubelet's root belongs
+//! to.
 //!
-//! The layout is the kubelet's own (pkg/kubelet/kubelet_getters.go, pkg/volume/util/subpath): `pods/UID/volumes/PLUGIN/NAME[/mount]` and
-//! `pods/UID/volume-subpaths/NAME/CONTAINER/INDEX`.
+//! The layout is the kubelet's own (pkg/kubelet/kubelet_getters.go, pkg/volume/util/subpath):
+//! `pods/UID/volumes/PLUGIN/NAME[/mount]` and `pods/UID/volume-subpaths/NAME/CONTAINER/INDEX`.
 
 use crate::model::path::HostPath;
 
@@ -19,7 +20,10 @@ pub fn pod_path(kubelet_root: &HostPath, path: &HostPath) -> Option<PodPath> {
         [b"pods", uid, b"volume-subpaths", name, _container, _index] => (uid, name),
         _ => return None,
     };
-    Some(PodPath { uid: HostPath::new(*uid).to_string(), volume_name: HostPath::new(*name).to_string() })
+    Some(PodPath {
+        uid: HostPath::new(*uid).to_string(),
+        volume_name: HostPath::new(*name).to_string(),
+    })
 }
 
 /// `plugins/…`: the global mounts.
@@ -46,11 +50,13 @@ pub enum Part {
     Staging,
     /// A pod's mount, or the device that is published to it.
     Pod,
-    /// A folder of the volume that one container has; volumes of other plugins have such mounts too.
+    /// A folder of the volume that one container has; volumes of other plugins have such mounts
+    /// too.
     Subpath,
 }
 
-/// A place where the kubelet puts CSI volumes (csi_attacher.go, csi_mounter.go and csi_block.go of pkg/volume/csi), as its path names it.
+/// A place where the kubelet puts CSI volumes (csi_attacher.go, csi_mounter.go and csi_block.go of
+/// pkg/volume/csi), as its path names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsiPlace {
     pub part: Part,
@@ -64,24 +70,83 @@ pub struct CsiPlace {
 
 pub fn csi_place(kubelet_root: &HostPath, path: &HostPath) -> Option<CsiPlace> {
     let text = |part: &[u8]| HostPath::new(part).to_string();
-    let pod = |uid: &[u8], name: &[u8]| Some(PodPath { uid: text(uid), volume_name: text(name) });
-    let beside = || path.as_path().parent().map(|folder| HostPath::from(folder).join("vol_data.json"));
+    let pod = |uid: &[u8], name: &[u8]| {
+        Some(PodPath {
+            uid: text(uid),
+            volume_name: text(name),
+        })
+    };
+    let beside = || {
+        path.as_path()
+            .parent()
+            .map(|folder| HostPath::from(folder).join("vol_data.json"))
+    };
     let devices = kubelet_root.join("plugins/kubernetes.io/csi/volumeDevices");
     let of_block = |pv: &[u8]| Some(devices.join(pv).join("data/vol_data.json"));
-    let place = |part, pod, driver, record| Some(CsiPlace { part, pod, driver, record });
+    let place = |part, pod, driver, record| {
+        Some(CsiPlace {
+            part,
+            pod,
+            driver,
+            record,
+        })
+    };
     match *parts(kubelet_root, path)?.as_slice() {
-        [b"pods", uid, b"volumes", b"kubernetes.io~csi", name, b"mount"] => place(Part::Pod, pod(uid, name), None, beside()),
-        [b"pods", uid, b"volume-subpaths", name, _container, _index] => place(Part::Subpath, pod(uid, name), None, None),
-        [b"plugins", b"kubernetes.io", b"csi", b"volumeDevices", b"publish", pv, uid] => place(Part::Pod, pod(uid, pv), None, of_block(pv)),
-        [b"plugins", b"kubernetes.io", b"csi", b"volumeDevices", b"staging", pv] => place(Part::Staging, None, None, of_block(pv)),
-        [b"plugins", b"kubernetes.io", b"csi", b"pv", _name, b"globalmount"] => place(Part::Staging, None, None, beside()),
-        [b"plugins", b"kubernetes.io", b"csi", driver, _hash, b"globalmount"] => place(Part::Staging, None, Some(text(driver)), beside()),
+        [
+            b"pods",
+            uid,
+            b"volumes",
+            b"kubernetes.io~csi",
+            name,
+            b"mount",
+        ] => place(Part::Pod, pod(uid, name), None, beside()),
+        [b"pods", uid, b"volume-subpaths", name, _container, _index] => {
+            place(Part::Subpath, pod(uid, name), None, None)
+        }
+        [
+            b"plugins",
+            b"kubernetes.io",
+            b"csi",
+            b"volumeDevices",
+            b"publish",
+            pv,
+            uid,
+        ] => place(Part::Pod, pod(uid, pv), None, of_block(pv)),
+        [
+            b"plugins",
+            b"kubernetes.io",
+            b"csi",
+            b"volumeDevices",
+            b"staging",
+            pv,
+        ] => place(Part::Staging, None, None, of_block(pv)),
+        [
+            b"plugins",
+            b"kubernetes.io",
+            b"csi",
+            b"pv",
+            _name,
+            b"globalmount",
+        ] => place(Part::Staging, None, None, beside()),
+        [
+            b"plugins",
+            b"kubernetes.io",
+            b"csi",
+            driver,
+            _hash,
+            b"globalmount",
+        ] => place(Part::Staging, None, Some(text(driver)), beside()),
         _ => None,
     }
 }
 
 fn parts<'a>(kubelet_root: &HostPath, path: &'a HostPath) -> Option<Vec<&'a [u8]>> {
-    Some(path.strip_prefix(kubelet_root)?.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect())
+    Some(
+        path.strip_prefix(kubelet_root)?
+            .split(|byte| *byte == b'/')
+            .filter(|part| !part.is_empty())
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -95,9 +160,18 @@ mod tests {
     #[test]
     fn a_pods_folder_names_the_pod_and_the_volume() {
         let expected = Some(("u1".to_owned(), "pv1".to_owned()));
-        assert_eq!(of("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~local-volume/pv1"), expected);
-        assert_eq!(of("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv1/mount"), expected);
-        assert_eq!(of("/var/lib/kubelet/pods/u1/volume-subpaths/pv1/web/0"), expected);
+        assert_eq!(
+            of("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~local-volume/pv1"),
+            expected
+        );
+        assert_eq!(
+            of("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv1/mount"),
+            expected
+        );
+        assert_eq!(
+            of("/var/lib/kubelet/pods/u1/volume-subpaths/pv1/web/0"),
+            expected
+        );
         assert_eq!(of("/var/lib/kubelet/plugins/kubernetes.io/csi/pv1"), None);
         assert_eq!(of("/data/pods/u1/volumes/x/pv1"), None);
     }
@@ -105,22 +179,50 @@ mod tests {
     #[test]
     fn a_csi_place_names_its_record_and_what_its_path_tells() {
         let place = |path: &str| csi_place(&"/k".into(), &path.into());
-        let told =
-            |path: &str| place(path).map(|place| (place.part, place.pod.map(|pod| pod.uid), place.record.map(|path| path.to_string())));
+        let told = |path: &str| {
+            place(path).map(|place| {
+                (
+                    place.part,
+                    place.pod.map(|pod| pod.uid),
+                    place.record.map(|path| path.to_string()),
+                )
+            })
+        };
         let uid = || Some("u1".to_owned());
         let record = |path: &str| Some(path.to_owned());
         assert_eq!(
             told("/k/pods/u1/volumes/kubernetes.io~csi/pv1/mount"),
-            Some((Part::Pod, uid(), record("/k/pods/u1/volumes/kubernetes.io~csi/pv1/vol_data.json")))
+            Some((
+                Part::Pod,
+                uid(),
+                record("/k/pods/u1/volumes/kubernetes.io~csi/pv1/vol_data.json")
+            ))
         );
         let devices = "/k/plugins/kubernetes.io/csi/volumeDevices";
         let of_block = record(&format!("{devices}/pv1/data/vol_data.json"));
-        assert_eq!(told(&format!("{devices}/publish/pv1/u1")), Some((Part::Pod, uid(), of_block.clone())));
-        assert_eq!(told(&format!("{devices}/staging/pv1")), Some((Part::Staging, None, of_block)));
-        assert_eq!(told("/k/pods/u1/volume-subpaths/pv1/web/0"), Some((Part::Subpath, uid(), None)));
+        assert_eq!(
+            told(&format!("{devices}/publish/pv1/u1")),
+            Some((Part::Pod, uid(), of_block.clone()))
+        );
+        assert_eq!(
+            told(&format!("{devices}/staging/pv1")),
+            Some((Part::Staging, None, of_block))
+        );
+        assert_eq!(
+            told("/k/pods/u1/volume-subpaths/pv1/web/0"),
+            Some((Part::Subpath, uid(), None))
+        );
         let staged = place("/k/plugins/kubernetes.io/csi/a.csi/0af/globalmount").expect("one");
-        assert_eq!((staged.part, staged.driver.as_deref()), (Part::Staging, Some("a.csi")));
-        assert_eq!(place("/k/plugins/kubernetes.io/csi/pv/pv1/globalmount").expect("one").driver, None);
+        assert_eq!(
+            (staged.part, staged.driver.as_deref()),
+            (Part::Staging, Some("a.csi"))
+        );
+        assert_eq!(
+            place("/k/plugins/kubernetes.io/csi/pv/pv1/globalmount")
+                .expect("one")
+                .driver,
+            None
+        );
         assert_eq!(place("/k/pods/u1/volumes/kubernetes.io~secret/token"), None);
     }
 }

@@ -1,4 +1,5 @@
-//! The mount table as a tree: which mounts can be reached by their path, and which filesystems keep data.
+//! The mount table as a tree: which mounts can be reached by their path, and which filesystems keep
+//! data.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,7 +12,8 @@ pub enum FsKind {
     Local,
     /// Keeps data on other machines.
     Remote,
-    /// Pseudo filesystems, memory, images and views of other filesystems: nothing that a drive's failure loses.
+    /// Pseudo filesystems, memory, images and views of other filesystems: nothing that a drive's
+    /// failure loses.
     Transient,
 }
 
@@ -56,18 +58,28 @@ const ANONYMOUS: &[&str] = &["btrfs", "bcachefs", "zfs", "ubifs"];
 
 pub fn kind(mount: &Mount) -> FsKind {
     let fs_type = mount.fs_type.as_str();
-    if REMOTE.contains(&fs_type) || fs_type.strip_prefix("fuse.").is_some_and(|name| REMOTE_FUSE.contains(&name)) {
+    if REMOTE.contains(&fs_type)
+        || fs_type
+            .strip_prefix("fuse.")
+            .is_some_and(|name| REMOTE_FUSE.contains(&name))
+    {
         return FsKind::Remote;
     }
     if ANONYMOUS.contains(&fs_type) {
         return FsKind::Local;
     }
-    // `fuse.ext4`-like names on a block device are ntfs-3g and its kin only when they call themselves fuseblk.
+    // `fuse.ext4`-like names on a block device are ntfs-3g and its kin only when they call
+    // themselves fuseblk.
     let foreign = IMAGES.contains(&fs_type) || fs_type == "fuse" || fs_type.starts_with("fuse.");
-    if mount.dev.is_anonymous() || foreign { FsKind::Transient } else { FsKind::Local }
+    if mount.dev.is_anonymous() || foreign {
+        FsKind::Transient
+    } else {
+        FsKind::Local
+    }
 }
 
-/// Shell-like: `*` any bytes (also `/` and none), `?` one. Linear: only the last star is gone back to.
+/// Shell-like: `*` any bytes (also `/` and none), `?` one. Linear: only the last star is gone back
+/// to.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -94,10 +106,12 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|c| *c == b'*')
 }
 
-/// `/dev/sdb1` is `sdb1`: for a device that nobody lists any more, its source is the only name left.
+/// `/dev/sdb1` is `sdb1`: for a device that nobody lists any more, its source is the only name
+/// left.
 pub fn device_name(source: &HostPath) -> Option<String> {
     let name = source.strip_prefix(&HostPath::from("/dev"))?;
-    (!name.is_empty() && !name.starts_with(b"mapper/") && !name.contains(&b'/')).then(|| HostPath::new(name).to_string())
+    (!name.is_empty() && !name.starts_with(b"mapper/") && !name.contains(&b'/'))
+        .then(|| HostPath::new(name).to_string())
 }
 
 /// The mounts with what hides what.
@@ -110,8 +124,15 @@ pub struct Table<'a> {
 impl<'a> Table<'a> {
     pub fn new(mounts: &'a [Mount]) -> Table<'a> {
         let visible = visible(mounts);
-        let by_path = visible.iter().map(|at| (mounts[*at].mount_point.as_bytes(), *at)).collect();
-        Table { mounts, visible, by_path }
+        let by_path = visible
+            .iter()
+            .map(|at| (mounts[*at].mount_point.as_bytes(), *at))
+            .collect();
+        Table {
+            mounts,
+            visible,
+            by_path,
+        }
     }
 
     pub fn all(&self) -> impl Iterator<Item = &'a Mount> {
@@ -120,16 +141,22 @@ impl<'a> Table<'a> {
 
     /// The mount that a path lookup of this mount point ends in.
     pub fn visible_at(&self, path: &HostPath) -> Option<&'a Mount> {
-        self.by_path.get(path.as_bytes()).map(|at| &self.mounts[*at])
+        self.by_path
+            .get(path.as_bytes())
+            .map(|at| &self.mounts[*at])
     }
 
     pub fn is_visible(&self, mount: &Mount) -> bool {
-        self.by_path.get(mount.mount_point.as_bytes()).is_some_and(|at| std::ptr::eq(&self.mounts[*at], mount))
+        self.by_path
+            .get(mount.mount_point.as_bytes())
+            .is_some_and(|at| std::ptr::eq(&self.mounts[*at], mount))
     }
 
     /// The mount that holds the file or folder `path`.
     pub fn holding(&self, path: &HostPath) -> Option<&'a Mount> {
-        prefixes(path.as_bytes()).find_map(|prefix| self.by_path.get(prefix)).map(|at| &self.mounts[*at])
+        prefixes(path.as_bytes())
+            .find_map(|prefix| self.by_path.get(prefix))
+            .map(|at| &self.mounts[*at])
     }
 
     pub fn len(&self) -> usize {
@@ -155,15 +182,21 @@ fn prefixes(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A mount is hidden by a later one on its own mount point, by a later one of the same parent on a folder above it, and with its parent.
+/// A mount is hidden by a later one on its own mount point, by a later one of the same parent on a
+/// folder above it, and with its parent.
 fn visible(mounts: &[Mount]) -> BTreeSet<usize> {
-    let by_id: HashMap<u32, usize> = mounts.iter().enumerate().map(|(at, mount)| (mount.id, at)).collect();
+    let by_id: HashMap<u32, usize> = mounts
+        .iter()
+        .enumerate()
+        .map(|(at, mount)| (mount.id, at))
+        .collect();
     let mut last_at: HashMap<&[u8], usize> = HashMap::new();
     let mut last_of_parent: HashMap<(u32, &[u8]), usize> = HashMap::new();
     for (at, mount) in mounts.iter().enumerate() {
         last_of_parent.insert((mount.parent, mount.mount_point.as_bytes()), at);
         let entry = last_at.entry(mount.mount_point.as_bytes()).or_insert(at);
-        // A mount that names the later-listed one as its parent lies on top of it, whatever the order of the list.
+        // A mount that names the later-listed one as its parent lies on top of it, whatever the
+        // order of the list.
         let beneath = mounts[*entry].parent == mount.id && mounts[*entry].id != mount.id;
         if !beneath {
             *entry = at;
@@ -173,16 +206,24 @@ fn visible(mounts: &[Mount]) -> BTreeSet<usize> {
         let mount = &mounts[at];
         let path = mount.mount_point.as_bytes();
         last_at.get(path) != Some(&at)
-            || prefixes(path).skip(1).any(|above| last_of_parent.get(&(mount.parent, above)).is_some_and(|other| *other > at))
+            || prefixes(path).skip(1).any(|above| {
+                last_of_parent
+                    .get(&(mount.parent, above))
+                    .is_some_and(|other| *other > at)
+            })
     };
     let covered: Vec<bool> = (0..mounts.len()).map(covered).collect();
     let reachable = |at: &usize| {
         let mut now = *at;
         // Bounded: a damaged table may name parents in a circle.
         for _ in 0..64 {
-            let above = by_id.get(&mounts[now].parent).copied().filter(|above| *above != now);
+            let above = by_id
+                .get(&mounts[now].parent)
+                .copied()
+                .filter(|above| *above != now);
             let Some(above) = above else { break };
-            // A parent that is itself covered at the same place by an ancestor of this mount does not hide it.
+            // A parent that is itself covered at the same place by an ancestor of this mount does
+            // not hide it.
             if covered[above] && mounts[above].mount_point != mounts[now].mount_point {
                 return false;
             }
@@ -209,20 +250,36 @@ mod tests {
             ("a*b*c", "aXbYb", false),
             ("", "", true),
         ] {
-            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
+            assert_eq!(
+                matches(pattern.as_bytes(), text.as_bytes()),
+                expected,
+                "{pattern} {text}"
+            );
         }
     }
 
     #[test]
     fn a_later_mount_on_the_same_point_hides_the_earlier_and_what_is_below_it() {
-        let mut table = vec![mount(1, 0, "8:1", "/", "/", "ext4", "/dev/sda1"), mount(2, 1, "8:17", "/", "/data", "ext4", "/dev/sdb1")];
+        let mut table = vec![
+            mount(1, 0, "8:1", "/", "/", "ext4", "/dev/sda1"),
+            mount(2, 1, "8:17", "/", "/data", "ext4", "/dev/sdb1"),
+        ];
         table.push(mount(3, 2, "8:33", "/", "/data/deep", "ext4", "/dev/sdc1"));
         table.push(mount(4, 2, "8:49", "/", "/data", "ext4", "/dev/sdd1"));
         let table = Table::new(&table);
         let at = |path: &str| table.visible_at(&path.into()).map(|mount| mount.id);
-        assert_eq!((at("/"), at("/data"), at("/data/deep")), (Some(1), Some(4), None));
-        assert_eq!(table.holding(&"/data/file".into()).map(|mount| mount.id), Some(4));
-        assert_eq!(table.holding(&"/etc/file".into()).map(|mount| mount.id), Some(1));
+        assert_eq!(
+            (at("/"), at("/data"), at("/data/deep")),
+            (Some(1), Some(4), None)
+        );
+        assert_eq!(
+            table.holding(&"/data/file".into()).map(|mount| mount.id),
+            Some(4)
+        );
+        assert_eq!(
+            table.holding(&"/etc/file".into()).map(|mount| mount.id),
+            Some(1)
+        );
     }
 
     #[test]
@@ -239,7 +296,10 @@ mod tests {
 
     #[test]
     fn parents_in_a_circle_do_not_hang() {
-        let mounts = [mount(1, 2, "8:1", "/", "/x", "ext4", "/dev/sda1"), mount(2, 1, "8:17", "/", "/y", "ext4", "/dev/sdb1")];
+        let mounts = [
+            mount(1, 2, "8:1", "/", "/x", "ext4", "/dev/sda1"),
+            mount(2, 1, "8:17", "/", "/y", "ext4", "/dev/sdb1"),
+        ];
         assert_eq!(Table::new(&mounts).len(), 2);
     }
 
@@ -257,7 +317,11 @@ mod tests {
             ("squashfs", "7:1", FsKind::Transient),
             ("9p", "0:46", FsKind::Transient),
         ] {
-            assert_eq!(kind(&mount(1, 0, dev, "/", "/x", fs_type, "x")), expected, "{fs_type}");
+            assert_eq!(
+                kind(&mount(1, 0, dev, "/", "/x", fs_type, "x")),
+                expected,
+                "{fs_type}"
+            );
         }
     }
 }

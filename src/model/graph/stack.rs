@@ -1,4 +1,5 @@
-//! From a block device down to the drives: which layers lie between, and what losing a drive means for what is above.
+//! From a block device down to the drives: which layers lie between, and what losing a drive means
+//! for what is above.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -14,7 +15,8 @@ use crate::model::volume::Stack;
 
 /// Layers below each other: far more than anyone builds, and an end for a damaged graph.
 const MAX_DEPTH: usize = 32;
-/// A stack with more parts is told as a plain list of its drives: every one is then needed, which never hides a failure.
+/// A stack with more parts is told as a plain list of its drives: every one is then needed, which
+/// never hides a failure.
 const MAX_PARTS: usize = 1024;
 
 /// What a mount stands on.
@@ -53,22 +55,59 @@ impl<'a> Graph<'a> {
             for link in &device.links {
                 by_link.insert(link.as_str(), name.as_str());
             }
-            if let Layer::Loop { backing_file: Some(file) } = &device.layer {
-                loops.insert(file.strip_suffix(" (deleted)").unwrap_or(file), name.as_str());
+            if let Layer::Loop {
+                backing_file: Some(file),
+            } = &device.layer
+            {
+                loops.insert(
+                    file.strip_suffix(" (deleted)").unwrap_or(file),
+                    name.as_str(),
+                );
             }
         }
-        let by_dev = inventory.devices.values().map(|device| (device.dev, device)).collect();
-        let btrfs_of =
-            inventory.btrfs.iter().enumerate().flat_map(|(at, fs)| fs.devices.iter().map(move |name| (name.as_str(), at))).collect();
-        Graph { inventory, layers, table, by_dev, by_link, btrfs_of, loops, images, stacks: RefCell::default() }
+        let by_dev = inventory
+            .devices
+            .values()
+            .map(|device| (device.dev, device))
+            .collect();
+        let btrfs_of = inventory
+            .btrfs
+            .iter()
+            .enumerate()
+            .flat_map(|(at, fs)| fs.devices.iter().map(move |name| (name.as_str(), at)))
+            .collect();
+        Graph {
+            inventory,
+            layers,
+            table,
+            by_dev,
+            by_link,
+            btrfs_of,
+            loops,
+            images,
+            stacks: RefCell::default(),
+        }
     }
 
-    /// The device of a mounted filesystem, or the device whose node is bind-mounted (a published raw block volume).
+    /// The device of a mounted filesystem, or the device whose node is bind-mounted (a published
+    /// raw block volume).
     pub fn device_of(&self, mount: &Mount) -> Option<Found> {
         if mount.fs_type == "devtmpfs" {
-            return self.named(self.resolve(mount.root.as_bytes().strip_prefix(b"/").unwrap_or(mount.root.as_bytes()))?);
+            return self.named(
+                self.resolve(
+                    mount
+                        .root
+                        .as_bytes()
+                        .strip_prefix(b"/")
+                        .unwrap_or(mount.root.as_bytes()),
+                )?,
+            );
         }
-        if let Some(device) = self.by_dev.get(&mount.dev).filter(|_| !mount.dev.is_anonymous()) {
+        if let Some(device) = self
+            .by_dev
+            .get(&mount.dev)
+            .filter(|_| !mount.dev.is_anonymous())
+        {
             return self.named(&device.name);
         }
         if !mount.dev.is_anonymous() || !mount.source.as_bytes().starts_with(b"/dev/") {
@@ -88,7 +127,8 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// A name below /dev: a kernel name (`!` stands for `/` in it), `mapper/NAME`, `VG/LV`, or one of udev's links.
+    /// A name below /dev: a kernel name (`!` stands for `/` in it), `mapper/NAME`, `VG/LV`, or one
+    /// of udev's links.
     pub(super) fn resolve(&self, below_dev: &[u8]) -> Option<&'a str> {
         let name = std::str::from_utf8(below_dev).ok()?;
         let kernel = name.replace('/', "!");
@@ -99,7 +139,12 @@ impl<'a> Graph<'a> {
             return Some(known);
         }
         let is_it = |device: &&BlockDevice| match &device.layer {
-            Layer::Dm { name: dm, volume_group, logical_volume, .. } => match name.strip_prefix("mapper/") {
+            Layer::Dm {
+                name: dm,
+                volume_group,
+                logical_volume,
+                ..
+            } => match name.strip_prefix("mapper/") {
                 Some(mapped) => dm == mapped,
                 None => {
                     matches!((volume_group, logical_volume, name.split_once('/')), (Some(vg), Some(lv), Some(asked)) if (vg.as_str(), lv.as_str()) == asked)
@@ -107,12 +152,20 @@ impl<'a> Graph<'a> {
             },
             _ => false,
         };
-        self.inventory.devices.values().find(is_it).map(|device| device.name.as_str())
+        self.inventory
+            .devices
+            .values()
+            .find(is_it)
+            .map(|device| device.name.as_str())
     }
 
     /// The loop device whose backing file is `path` or lies below it.
     pub fn loop_on(&self, path: &HostPath) -> Option<String> {
-        self.loops.iter().filter(|(file, _)| HostPath::from(**file).strip_prefix(path).is_some()).map(|(_, name)| (*name).to_owned()).min()
+        self.loops
+            .iter()
+            .filter(|(file, _)| HostPath::from(**file).strip_prefix(path).is_some())
+            .map(|(_, name)| (*name).to_owned())
+            .min()
     }
 
     pub fn stack(&self, device: &str) -> Stack {
@@ -123,14 +176,18 @@ impl<'a> Graph<'a> {
         if let Some(known) = self.stacks.borrow().get(name) {
             return known.clone();
         }
-        let Some(device) = self.inventory.devices.get(name) else { return Stack::Nothing };
+        let Some(device) = self.inventory.devices.get(name) else {
+            return Stack::Nothing;
+        };
         if above.len() >= MAX_DEPTH || above.iter().any(|seen| seen == name) {
             return Stack::Nothing;
         }
         above.push(name.to_owned());
         let stack = bounded(self.stack_of(device, above));
         above.pop();
-        self.stacks.borrow_mut().insert(name.to_owned(), stack.clone());
+        self.stacks
+            .borrow_mut()
+            .insert(name.to_owned(), stack.clone());
         stack
     }
 
@@ -140,9 +197,16 @@ impl<'a> Graph<'a> {
         }
         match &device.layer {
             Layer::Md { level } => self.md(device, level.as_deref(), above),
-            Layer::Dm { .. } => self.dm_raid(device, above).unwrap_or_else(|| self.all(&device.below, above)),
-            Layer::Loop { backing_file: Some(file) } => {
-                let below = self.below_loop(file).map(|found| self.members(&found)).unwrap_or_default();
+            Layer::Dm { .. } => self
+                .dm_raid(device, above)
+                .unwrap_or_else(|| self.all(&device.below, above)),
+            Layer::Loop {
+                backing_file: Some(file),
+            } => {
+                let below = self
+                    .below_loop(file)
+                    .map(|found| self.members(&found))
+                    .unwrap_or_default();
                 self.all(&below, above)
             }
             _ => self.all(&device.below, above),
@@ -150,7 +214,12 @@ impl<'a> Graph<'a> {
     }
 
     pub(super) fn all(&self, below: &[String], above: &mut Vec<String>) -> Stack {
-        all_of(below.iter().map(|name| self.stack_below(name, above)).collect())
+        all_of(
+            below
+                .iter()
+                .map(|name| self.stack_below(name, above))
+                .collect(),
+        )
     }
 
     /// md(4). What an array survives follows from its level, less what it has lost already.
@@ -159,37 +228,86 @@ impl<'a> Graph<'a> {
             Some(LayerState::Md(state)) => Some(state),
             _ => None,
         };
-        let level = state.map(|state| state.level.as_str()).filter(|level| !level.is_empty()).or(level).unwrap_or("");
+        let level = state
+            .map(|state| state.level.as_str())
+            .filter(|level| !level.is_empty())
+            .or(level)
+            .unwrap_or("");
         let (working, rebuilding) = match state {
             Some(state) if !state.members.is_empty() => md_members(state),
             _ => (device.below.clone(), Vec::new()),
         };
-        let disks = state.map_or(0, |state| state.raid_disks as usize).max(working.len());
-        let Some(tolerates) = tolerance(level, disks) else { return self.all(&device.below, above) };
+        let disks = state
+            .map_or(0, |state| state.raid_disks as usize)
+            .max(working.len());
+        let Some(tolerates) = tolerance(level, disks) else {
+            return self.all(&device.below, above);
+        };
         let lost = state.map_or(0, |state| state.degraded as usize);
-        self.redundant(format!("{level} {}", device.name), tolerates.saturating_sub(lost), &working, &rebuilding, above)
+        self.redundant(
+            format!("{level} {}", device.name),
+            tolerates.saturating_sub(lost),
+            &working,
+            &rebuilding,
+            above,
+        )
     }
 
     /// Members that are being filled keep nothing yet: losing one costs the rebuild, not the data.
-    fn redundant(&self, level: String, tolerates: usize, working: &[String], rebuilding: &[String], above: &mut Vec<String>) -> Stack {
-        let parts = working.iter().map(|name| self.stack_below(name, above)).collect();
-        let whole = Stack::Redundant { level: level.clone(), tolerates, parts };
+    fn redundant(
+        &self,
+        level: String,
+        tolerates: usize,
+        working: &[String],
+        rebuilding: &[String],
+        above: &mut Vec<String>,
+    ) -> Stack {
+        let parts = working
+            .iter()
+            .map(|name| self.stack_below(name, above))
+            .collect();
+        let whole = Stack::Redundant {
+            level: level.clone(),
+            tolerates,
+            parts,
+        };
         if rebuilding.is_empty() {
             return whole;
         }
-        let parts: Vec<Stack> = rebuilding.iter().map(|name| self.stack_below(name, above)).collect();
-        Stack::All(vec![whole, Stack::Redundant { level: format!("{level}, rebuilding"), tolerates: parts.len(), parts }])
+        let parts: Vec<Stack> = rebuilding
+            .iter()
+            .map(|name| self.stack_below(name, above))
+            .collect();
+        Stack::All(vec![
+            whole,
+            Stack::Redundant {
+                level: format!("{level}, rebuilding"),
+                tolerates: parts.len(),
+                parts,
+            },
+        ])
     }
 
-    /// LVM's RAID: slaves `LV_rimage_N` and `LV_rmeta_N`, or `LV_mimage_N` of the older mirror; a leg is both of one number.
+    /// LVM's RAID: slaves `LV_rimage_N` and `LV_rmeta_N`, or `LV_mimage_N` of the older mirror; a
+    /// leg is both of one number.
     fn dm_raid(&self, device: &BlockDevice, above: &mut Vec<String>) -> Option<Stack> {
         let mut legs: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         let mut mirror = false;
         for name in &device.below {
-            let Some(Layer::Dm { name: dm, .. }) = self.inventory.devices.get(name).map(|device| &device.layer) else { continue };
-            let number = |mark: &str| dm.rsplit_once(mark).and_then(|(_, number)| number.parse::<u32>().ok());
+            let Some(Layer::Dm { name: dm, .. }) =
+                self.inventory.devices.get(name).map(|device| &device.layer)
+            else {
+                continue;
+            };
+            let number = |mark: &str| {
+                dm.rsplit_once(mark)
+                    .and_then(|(_, number)| number.parse::<u32>().ok())
+            };
             mirror |= number("_mimage_").is_some();
-            if let Some(number) = number("_rimage_").or_else(|| number("_rmeta_")).or_else(|| number("_mimage_")) {
+            if let Some(number) = number("_rimage_")
+                .or_else(|| number("_rmeta_"))
+                .or_else(|| number("_mimage_"))
+            {
                 legs.entry(number).or_default().push(name.clone());
             }
         }
@@ -197,11 +315,20 @@ impl<'a> Graph<'a> {
             return None;
         }
         let stack = |names: &Vec<String>, above: &mut Vec<String>| self.all(names, above);
-        let Some(LayerState::DmRaid { level, health, .. }) = self.layers.get(&device.name).and_then(LayerFacts::known) else {
+        let Some(LayerState::DmRaid { level, health, .. }) =
+            self.layers.get(&device.name).and_then(LayerFacts::known)
+        else {
             let parts: Vec<Stack> = legs.values().map(|names| stack(names, above)).collect();
-            let (level, tolerates) =
-                if mirror { ("mirror".to_owned(), parts.len().saturating_sub(1)) } else { ("RAID of a level not known yet".to_owned(), 1) };
-            return Some(Stack::Redundant { level: format!("{level} {}", device.name), tolerates, parts });
+            let (level, tolerates) = if mirror {
+                ("mirror".to_owned(), parts.len().saturating_sub(1))
+            } else {
+                ("RAID of a level not known yet".to_owned(), 1)
+            };
+            return Some(Stack::Redundant {
+                level: format!("{level} {}", device.name),
+                tolerates,
+                parts,
+            });
         };
         let of_leg = |number: u32| health.chars().nth(number as usize).unwrap_or('A');
         let Some(tolerates) = tolerance(level, legs.len().max(health.chars().count())) else {
@@ -217,23 +344,44 @@ impl<'a> Graph<'a> {
                 _ => whole.push(stack(names, above)),
             }
         }
-        // Legs that are all out of sync: a new RAID that synchronises for the first time, with nothing better to stand on.
+        // Legs that are all out of sync: a new RAID that synchronises for the first time, with
+        // nothing better to stand on.
         if whole.is_empty() {
             whole = std::mem::take(&mut filling);
         }
         let level = format!("{level} {}", device.name);
-        let main = Stack::Redundant { level: level.clone(), tolerates: tolerates.saturating_sub(lost), parts: whole };
+        let main = Stack::Redundant {
+            level: level.clone(),
+            tolerates: tolerates.saturating_sub(lost),
+            parts: whole,
+        };
         if filling.is_empty() {
             return Some(main);
         }
-        Some(Stack::All(vec![main, Stack::Redundant { level: format!("{level}, rebuilding"), tolerates: filling.len(), parts: filling }]))
+        Some(Stack::All(vec![
+            main,
+            Stack::Redundant {
+                level: format!("{level}, rebuilding"),
+                tolerates: filling.len(),
+                parts: filling,
+            },
+        ]))
     }
 
-    /// A btrfs survives what its weakest profile survives (btrfs(5), PROFILES), less the members that are missing already.
+    /// A btrfs survives what its weakest profile survives (btrfs(5), PROFILES), less the members
+    /// that are missing already.
     pub fn btrfs(&self, fs: &BtrfsFs) -> Stack {
         let parts: Vec<Stack> = fs.devices.iter().map(|name| self.stack(name)).collect();
-        let profiles: Vec<&String> = fs.data_profiles.iter().chain(&fs.metadata_profiles).collect();
-        let weakest = profiles.iter().map(|profile| btrfs_tolerance(profile)).min().unwrap_or(0);
+        let profiles: Vec<&String> = fs
+            .data_profiles
+            .iter()
+            .chain(&fs.metadata_profiles)
+            .collect();
+        let weakest = profiles
+            .iter()
+            .map(|profile| btrfs_tolerance(profile))
+            .min()
+            .unwrap_or(0);
         if weakest == 0 {
             return bounded(all_of(parts));
         }
@@ -248,8 +396,16 @@ impl<'a> Graph<'a> {
     }
 
     fn below_loop(&self, backing_file: &str) -> Option<Found> {
-        let path = HostPath::from(backing_file.strip_suffix(" (deleted)").unwrap_or(backing_file));
-        if let Some(device) = path.as_bytes().strip_prefix(b"/dev/").and_then(|name| self.resolve(name)) {
+        let path = HostPath::from(
+            backing_file
+                .strip_suffix(" (deleted)")
+                .unwrap_or(backing_file),
+        );
+        if let Some(device) = path
+            .as_bytes()
+            .strip_prefix(b"/dev/")
+            .and_then(|name| self.resolve(name))
+        {
             return self.named(device);
         }
         self.device_of(self.table.holding(&path)?)
@@ -257,7 +413,10 @@ impl<'a> Graph<'a> {
 
     /// The drive that this device is.
     fn drive_of(&self, device: &'a BlockDevice) -> Option<&'a DriveId> {
-        device.drive.as_ref().filter(|_| !self.images.contains(device.name.as_str()))
+        device
+            .drive
+            .as_ref()
+            .filter(|_| !self.images.contains(device.name.as_str()))
     }
 
     pub(super) fn members(&self, found: &Found) -> Vec<String> {
@@ -279,12 +438,20 @@ impl<'a> Graph<'a> {
         self.table
     }
 
-    /// The physical volumes that active logical volumes of a volume group lie on: the kernel tells of no others. Sorted.
+    /// The physical volumes that active logical volumes of a volume group lie on: the kernel tells
+    /// of no others. Sorted.
     pub(super) fn members_of_group(&self, group: &[u8]) -> Vec<String> {
         let is_in = |device: &BlockDevice| matches!(&device.layer, Layer::Dm { volume_group: Some(name), .. } if name.as_bytes() == group);
         let inside = |name: &&String| self.inventory.devices.get(*name).is_some_and(is_in);
-        let volumes = self.inventory.devices.values().filter(|device| is_in(device));
-        let below: BTreeSet<&String> = volumes.flat_map(|device| &device.below).filter(|name| !inside(name)).collect();
+        let volumes = self
+            .inventory
+            .devices
+            .values()
+            .filter(|device| is_in(device));
+        let below: BTreeSet<&String> = volumes
+            .flat_map(|device| &device.below)
+            .filter(|name| !inside(name))
+            .collect();
         below.into_iter().cloned().collect()
     }
 
@@ -299,8 +466,18 @@ impl<'a> Graph<'a> {
             }
             if let Some(device) = self.inventory.devices.get(&name) {
                 next.extend(device.below.iter().cloned());
-                if let (Layer::Loop { backing_file: Some(file) }, None) = (&device.layer, self.drive_of(device)) {
-                    next.extend(self.below_loop(file).map(|found| self.members(&found)).unwrap_or_default());
+                if let (
+                    Layer::Loop {
+                        backing_file: Some(file),
+                    },
+                    None,
+                ) = (&device.layer, self.drive_of(device))
+                {
+                    next.extend(
+                        self.below_loop(file)
+                            .map(|found| self.members(&found))
+                            .unwrap_or_default(),
+                    );
                 }
                 order.push(name);
             }
@@ -309,17 +486,25 @@ impl<'a> Graph<'a> {
     }
 
     pub fn drives_of(&self, devices: &[String]) -> Vec<DriveId> {
-        let drives: BTreeSet<DriveId> =
-            devices.iter().filter_map(|name| self.drive_of(self.inventory.devices.get(name)?).cloned()).collect();
+        let drives: BTreeSet<DriveId> = devices
+            .iter()
+            .filter_map(|name| self.drive_of(self.inventory.devices.get(name)?).cloned())
+            .collect();
         drives.into_iter().collect()
     }
 
     pub fn all_remote(&self, drives: &[DriveId]) -> bool {
-        drives.iter().all(|id| self.inventory.drives.iter().any(|drive| drive.id == *id && drive.transport.is_remote()))
+        drives.iter().all(|id| {
+            self.inventory
+                .drives
+                .iter()
+                .any(|drive| drive.id == *id && drive.transport.is_remote())
+        })
     }
 }
 
-/// How many members a RAID of this level may lose; `None` when it is no redundancy. Names of md (md.rst) and of dm-raid (`raid5_ls`…).
+/// How many members a RAID of this level may lose; `None` when it is no redundancy. Names of md
+/// (md.rst) and of dm-raid (`raid5_ls`…).
 pub fn tolerance(level: &str, disks: usize) -> Option<usize> {
     match level {
         "raid1" | "mirror" => Some(disks.saturating_sub(1)),
@@ -339,7 +524,8 @@ pub fn btrfs_tolerance(profile: &str) -> usize {
     }
 }
 
-/// Members that hold data, and those that are being filled. Faulty ones and idle spares are neither.
+/// Members that hold data, and those that are being filled. Faulty ones and idle spares are
+/// neither.
 fn md_members(state: &MdState) -> (Vec<String>, Vec<String>) {
     let mut working = Vec::new();
     let mut rebuilding = Vec::new();
@@ -373,12 +559,21 @@ fn bounded(stack: Stack) -> Stack {
     if count(&stack) <= MAX_PARTS {
         return stack;
     }
-    Stack::All(stack.drives().into_iter().cloned().map(Stack::Drive).collect())
+    Stack::All(
+        stack
+            .drives()
+            .into_iter()
+            .cloned()
+            .map(Stack::Drive)
+            .collect(),
+    )
 }
 
 fn count(stack: &Stack) -> usize {
     match stack {
         Stack::Nothing | Stack::Drive(_) => 1,
-        Stack::All(parts) | Stack::Redundant { parts, .. } => 1 + parts.iter().map(count).sum::<usize>(),
+        Stack::All(parts) | Stack::Redundant { parts, .. } => {
+            1 + parts.iter().map(count).sum::<usize>()
+        }
     }
 }

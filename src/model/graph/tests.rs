@@ -8,11 +8,26 @@ use crate::model::volume::{Impact, MountRole, Stack};
 const K: &str = "/var/lib/kubelet";
 
 fn md(name: &str, level: &str, below: &[&str]) -> crate::model::block::BlockDevice {
-    device(name, "9:0", Layer::Md { level: Some(level.into()) }, below)
+    device(
+        name,
+        "9:0",
+        Layer::Md {
+            level: Some(level.into()),
+        },
+        below,
+    )
 }
 
 fn part(name: &str, dev: &str, disk: &str) -> crate::model::block::BlockDevice {
-    device(name, dev, Layer::Partition { number: 1, start_bytes: 1 << 20 }, &[disk])
+    device(
+        name,
+        dev,
+        Layer::Partition {
+            number: 1,
+            start_bytes: 1 << 20,
+        },
+        &[disk],
+    )
 }
 
 fn impact(stack: &Stack, lost: &[&str]) -> Impact {
@@ -20,18 +35,18 @@ fn impact(stack: &Stack, lost: &[&str]) -> Impact {
 }
 
 fn two_disks() -> World {
-    World::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B")
+    World::default()
+        .disk("sda", "8:0", "A")
+        .disk("sdb", "8:16", "B")
 }
 
 #[test]
 fn a_mounted_partition_is_a_volume_by_its_uuid_and_stands_on_its_drive() {
-    let world = World::default().disk("sda", "8:0", "A").with(part("sda1", "8:1", "sda")).uuid("sda1", "u-1").mounted(
-        "8:1",
-        "/",
-        "/data",
-        "ext4",
-        "/dev/sda1",
-    );
+    let world = World::default()
+        .disk("sda", "8:0", "A")
+        .with(part("sda1", "8:1", "sda"))
+        .uuid("sda1", "u-1")
+        .mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
     let volumes = world.volumes();
     assert_eq!(volumes.len(), 1);
     assert_eq!(volumes[0].id.as_str(), "fs:u-1");
@@ -42,13 +57,10 @@ fn a_mounted_partition_is_a_volume_by_its_uuid_and_stands_on_its_drive() {
 
 #[test]
 fn bind_mounts_are_further_mounts_of_one_volume() {
-    let world = World::default().disk("sda", "8:0", "A").mounted("8:0", "/sub", "/a", "ext4", "/dev/sda").mounted(
-        "8:0",
-        "/",
-        "/mnt/data",
-        "ext4",
-        "/dev/sda",
-    );
+    let world = World::default()
+        .disk("sda", "8:0", "A")
+        .mounted("8:0", "/sub", "/a", "ext4", "/dev/sda")
+        .mounted("8:0", "/", "/mnt/data", "ext4", "/dev/sda");
     let volumes = world.volumes();
     assert_eq!(volumes.len(), 1);
     assert_eq!(volumes[0].id.as_str(), "mnt:/mnt/data");
@@ -62,7 +74,11 @@ fn clones_that_share_a_uuid_are_named_by_their_mount_points() {
         .uuid("sdb", "same")
         .mounted("8:0", "/", "/a", "xfs", "/dev/sda")
         .mounted("8:16", "/", "/b", "xfs", "/dev/sdb");
-    let ids: Vec<String> = world.volumes().iter().map(|volume| volume.id.to_string()).collect();
+    let ids: Vec<String> = world
+        .volumes()
+        .iter()
+        .map(|volume| volume.id.to_string())
+        .collect();
     assert_eq!(ids, ["mnt:/a", "mnt:/b"]);
 }
 
@@ -82,10 +98,16 @@ fn pseudo_filesystems_images_and_ignored_mounts_are_no_volumes() {
 
 #[test]
 fn a_network_filesystem_is_remote_and_has_no_device() {
-    let world = World::default().mounted("0:50", "/", "/home", "nfs4", "server:/home").mounted("0:50", "/", "/opt", "nfs4", "server:/opt");
+    let world = World::default()
+        .mounted("0:50", "/", "/home", "nfs4", "server:/home")
+        .mounted("0:50", "/", "/opt", "nfs4", "server:/opt");
     let volumes = world.volumes();
     assert_eq!(volumes.len(), 2);
-    assert!(volumes.iter().all(|volume| volume.remote && volume.device.is_none() && !volume.device_gone));
+    assert!(
+        volumes
+            .iter()
+            .all(|volume| volume.remote && volume.device.is_none() && !volume.device_gone)
+    );
 }
 
 #[test]
@@ -98,26 +120,59 @@ fn a_csi_volume_has_its_mounts_by_role_and_takes_the_filesystem() {
         .mounted("8:0", "/", &staging, "ext4", "/dev/sda")
         .mounted("8:0", "/", &target, "ext4", "/dev/sda")
         .mounted("8:0", "/dir", "/srv/bind", "ext4", "/dev/sda")
-        .mounted("8:0", "/dir", &format!("{K}/pods/u1/volume-subpaths/pv-h/web/0"), "ext4", "/dev/sda")
+        .mounted(
+            "8:0",
+            "/dir",
+            &format!("{K}/pods/u1/volume-subpaths/pv-h/web/0"),
+            "ext4",
+            "/dev/sda",
+        )
         .csi("d", "h", Some(&staging), &[("u1", &target)]);
     let volumes = world.volumes();
     assert_eq!(volumes.len(), 1);
     let volume = &volumes[0];
     assert_eq!(volume.id.as_str(), "csi:d/h");
     let roles: Vec<MountRole> = volume.mounts.iter().map(|mount| mount.role).collect();
-    assert_eq!(roles, [MountRole::Staging, MountRole::Pod, MountRole::Host, MountRole::Pod]);
+    assert_eq!(
+        roles,
+        [
+            MountRole::Staging,
+            MountRole::Pod,
+            MountRole::Host,
+            MountRole::Pod
+        ]
+    );
     assert_eq!(volume.pods.len(), 1);
-    assert_eq!(volume.pods[0].name.as_ref().map(|name| name.name.as_str()), Some("pod-u1"));
+    assert_eq!(
+        volume.pods[0].name.as_ref().map(|name| name.name.as_str()),
+        Some("pod-u1")
+    );
     assert!(volume.missing_mounts.is_empty());
 }
 
 #[test]
 fn what_the_records_promise_and_nobody_mounted_is_missing() {
     let target = format!("{K}/pods/u1/volumes/kubernetes.io~csi/pv-h/mount");
-    let world = World::default().csi("d", "h", Some("/staging"), &[("u1", &target)]).csi("no-stage", "i", None, &[("u1", "/target")]);
+    let world = World::default()
+        .csi("d", "h", Some("/staging"), &[("u1", &target)])
+        .csi("no-stage", "i", None, &[("u1", "/target")]);
     let volumes = world.volumes();
-    assert_eq!(volumes[0].missing_mounts.iter().map(|missing| missing.role).collect::<Vec<_>>(), [MountRole::Staging, MountRole::Pod]);
-    assert_eq!(volumes[1].missing_mounts.iter().map(|missing| missing.role).collect::<Vec<_>>(), [MountRole::Pod]);
+    assert_eq!(
+        volumes[0]
+            .missing_mounts
+            .iter()
+            .map(|missing| missing.role)
+            .collect::<Vec<_>>(),
+        [MountRole::Staging, MountRole::Pod]
+    );
+    assert_eq!(
+        volumes[1]
+            .missing_mounts
+            .iter()
+            .map(|missing| missing.role)
+            .collect::<Vec<_>>(),
+        [MountRole::Pod]
+    );
 }
 
 #[test]
@@ -133,33 +188,44 @@ fn two_volumes_in_folders_of_one_filesystem_are_two_and_the_hosts_stays_one() {
     let ids: Vec<&str> = volumes.iter().map(|volume| volume.id.as_str()).collect();
     assert_eq!(ids, ["csi:dir/1", "csi:dir/2", "mnt:/"]);
     assert_eq!(volumes[2].mounts.len(), 1);
-    assert!(volumes.iter().all(|volume| volume.drive_ids == [DriveId::new("A")]));
+    assert!(
+        volumes
+            .iter()
+            .all(|volume| volume.drive_ids == [DriveId::new("A")])
+    );
 }
 
 #[test]
 fn a_local_volumes_bind_mount_names_the_pod() {
-    let world = World::default().disk("sda", "8:0", "A").mounted("8:0", "/", "/mnt/disks/1", "xfs", "/dev/sda").mounted(
-        "8:0",
-        "/",
-        &format!("{K}/pods/u7/volumes/kubernetes.io~local-volume/local-pv"),
-        "xfs",
-        "/dev/sda",
-    );
+    let world = World::default()
+        .disk("sda", "8:0", "A")
+        .mounted("8:0", "/", "/mnt/disks/1", "xfs", "/dev/sda")
+        .mounted(
+            "8:0",
+            "/",
+            &format!("{K}/pods/u7/volumes/kubernetes.io~local-volume/local-pv"),
+            "xfs",
+            "/dev/sda",
+        );
     let volumes = world.volumes();
     assert_eq!(volumes.len(), 1);
     assert_eq!(volumes[0].id.as_str(), "mnt:/mnt/disks/1");
-    assert_eq!((volumes[0].pods[0].uid.as_str(), volumes[0].pods[0].volume_name.as_str()), ("u7", "local-pv"));
+    assert_eq!(
+        (
+            volumes[0].pods[0].uid.as_str(),
+            volumes[0].pods[0].volume_name.as_str()
+        ),
+        ("u7", "local-pv")
+    );
 }
 
 #[test]
 fn a_raw_block_volume_is_the_device_whose_node_is_mounted() {
     let publish = format!("{K}/plugins/kubernetes.io/csi/volumeDevices/publish/pv-h/u1");
-    let mut world = World::default().disk("sdb", "8:16", "B").mounted("0:5", "/sdb", &publish, "devtmpfs", "devtmpfs").csi(
-        "d",
-        "h",
-        Some("/st"),
-        &[("u1", &publish)],
-    );
+    let mut world = World::default()
+        .disk("sdb", "8:16", "B")
+        .mounted("0:5", "/sdb", &publish, "devtmpfs", "devtmpfs")
+        .csi("d", "h", Some("/st"), &[("u1", &publish)]);
     world.kubelet.volumes[0].block = true;
     let volumes = world.volumes();
     assert_eq!(volumes[0].device.as_deref(), Some("sdb"));
@@ -170,32 +236,67 @@ fn a_raw_block_volume_is_the_device_whose_node_is_mounted() {
 #[test]
 fn before_the_records_are_read_a_csi_mount_is_no_volume_of_the_host() {
     let target = format!("{K}/pods/u1/volumes/kubernetes.io~csi/pv-h/mount");
-    let world = World::default().disk("sda", "8:0", "A").mounted("8:0", "/", &target, "ext4", "/dev/sda");
+    let world = World::default()
+        .disk("sda", "8:0", "A")
+        .mounted("8:0", "/", &target, "ext4", "/dev/sda");
     let none = super::volumes(
-        super::Seen { inventory: &world.inventory, mounts: &world.mounts, kubelet: None, layers: &world.facts.layers, provision: None },
+        super::Seen {
+            inventory: &world.inventory,
+            mounts: &world.mounts,
+            kubelet: None,
+            layers: &world.facts.layers,
+            provision: None,
+        },
         &world.settings,
     );
     assert!(none.is_empty());
-    assert_eq!(world.volumes().len(), 1, "a mount whose record is damaged is still told of");
+    assert_eq!(
+        world.volumes().len(),
+        1,
+        "a mount whose record is damaged is still told of"
+    );
 }
 
 #[test]
 fn a_mirror_covers_one_leg_and_a_degraded_one_none() {
-    let mut world = two_disks().with(md("md0", "raid1", &["sda", "sdb"])).mounted("9:0", "/", "/d", "ext4", "/dev/md0");
+    let mut world = two_disks()
+        .with(md("md0", "raid1", &["sda", "sdb"]))
+        .mounted("9:0", "/", "/d", "ext4", "/dev/md0");
     let stack = world.volumes().remove(0).stack;
-    assert_eq!((impact(&stack, &["A"]), impact(&stack, &["A", "B"])), (Impact::Covered, Impact::Exposed));
-    let member = |device: &str, state: &str, slot| MdMember { device: device.into(), state: state.into(), slot, errors: 0 };
+    assert_eq!(
+        (impact(&stack, &["A"]), impact(&stack, &["A", "B"])),
+        (Impact::Covered, Impact::Exposed)
+    );
+    let member = |device: &str, state: &str, slot| MdMember {
+        device: device.into(),
+        state: state.into(),
+        slot,
+        errors: 0,
+    };
     let state = MdState {
         level: "raid1".into(),
         raid_disks: 2,
         degraded: 1,
         array_state: "clean".into(),
-        members: vec![member("sda", "in_sync", Some(0)), member("sdb", "spare", Some(1))],
+        members: vec![
+            member("sda", "in_sync", Some(0)),
+            member("sdb", "spare", Some(1)),
+        ],
         ..MdState::default()
     };
-    world.facts.layers.insert("md0".into(), LayerFacts { state: Observation::ok(at(0), LayerState::Md(state)), ..LayerFacts::default() });
+    world.facts.layers.insert(
+        "md0".into(),
+        LayerFacts {
+            state: Observation::ok(at(0), LayerState::Md(state)),
+            ..LayerFacts::default()
+        },
+    );
     let stack = world.volumes().remove(0).stack;
-    assert_eq!((impact(&stack, &["A"]), impact(&stack, &["B"])), (Impact::Exposed, Impact::Covered), "the one being filled is no copy yet");
+    assert_eq!(
+        (impact(&stack, &["A"]), impact(&stack, &["B"])),
+        (Impact::Exposed, Impact::Covered),
+        "the one being filled is no copy yet"
+    );
 }
 
 #[test]
@@ -216,13 +317,10 @@ fn levels_tolerate_what_they_tolerate() {
 
 #[test]
 fn multipath_is_its_drive() {
-    let mut world = World::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "A").with(dm(
-        "dm-0",
-        "253:0",
-        "mpatha",
-        "mpath-3600",
-        &["sda", "sdb"],
-    ));
+    let mut world = World::default()
+        .disk("sda", "8:0", "A")
+        .disk("sdb", "8:16", "A")
+        .with(dm("dm-0", "253:0", "mpatha", "mpath-3600", &["sda", "sdb"]));
     world.inventory.drives.pop();
     let world = world.mounted("253:0", "/", "/d", "xfs", "/dev/mapper/mpatha");
     assert_eq!(world.volumes()[0].stack, Stack::Drive(DriveId::new("A")));
@@ -235,10 +333,22 @@ fn lvms_raid_is_redundant_by_leg_and_a_thin_volume_needs_its_whole_pool() {
         .with(dm("dm-2", "253:2", "vg-lv_rmeta_0", "LVM-b", &["sda"]))
         .with(dm("dm-3", "253:3", "vg-lv_rimage_1", "LVM-c", &["sdb"]))
         .with(dm("dm-4", "253:4", "vg-lv_rmeta_1", "LVM-d", &["sdb"]))
-        .with(dm("dm-5", "253:5", "vg-lv", "LVM-e", &["dm-1", "dm-2", "dm-3", "dm-4"]))
+        .with(dm(
+            "dm-5",
+            "253:5",
+            "vg-lv",
+            "LVM-e",
+            &["dm-1", "dm-2", "dm-3", "dm-4"],
+        ))
         .with(dm("dm-6", "253:6", "vg-pool_tmeta", "LVM-f", &["sda"]))
         .with(dm("dm-7", "253:7", "vg-pool_tdata", "LVM-g", &["sdb"]))
-        .with(dm("dm-8", "253:8", "vg-pool-tpool", "LVM-h-tpool", &["dm-6", "dm-7"]))
+        .with(dm(
+            "dm-8",
+            "253:8",
+            "vg-pool-tpool",
+            "LVM-h-tpool",
+            &["dm-6", "dm-7"],
+        ))
         .with(dm("dm-9", "253:9", "vg-thin", "LVM-i", &["dm-8"]))
         .mounted("253:5", "/", "/raid", "xfs", "/dev/mapper/vg-lv")
         .mounted("253:9", "/", "/thin", "xfs", "/dev/mapper/vg-thin");
@@ -249,7 +359,9 @@ fn lvms_raid_is_redundant_by_leg_and_a_thin_volume_needs_its_whole_pool() {
 
 #[test]
 fn btrfs_is_found_by_its_source_and_judged_by_its_weakest_profile() {
-    let mut world = two_disks().mounted("0:40", "/@", "/", "btrfs", "/dev/sdb").mounted("0:40", "/@home", "/home", "btrfs", "/dev/sdb");
+    let mut world = two_disks()
+        .mounted("0:40", "/@", "/", "btrfs", "/dev/sdb")
+        .mounted("0:40", "/@home", "/home", "btrfs", "/dev/sdb");
     world.inventory.btrfs.push(BtrfsFs {
         uuid: "b-1".into(),
         devices: vec!["sda".into(), "sdb".into()],
@@ -268,7 +380,14 @@ fn btrfs_is_found_by_its_source_and_judged_by_its_weakest_profile() {
 fn a_loop_stands_on_the_filesystem_that_holds_its_file() {
     let world = World::default()
         .disk("sda", "8:0", "A")
-        .with(device("loop0", "7:0", Layer::Loop { backing_file: Some("/images/disk.img (deleted)".into()) }, &[]))
+        .with(device(
+            "loop0",
+            "7:0",
+            Layer::Loop {
+                backing_file: Some("/images/disk.img (deleted)".into()),
+            },
+            &[],
+        ))
         .mounted("8:0", "/", "/images", "ext4", "/dev/sda")
         .mounted("7:0", "/", "/inner", "ext4", "/dev/loop0");
     let volumes = world.volumes();
@@ -280,13 +399,24 @@ fn a_loop_stands_on_the_filesystem_that_holds_its_file() {
 #[test]
 fn loops_and_layers_in_circles_end() {
     let world = World::default()
-        .with(device("loop0", "7:0", Layer::Loop { backing_file: Some("/a/f".into()) }, &[]))
+        .with(device(
+            "loop0",
+            "7:0",
+            Layer::Loop {
+                backing_file: Some("/a/f".into()),
+            },
+            &[],
+        ))
         .with(dm("dm-0", "253:0", "x", "", &["dm-1", "dm-0"]))
         .with(dm("dm-1", "253:1", "y", "", &["dm-0"]))
         .mounted("7:0", "/", "/a", "ext4", "/dev/loop0")
         .mounted("253:0", "/", "/b", "ext4", "/dev/mapper/x");
     let volumes = world.volumes();
-    assert!(volumes.iter().all(|volume| volume.stack == Stack::Nothing && volume.drive_ids.is_empty()));
+    assert!(
+        volumes
+            .iter()
+            .all(|volume| volume.stack == Stack::Nothing && volume.drive_ids.is_empty())
+    );
 }
 
 #[test]
@@ -295,7 +425,9 @@ fn a_graph_of_diamonds_stays_small() {
     let mut below = vec!["sda".to_owned(), "sdb".to_owned()];
     for level in 0..15 {
         let names: Vec<&str> = below.iter().map(String::as_str).collect();
-        let pair: Vec<String> = (0..2).map(|side| format!("dm-{}", level * 2 + side)).collect();
+        let pair: Vec<String> = (0..2)
+            .map(|side| format!("dm-{}", level * 2 + side))
+            .collect();
         for (side, name) in pair.iter().enumerate() {
             let dev = format!("253:{}", level * 2 + side);
             let mut sorted = names.clone();

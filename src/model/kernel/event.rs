@@ -9,7 +9,8 @@ use crate::model::dev::DevNo;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// The drive itself says that its medium or hardware failed (sense keys 3 and 4, ATA UNC, NVMe status type 2).
+    /// The drive itself says that its medium or hardware failed (sense keys 3 and 4, ATA UNC, NVMe
+    /// status type 2).
     Medium,
     /// A command was not answered in its time.
     Timeout,
@@ -63,7 +64,10 @@ impl Class {
 
     /// Said of a filesystem and not of a drive.
     pub fn is_of_filesystem(self) -> bool {
-        matches!(self, Class::FsCorruption | Class::FsError | Class::FsShutdown | Class::ReadOnly)
+        matches!(
+            self,
+            Class::FsCorruption | Class::FsError | Class::FsShutdown | Class::ReadOnly
+        )
     }
 }
 
@@ -79,15 +83,18 @@ pub enum Blame {
     Yes,
 }
 
-/// A name that the kernel gave a device in a record. Names are reused: they hold for the moment at which the record was written.
+/// A name that the kernel gave a device in a record. Names are reused: they hold for the moment at
+/// which the record was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Device {
-    /// A block device by kernel name: `sda`, `sda1`, `nvme0n1`, `nvme0c0n1`, `dm-3`, `md127`, `mmcblk0p2`.
+    /// A block device by kernel name: `sda`, `sda1`, `nvme0n1`, `nvme0c0n1`, `dm-3`, `md127`,
+    /// `mmcblk0p2`.
     Block(String),
     /// A block device by number: `8:16` (dm-multipath), `DEVICE=b8:16`.
     Number(DevNo),
-    /// libata: `ata3` (a port: None) or `ata3.01` (Some(1): the master or slave, or the port of a multiplier).
+    /// libata: `ata3` (a port: None) or `ata3.01` (Some(1): the master or slave, or the port of a
+    /// multiplier).
     Ata { port: u32, device: Option<u32> },
     /// SCSI host:channel:target:lun.
     Hctl(String),
@@ -107,12 +114,17 @@ impl std::fmt::Display for Device {
     /// As the kernel prints it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Device::Block(name) | Device::Hctl(name) | Device::Nvme(name) | Device::Pci(name) | Device::FilesystemId(name) => {
-                f.write_str(name)
-            }
+            Device::Block(name)
+            | Device::Hctl(name)
+            | Device::Nvme(name)
+            | Device::Pci(name)
+            | Device::FilesystemId(name) => f.write_str(name),
             Device::Number(dev) => write!(f, "{dev}"),
             Device::Ata { port, device: None } => write!(f, "ata{port}"),
-            Device::Ata { port, device: Some(device) } => write!(f, "ata{port}.{device:02}"),
+            Device::Ata {
+                port,
+                device: Some(device),
+            } => write!(f, "ata{port}.{device:02}"),
             Device::ScsiHost(host) => write!(f, "host{host}"),
             Device::Unnamed => f.write_str("unnamed"),
         }
@@ -128,11 +140,13 @@ pub enum Operation {
     Other,
 }
 
-/// A record as it was read. Live records carry the time of their arrival (the kernel's clock stops in suspend), older ones the kernel's.
+/// A record as it was read. Live records carry the time of their arrival (the kernel's clock stops
+/// in suspend), older ones the kernel's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
     pub time: Timestamp,
-    /// Verbatim, without the prefix; line breaks inside a record are `\n`. At most `MAX_TEXT` bytes.
+    /// Verbatim, without the prefix; line breaks inside a record are `\n`. At most `MAX_TEXT`
+    /// bytes.
     pub text: String,
     #[serde(default)]
     pub origin: Origin,
@@ -151,7 +165,8 @@ pub enum Origin {
 }
 
 impl Line {
-    /// Whether a filesystem of this type (mountinfo's) can have said it. True where the words name no filesystem: fs/*/: each prints its name first.
+    /// Whether a filesystem of this type (mountinfo's) can have said it. True where the words name
+    /// no filesystem: fs/*/: each prints its name first.
     pub fn may_be_of(&self, fs_type: &str) -> bool {
         const NAMES: [(&str, &[&str]); 7] = [
             ("EXT2-fs", &["ext2", "ext3", "ext4"]),
@@ -162,7 +177,10 @@ impl Line {
             ("BTRFS", &["btrfs"]),
             ("F2FS-fs", &["f2fs"]),
         ];
-        NAMES.iter().find(|(name, _)| self.text.starts_with(name)).is_none_or(|(_, types)| types.contains(&fs_type))
+        NAMES
+            .iter()
+            .find(|(name, _)| self.text.starts_with(name))
+            .is_none_or(|(_, types)| types.contains(&fs_type))
     }
 }
 
@@ -185,7 +203,8 @@ pub const MAX_SECTORS: usize = 32;
 /// One incident, or several of the same kind and device rolled up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Number of the record that decided it: /dev/kmsg's sequence number, or the line's in a text. Grows from event to event.
+    /// Number of the record that decided it: /dev/kmsg's sequence number, or the line's in a text.
+    /// Grows from event to event.
     pub seq: u64,
     pub class: Class,
     pub blame: Blame,
@@ -193,7 +212,8 @@ pub struct Event {
     pub device: Device,
     /// Other names of the same thing in the same incident (`ata3.00`, `2:0:0:0`).
     pub also: Vec<Device>,
-    /// Incidents. 0: later records of one that was told already; they add sectors, a last line, nothing else.
+    /// Incidents. 0: later records of one that was told already; they add sectors, a last line,
+    /// nothing else.
     pub count: u64,
     /// Records that belong to it.
     pub records: u64,
@@ -214,7 +234,13 @@ pub struct Event {
 
 impl Event {
     /// What something other than a record of the log tells: a counter, a notice. One word of it.
-    pub fn beside_the_log(rule: &str, class: Class, device: Device, count: u64, line: Line) -> Event {
+    pub fn beside_the_log(
+        rule: &str,
+        class: Class,
+        device: Device,
+        count: u64,
+        line: Line,
+    ) -> Event {
         Event {
             seq: 0,
             class,
@@ -235,12 +261,14 @@ impl Event {
     }
 }
 
-/// `sd 2:0:0:0: [sdb] Attached SCSI disk`, `XFS (dm-3): Mounting V5 Filesystem`, and the like: from here on the name means this device, or this
-/// device's filesystem this mount. What was said of it before was said of another.
+/// `sd 2:0:0:0: [sdb] Attached SCSI disk`, `XFS (dm-3): Mounting V5 Filesystem`, and the like: from
+/// here on the name means this device, or this device's filesystem this mount. What was said of it
+/// before was said of another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
     pub seq: u64,
-    /// `sdb`, `nvme0`, `loop3`: kernel names of a disk or a controller; of a filesystem, the device's.
+    /// `sdb`, `nvme0`, `loop3`: kernel names of a disk or a controller; of a filesystem, the
+    /// device's.
     pub name: String,
     pub at: Timestamp,
     /// A filesystem was mounted.
@@ -261,13 +289,18 @@ impl Attached {
         self.seq > event.seq
             && self.filesystem == event.class.is_of_filesystem()
             && std::iter::once(&event.device).chain(&event.also).any(named)
-            || self.seq > event.seq && !self.filesystem && event.class.is_of_filesystem() && named(&event.device)
+            || self.seq > event.seq
+                && !self.filesystem
+                && event.class.is_of_filesystem()
+                && named(&event.device)
     }
 }
 
 /// `sda1` of `sda`, `nvme0n1p2` of `nvme0n1`, `nvme0n1` of `nvme0`.
 fn is_part_of(name: &str, whole: &str) -> bool {
-    let Some(rest) = name.strip_prefix(whole) else { return false };
+    let Some(rest) = name.strip_prefix(whole) else {
+        return false;
+    };
     let digits = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
     match whole.ends_with(|c: char| c.is_ascii_digit()) {
         true => rest.strip_prefix(['p', 'n', 'c']).is_some_and(digits),
@@ -280,7 +313,8 @@ fn is_part_of(name: &str, whole: &str) -> bool {
 pub struct Cursor {
     /// /proc/sys/kernel/random/boot_id: sequence numbers begin anew with each boot.
     pub boot_id: String,
-    /// Events up to and including this record are counted; a reader that begins before it tells them again, and they are not counted twice.
+    /// Events up to and including this record are counted; a reader that begins before it tells
+    /// them again, and they are not counted twice.
     pub counted_to: Option<u64>,
     /// Where a new reader begins: the first record of the oldest incident that was still open.
     pub reread_from: u64,
@@ -326,7 +360,12 @@ mod tests {
 
     #[test]
     fn a_name_that_is_given_anew_takes_what_was_said_of_it_and_its_parts_with_it() {
-        let of = |name: &str, filesystem| Attached { seq: 9, name: name.into(), at: at(0), filesystem };
+        let of = |name: &str, filesystem| Attached {
+            seq: 9,
+            name: name.into(),
+            at: at(0),
+            filesystem,
+        };
         let said = |class, device: &str| event(class, device, at(0), &[]);
         for (attached, told, over) in [
             (of("sda", false), said(Class::Medium, "sda"), true),
@@ -342,6 +381,13 @@ mod tests {
         ] {
             assert_eq!(attached.supersedes(&told), over, "{attached:?} {told:?}");
         }
-        assert!(!Attached { seq: 0, ..of("sda", false) }.supersedes(&said(Class::Io, "sda")), "what comes later");
+        assert!(
+            !Attached {
+                seq: 0,
+                ..of("sda", false)
+            }
+            .supersedes(&said(Class::Io, "sda")),
+            "what comes later"
+        );
     }
 }

@@ -1,14 +1,15 @@
 //! Records that belong together: what is open on one device, and until when.
 //!
-//! In: what one record says of it. Out: whether that tells something new. Bounded in time, in records and in number.
+//! In: what one record says of it. Out: whether that tells something new. Bounded in time, in
+//! records and in number.
 
-use crate::model::kernel::event::Class;
-use crate::model::kernel::event::Line;
+use crate::model::kernel::event::{Class, Line};
 use crate::model::kernel::said::AddSense;
 use crate::model::kernel::sense;
 use crate::model::kernel::sense::Meaning;
 
-/// Quiet for this long ends an incident: longer than an NVMe abort and the reset after it (30 s each), and than libata's resets.
+/// Quiet for this long ends an incident: longer than an NVMe abort and the reset after it (30 s
+/// each), and than libata's resets.
 const QUIET_MICROS: u64 = 65_000_000;
 /// … or this many other records, for texts without times.
 const QUIET_RECORDS: u64 = 2_000;
@@ -18,7 +19,8 @@ const LONGEST_RECORDS: u64 = 8_192;
 /// The report of one SCSI command is written in one go.
 const COMMAND_MICROS: u64 = 2_000_000;
 const COMMAND_RECORDS: u64 = 16;
-/// What is refused is told of at once, by the layers above as well; of many requests one after the other.
+/// What is refused is told of at once, by the layers above as well; of many requests one after the
+/// other.
 const EXCUSE_RECORDS: u64 = 64;
 
 /// What is open on one device.
@@ -53,7 +55,8 @@ pub struct At {
 }
 
 impl At {
-    /// Farther apart than either. A time that goes back a little is of two processors; a lot, of another day's log.
+    /// Farther apart than either. A time that goes back a little is of two processors; a lot, of
+    /// another day's log.
     pub fn is_beyond(self, before: At, micros: u64, records: u64) -> bool {
         self.time.abs_diff(before.time) > micros || self.seq.saturating_sub(before.seq) > records
     }
@@ -105,18 +108,27 @@ impl Command {
             return match self.host.map(sense::of_host_byte) {
                 Some(Meaning::Excuse) => Meaning::Excuse,
                 // A status without sense data, or a torn report: the block layer's word stands.
-                _ => self.sense.filter(|_| whole).map_or(Meaning::Open, |code| sense::of_sense(None, code, self.write)),
+                _ => self.sense.filter(|_| whole).map_or(Meaning::Open, |code| {
+                    sense::of_sense(None, code, self.write)
+                }),
             };
         };
         match sense::of_sense_key(key) {
-            // A key that says the drive has failed waits for the command: what it was belongs to what it means.
+            // A key that says the drive has failed waits for the command: what it was belongs to
+            // what it means.
             Meaning::Cause(..) if !whole => Meaning::Open,
-            Meaning::Cause(class, blame) => match self.sense.map(|code| sense::of_sense(Some(key), code, self.write)) {
+            Meaning::Cause(class, blame) => match self
+                .sense
+                .map(|code| sense::of_sense(Some(key), code, self.write))
+            {
                 Some(Meaning::Cause(class, blame)) => Meaning::Cause(class, blame),
                 Some(Meaning::Excuse) => Meaning::Excuse,
                 _ => Meaning::Cause(class, blame),
             },
-            Meaning::Excuse => match self.sense.map(|code| sense::of_sense(Some(key), code, self.write)) {
+            Meaning::Excuse => match self
+                .sense
+                .map(|code| sense::of_sense(Some(key), code, self.write))
+            {
                 Some(Meaning::Cause(class, blame)) => Meaning::Cause(class, blame),
                 _ => Meaning::Excuse,
             },
@@ -128,16 +140,22 @@ impl Command {
         }
     }
 
-    /// A medium error somewhere in a large request, said to be at its very start: no place was given with the sense data (sd_done() counts
-    /// what is good before it), as drives do and targets in software do not.
+    /// A medium error somewhere in a large request, said to be at its very start: no place was
+    /// given with the sense data (sd_done() counts what is good before it), as drives do and
+    /// targets in software do not.
     pub fn is_without_place(&self, sector: Option<u64>) -> bool {
-        let Some((first, blocks)) = self.place else { return false };
+        let Some((first, blocks)) = self.place else {
+            return false;
+        };
         blocks >= 1024 && (sector == Some(first) || sector == first.checked_mul(8))
     }
 
-    /// "Unrecovered read error" (11h/00h) to a write: what targets in software answer to everything. libata says 11h/04h for UNC.
+    /// "Unrecovered read error" (11h/00h) to a write: what targets in software answer to
+    /// everything. libata says 11h/04h for UNC.
     pub fn is_by_software(&self) -> bool {
-        matches!(self.key, Some(3) | None) && self.sense == Some(AddSense::Code(0x11, 0)) && self.write == Some(true)
+        matches!(self.key, Some(3) | None)
+            && self.sense == Some(AddSense::Code(0x11, 0))
+            && self.write == Some(true)
     }
 
     pub fn is_over(&self, now: At) -> bool {
@@ -171,7 +189,8 @@ pub struct Exception {
     pub stopped: bool,
     /// Which queued command failed could not be read; said of the exception to come.
     pub culprit_unread: bool,
-    /// Of several commands that are called failed one has, and it is not known which: no sector of them is known to be bad.
+    /// Of several commands that are called failed one has, and it is not known which: no sector of
+    /// them is known to be bad.
     pub any_of_many: bool,
 }
 
@@ -197,7 +216,9 @@ impl Incident {
 
     /// Whether this effect is of what the host should not have asked for.
     pub fn excuses(&self, class: Class, now: At) -> bool {
-        let Some(excuse) = self.excuse else { return false };
+        let Some(excuse) = self.excuse else {
+            return false;
+        };
         match class {
             Class::ReadOnly | Class::FsError | Class::FsShutdown => excuse.filesystem,
             Class::Medium => excuse.medium && !excuse.is_over(now),
@@ -211,6 +232,7 @@ impl Incident {
     }
 
     pub fn is_over(&self, now: At) -> bool {
-        now.is_beyond(self.last, QUIET_MICROS, QUIET_RECORDS) || now.is_beyond(self.started, LONGEST_MICROS, LONGEST_RECORDS)
+        now.is_beyond(self.last, QUIET_MICROS, QUIET_RECORDS)
+            || now.is_beyond(self.started, LONGEST_MICROS, LONGEST_RECORDS)
     }
 }

@@ -1,9 +1,10 @@
-//! What the log has taught of names and kinds: which letters an H:C:T:L has, which SCSI host an ATA port is, what is behind a bridge or a network.
+//! What the log has taught of names and kinds: which letters an H:C:T:L has, which SCSI host an ATA
+//! port is, what is behind a bridge or a network.
 //!
-//! In: `Learn`s. Out: one key for all names of a drive, and its `Kind`. Bounded; holds until the next boot.
+//! In: `Learn`s. Out: one key for all names of a drive, and its `Kind`. Bounded; holds until the
+//! next boot.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::model::kernel::event::Device;
 use crate::model::kernel::name;
@@ -44,9 +45,23 @@ impl Learned {
         let driver = driver.trim();
         let kind = if driver.contains("usb-storage") || driver.starts_with("uas") {
             Some(Kind::Usb)
-        } else if ["iSCSI", "iscsi", "iSER", "SRP", "fcoe", "FCoE", "qla2", "QLogic Fibre", "Emulex", "lpfc", "zfcp", "ibmvfc", "bnx2fc"]
-            .iter()
-            .any(|word| driver.contains(word))
+        } else if [
+            "iSCSI",
+            "iscsi",
+            "iSER",
+            "SRP",
+            "fcoe",
+            "FCoE",
+            "qla2",
+            "QLogic Fibre",
+            "Emulex",
+            "lpfc",
+            "zfcp",
+            "ibmvfc",
+            "bnx2fc",
+        ]
+        .iter()
+        .any(|word| driver.contains(word))
         {
             Some(Kind::Network)
         } else if [
@@ -75,13 +90,19 @@ impl Learned {
         if let Some(kind) = kind {
             self.kind(&Device::ScsiHost(host), kind);
         }
-        if let Some(path) = driver.split_whitespace().nth(1).and_then(|path| path.split(':').next())
+        if let Some(path) = driver
+            .split_whitespace()
+            .nth(1)
+            .and_then(|path| path.split(':').next())
             && kind == Some(Kind::Usb)
             && self.usb.len() < MOST
         {
             self.usb.insert(path.to_owned(), host);
         }
-        if ["ata", "ahci", "piix"].iter().any(|word| driver.contains(word)) {
+        if ["ata", "ahci", "piix"]
+            .iter()
+            .any(|word| driver.contains(word))
+        {
             if self.unmatched.len() >= 256 {
                 self.unmatched.pop_front();
             }
@@ -89,7 +110,8 @@ impl Learned {
         }
     }
 
-    /// libata tells of its hosts first and of its ports after, in the same order (ata_host_register()).
+    /// libata tells of its hosts first and of its ports after, in the same order
+    /// (ata_host_register()).
     pub fn port(&mut self, port: u32) {
         if let Some(host) = self.unmatched.pop_front() {
             self.same(port, host);
@@ -115,7 +137,9 @@ impl Learned {
 
     /// `mmcblk0: mmc1:0001 …`; the card's other areas (`mmcblk0boot0`) are told of in the same way.
     pub fn card(&mut self, host: &str, name: &str) {
-        let is_card = name.strip_prefix("mmcblk").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
+        let is_card = name
+            .strip_prefix("mmcblk")
+            .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
         if is_card && self.cards.len() < MOST {
             self.cards.insert(host.to_owned(), name.to_owned());
         }
@@ -133,9 +157,15 @@ impl Learned {
             return Kind::Virtual;
         }
         let key = self.key(device);
-        let by_host = self.hctl_of(device).and_then(|hctl| host_of(&hctl)).and_then(|host| self.kinds.get(&host_key(host)));
+        let by_host = self
+            .hctl_of(device)
+            .and_then(|hctl| host_of(&hctl))
+            .and_then(|host| self.kinds.get(&host_key(host)));
         // What was learnt before the letters were given.
-        let own = self.kinds.get(&key).max(self.hctl_of(device).and_then(|hctl| self.kinds.get(&hctl)));
+        let own = self
+            .kinds
+            .get(&key)
+            .max(self.hctl_of(device).and_then(|hctl| self.kinds.get(&hctl)));
         match own.max(by_host) {
             Some(kind) => *kind,
             None if self.guest => Kind::Virtual,
@@ -148,7 +178,10 @@ impl Learned {
             Device::Hctl(hctl) => Some(hctl.clone()),
             Device::Block(name) => {
                 let disk = name::whole(name);
-                self.letters.iter().find(|(_, known)| *known == disk).map(|(hctl, _)| hctl.clone())
+                self.letters
+                    .iter()
+                    .find(|(_, known)| *known == disk)
+                    .map(|(hctl, _)| hctl.clone())
             }
             Device::ScsiHost(host) => Some(format!("{host}:0:0:0")),
             _ => None,
@@ -159,12 +192,19 @@ impl Learned {
     pub fn key(&self, device: &Device) -> String {
         match device {
             Device::Block(name) => name::drive(name).to_owned(),
-            Device::Hctl(hctl) => self.letters.get(hctl).cloned().unwrap_or_else(|| hctl.clone()),
+            Device::Hctl(hctl) => self
+                .letters
+                .get(hctl)
+                .cloned()
+                .unwrap_or_else(|| hctl.clone()),
             Device::Ata { port, device } => {
-                let hctl = self.host_of_port(*port).map(|host| format!("{host}:0:{}:0", device.unwrap_or(0)));
+                let hctl = self
+                    .host_of_port(*port)
+                    .map(|host| format!("{host}:0:{}:0", device.unwrap_or(0)));
                 match hctl.and_then(|hctl| self.letters.get(&hctl)) {
                     Some(name) => name.clone(),
-                    // A port and its only device are one for us; the slave of an old cable is another.
+                    // A port and its only device are one for us; the slave of an old cable is
+                    // another.
                     None if device.unwrap_or(0) == 0 => format!("ata{port}"),
                     None => device_key(*port, *device),
                 }
@@ -178,9 +218,14 @@ impl Learned {
         match device {
             Device::Hctl(_) | Device::Ata { .. } => {
                 let key = self.key(device);
-                key.starts_with(|c: char| c.is_ascii_lowercase()).then_some(key).filter(|key| !key.starts_with("ata")).map(Device::Block)
+                key.starts_with(|c: char| c.is_ascii_lowercase())
+                    .then_some(key)
+                    .filter(|key| !key.starts_with("ata"))
+                    .map(Device::Block)
             }
-            Device::Block(name) if name::is_card_host(name) => self.cards.get(name).cloned().map(Device::Block),
+            Device::Block(name) if name::is_card_host(name) => {
+                self.cards.get(name).cloned().map(Device::Block)
+            }
             _ => None,
         }
     }
@@ -211,10 +256,28 @@ mod tests {
         learned.port(1);
         learned.port(2);
         learned.letters("2:0:0:0", "sdb");
-        assert_eq!(learned.key(&Device::Ata { port: 2, device: Some(0) }), "sdb");
-        assert_eq!(learned.key(&Device::Ata { port: 1, device: None }), "ata1");
-        assert_eq!(learned.kind_of(&Device::Hctl("0:0:0:0".to_owned())), Kind::Usb);
-        assert_eq!(learned.kind_of(&Device::Block("sdb1".to_owned())), Kind::Direct);
+        assert_eq!(
+            learned.key(&Device::Ata {
+                port: 2,
+                device: Some(0)
+            }),
+            "sdb"
+        );
+        assert_eq!(
+            learned.key(&Device::Ata {
+                port: 1,
+                device: None
+            }),
+            "ata1"
+        );
+        assert_eq!(
+            learned.kind_of(&Device::Hctl("0:0:0:0".to_owned())),
+            Kind::Usb
+        );
+        assert_eq!(
+            learned.kind_of(&Device::Block("sdb1".to_owned())),
+            Kind::Direct
+        );
     }
 
     #[test]
@@ -224,6 +287,9 @@ mod tests {
         learned.letters("6:0:0:0", "sda");
         assert_eq!(learned.kind_of(&Device::Block("sda".to_owned())), Kind::Usb);
         learned.letters("0:0:0:0", "sda");
-        assert_eq!(learned.kind_of(&Device::Block("sda".to_owned())), Kind::Direct);
+        assert_eq!(
+            learned.kind_of(&Device::Block("sda".to_owned())),
+            Kind::Direct
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! What the kernel's log has said of one drive, volume or device, as a memory of bounded size: one tally a class of incident. Pure.
+//! What the kernel's log has said of one drive, volume or device, as a memory of bounded size: one
+//! tally a class of incident. Pure.
 //!
-//! In: events that were found to be about the subject. Out: what the rules of judgement look at: how often, where, how lately. Kept in the store.
+//! In: events that were found to be about the subject. Out: what the rules of judgement look at:
+//! how often, where, how lately. Kept in the store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,9 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::kernel::event::{Blame, Class, Event, Line, Operation};
 
-/// Incidents with less than this between them are one episode: a flood is one, and a retry an hour later is another.
+/// Incidents with less than this between them are one episode: a flood is one, and a retry an hour
+/// later is another.
 pub const EPISODE_GAP: Duration = Duration::from_secs(600);
-/// The same sector failing again within this time is the same attempt retried (readahead, then the read itself; md's and the drivers' retries).
+/// The same sector failing again within this time is the same attempt retried (readahead, then the
+/// read itself; md's and the drivers' retries).
 pub const RETRY: Duration = Duration::from_secs(10);
 /// Beginnings of episodes that are kept, the latest.
 const MAX_EPISODES: usize = 32;
@@ -78,9 +82,12 @@ impl Memory {
         }
     }
 
-    /// What failed there was refused for what it asked, and is no error. True when something was taken back.
+    /// What failed there was refused for what it asked, and is no error. True when something was
+    /// taken back.
     pub fn excuse(&mut self, sector: u64) -> bool {
-        let Some(tally) = self.tallies.get_mut(&Class::Io) else { return false };
+        let Some(tally) = self.tallies.get_mut(&Class::Io) else {
+            return false;
+        };
         let before = tally.places.len();
         tally.places.retain(|place| place.sector != sector);
         if tally.places.len() == before {
@@ -98,7 +105,10 @@ impl Memory {
 
     /// Of all classes together.
     pub fn incidents(&self) -> u64 {
-        self.tallies.values().map(|tally| tally.incidents).fold(0, u64::saturating_add)
+        self.tallies
+            .values()
+            .map(|tally| tally.incidents)
+            .fold(0, u64::saturating_add)
     }
 
     /// The latest record of any class.
@@ -113,8 +123,8 @@ impl Memory {
         self.tallies.len() != before
     }
 
-    /// With an older memory of the same subject. `overlapping`: both have counted the same records, so the one that counted more has them all;
-    /// so too where both begin with the same record.
+    /// With an older memory of the same subject. `overlapping`: both have counted the same records,
+    /// so the one that counted more has them all; so too where both begin with the same record.
     pub fn join(&mut self, older: Memory, overlapping: bool) {
         for (class, old) in older.tallies {
             match self.tallies.get_mut(&class) {
@@ -177,7 +187,13 @@ impl Tally {
         self.suppressed = self.suppressed.saturating_add(event.suppressed);
         for sector in &event.sectors {
             let read = event.operation == Some(Operation::Read);
-            new |= self.place(event.device.to_string(), *sector, event.first.time, time, read);
+            new |= self.place(
+                event.device.to_string(),
+                *sector,
+                event.first.time,
+                time,
+                read,
+            );
         }
         self.more_places = self.more_places.saturating_add(event.more_sectors);
         if event.first.time < self.first.time {
@@ -189,8 +205,19 @@ impl Tally {
         new
     }
 
-    fn place(&mut self, device: String, sector: u64, first: Timestamp, last: Timestamp, read: bool) -> bool {
-        if let Some(place) = self.places.iter_mut().find(|place| place.sector == sector && place.device == device) {
+    fn place(
+        &mut self,
+        device: String,
+        sector: u64,
+        first: Timestamp,
+        last: Timestamp,
+        read: bool,
+    ) -> bool {
+        if let Some(place) = self
+            .places
+            .iter_mut()
+            .find(|place| place.sector == sector && place.device == device)
+        {
             // From one attempt to the next, and not within what came at once.
             let again = between(place.last, first) >= RETRY;
             place.times = place.times.saturating_add(u32::from(again));
@@ -201,11 +228,23 @@ impl Tally {
         let full = self.places.len() >= MAX_PLACES;
         if full {
             // The one that was quiet longest makes room: what fails now is what matters.
-            let oldest = self.places.iter().enumerate().min_by_key(|(_, place)| place.last).map(|(at, _)| at);
+            let oldest = self
+                .places
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, place)| place.last)
+                .map(|(at, _)| at);
             oldest.map(|at| self.places.remove(at));
             self.more_places = self.more_places.saturating_add(1);
         }
-        self.places.push(Place { device, sector, times: 1, first, last, read });
+        self.places.push(Place {
+            device,
+            sector,
+            times: 1,
+            first,
+            last,
+            read,
+        });
         // Beyond a few it is a flood, which is told rolled up.
         !full && self.places.len() <= TOLD_AT_ONCE
     }
@@ -236,7 +275,11 @@ impl Tally {
         self.episodes.drain(..surplus);
         for place in old.places {
             let room = self.places.len() < MAX_PLACES;
-            match self.places.iter_mut().find(|known| known.sector == place.sector && known.device == place.device) {
+            match self
+                .places
+                .iter_mut()
+                .find(|known| known.sector == place.sector && known.device == place.device)
+            {
                 Some(known) => {
                     known.times = known.times.saturating_add(place.times);
                     known.first = known.first.min(place.first);
@@ -250,12 +293,19 @@ impl Tally {
 
     /// Episodes that began within `window` before the last record.
     pub fn episodes_within(&self, window: Duration) -> usize {
-        self.episodes.iter().filter(|start| between(**start, self.last.time) <= window).count()
+        self.episodes
+            .iter()
+            .filter(|start| between(**start, self.last.time) <= window)
+            .count()
     }
 
     /// Distinct sectors that failed within `window` before the last record.
     pub fn places_within(&self, window: Duration) -> u64 {
-        let within = self.places.iter().filter(|place| between(place.last, self.last.time) <= window).count() as u64;
+        let within = self
+            .places
+            .iter()
+            .filter(|place| between(place.last, self.last.time) <= window)
+            .count() as u64;
         within.saturating_add(self.more_places)
     }
 
@@ -266,7 +316,10 @@ impl Tally {
 
     /// A sector that failed in more than one attempt, lately.
     pub fn failed_again(&self, window: Duration) -> Option<&Place> {
-        self.places.iter().filter(|place| between(place.last, self.last.time) <= window).find(|place| place.times > 1)
+        self.places
+            .iter()
+            .filter(|place| between(place.last, self.last.time) <= window)
+            .find(|place| place.times > 1)
     }
 }
 
@@ -287,11 +340,26 @@ mod tests {
         let mut memory = Memory::default();
         assert!(memory.take(&event(Class::Medium, "sda", at(0), &[2048])));
         assert!(!memory.take(&event(Class::Medium, "sda", at(1), &[2048])));
-        assert_eq!(memory.tallies[&Class::Medium].failed_again(Duration::MAX), None);
+        assert_eq!(
+            memory.tallies[&Class::Medium].failed_again(Duration::MAX),
+            None
+        );
         assert!(memory.take(&event(Class::Medium, "sda", at(60), &[2048])));
         let tally = &memory.tallies[&Class::Medium];
-        assert_eq!(tally.failed_again(Duration::MAX).map(|place| (place.sector, place.times)), Some((2048, 2)));
-        assert_eq!((tally.incidents, tally.episodes.len(), tally.places_within(Duration::MAX)), (3, 1, 1));
+        assert_eq!(
+            tally
+                .failed_again(Duration::MAX)
+                .map(|place| (place.sector, place.times)),
+            Some((2048, 2))
+        );
+        assert_eq!(
+            (
+                tally.incidents,
+                tally.episodes.len(),
+                tally.places_within(Duration::MAX)
+            ),
+            (3, 1, 1)
+        );
     }
 
     #[test]
@@ -314,7 +382,13 @@ mod tests {
         assert!(memory.is_empty());
         memory.take(&event(Class::Medium, "sda", at(0), &[]));
         memory.take(&more);
-        assert_eq!((memory.tallies[&Class::Medium].incidents, memory.tallies[&Class::Medium].places.len()), (1, 1));
+        assert_eq!(
+            (
+                memory.tallies[&Class::Medium].incidents,
+                memory.tallies[&Class::Medium].places.len()
+            ),
+            (1, 1)
+        );
     }
 
     #[test]
@@ -330,7 +404,15 @@ mod tests {
         other.take(&event(Class::Io, "sda", at(9000), &[3]));
         other.join(late, false);
         let tally = &other.tallies[&Class::Io];
-        assert_eq!((tally.incidents, tally.places.len(), tally.first.time, tally.last.time), (3, 3, at(0), at(9000)));
+        assert_eq!(
+            (
+                tally.incidents,
+                tally.places.len(),
+                tally.first.time,
+                tally.last.time
+            ),
+            (3, 3, at(0), at(9000))
+        );
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! Device names in the kernel's texts: where drivers put them, and which names mean the same disk.
 //!
-//! In: a record's text. Out: `Device`s. Knows no log and no host: what a name means at the moment is not known here.
+//! In: a record's text. Out: `Device`s. Knows no log and no host: what a name means at the moment
+//! is not known here.
 
 use crate::model::dev::DevNo;
 use crate::model::kernel::event::Device;
@@ -11,11 +12,23 @@ pub fn named(text: &str) -> (Device, Option<Device>) {
     let (first, rest) = token(text);
     match first {
         "sd" | "scsi" | "sr" | "st" | "ses" | "osst" | "ch" | "sg" => scsi(rest),
-        "nvme" => (rest.split([':', ' ']).next().and_then(controller).or_else(|| pci(rest)).unwrap_or(Device::Unnamed), None),
-        "block" => (rest.split(':').next().and_then(block).unwrap_or(Device::Unnamed), None),
-        "XFS" | "EXT4-fs" | "EXT3-fs" | "EXT2-fs" | "F2FS-fs" | "FAT-fs" | "BTRFS" | "BTRFS:" | "GFS2:" | "ext4" | "JFS" | "EROFS" => {
-            (in_parentheses(text), None)
-        }
+        "nvme" => (
+            rest.split([':', ' '])
+                .next()
+                .and_then(controller)
+                .or_else(|| pci(rest))
+                .unwrap_or(Device::Unnamed),
+            None,
+        ),
+        "block" => (
+            rest.split(':')
+                .next()
+                .and_then(block)
+                .unwrap_or(Device::Unnamed),
+            None,
+        ),
+        "XFS" | "EXT4-fs" | "EXT3-fs" | "EXT2-fs" | "F2FS-fs" | "FAT-fs" | "BTRFS" | "BTRFS:"
+        | "GFS2:" | "ext4" | "JFS" | "EROFS" => (in_parentheses(text), None),
         "device-mapper:" => (mapped(rest), None),
         _ => (leading(first, rest), None),
     }
@@ -26,21 +39,32 @@ fn scsi(rest: &str) -> (Device, Option<Device>) {
     let (first, after) = token(rest);
     let Some(hctl) = hctl(first.trim_end_matches(':')) else {
         return (
-            first.trim_end_matches(':').strip_prefix("host").and_then(|host| host.parse().ok()).map_or(Device::Unnamed, Device::ScsiHost),
+            first
+                .trim_end_matches(':')
+                .strip_prefix("host")
+                .and_then(|host| host.parse().ok())
+                .map_or(Device::Unnamed, Device::ScsiHost),
             None,
         );
     };
-    let letters = after.strip_prefix('[').and_then(|text| text.split_once(']')).and_then(|(name, _)| block(name));
+    let letters = after
+        .strip_prefix('[')
+        .and_then(|text| text.split_once(']'))
+        .and_then(|(name, _)| block(name));
     match letters {
         Some(name) => (name, Some(hctl)),
         None => (hctl, None),
     }
 }
 
-/// A name before the first colon: `ata3.00:`, `nvme0n1:`, `mmcblk0:`, `md/raid1:md0:`, `md: sdb1 …`, `virtio_blk virtio1: [vda]`.
+/// A name before the first colon: `ata3.00:`, `nvme0n1:`, `mmcblk0:`, `md/raid1:md0:`,
+/// `md: sdb1 …`, `virtio_blk virtio1: [vda]`.
 fn leading(first: &str, rest: &str) -> Device {
     if let Some((_, array)) = first.trim_end_matches(':').split_once("md/raid") {
-        return array.split_once(':').and_then(|(_, name)| block(name)).unwrap_or(Device::Unnamed);
+        return array
+            .split_once(':')
+            .and_then(|(_, name)| block(name))
+            .unwrap_or(Device::Unnamed);
     }
     let name = first.split(':').next().unwrap_or_default();
     if let Some(ata) = ata(name) {
@@ -55,8 +79,10 @@ fn leading(first: &str, rest: &str) -> Device {
     if let Some(nvme) = controller(name) {
         return nvme;
     }
-    if let Some(device) =
-        rest.split_once('[').and_then(|(before, after)| (before.len() < 40).then_some(after)).and_then(|after| after.split_once(']'))
+    if let Some(device) = rest
+        .split_once('[')
+        .and_then(|(before, after)| (before.len() < 40).then_some(after))
+        .and_then(|after| after.split_once(']'))
         && is_disk(device.0)
     {
         return block(device.0).unwrap_or(Device::Unnamed);
@@ -66,8 +92,16 @@ fn leading(first: &str, rest: &str) -> Device {
 
 /// `(device sda1)`, `(device sda1 state EA)`, `(dm-4)`, `(device <uuid>)`
 pub fn in_parentheses(text: &str) -> Device {
-    let head = text.char_indices().nth(90).map_or(text, |(end, _)| &text[..end]);
-    let Some((inside, _)) = head.split_once('(').and_then(|(_, rest)| rest.split_once(')')) else { return Device::Unnamed };
+    let head = text
+        .char_indices()
+        .nth(90)
+        .map_or(text, |(end, _)| &text[..end]);
+    let Some((inside, _)) = head
+        .split_once('(')
+        .and_then(|(_, rest)| rest.split_once(')'))
+    else {
+        return Device::Unnamed;
+    };
     let name = inside.strip_prefix("device ").unwrap_or(inside);
     let name = name.strip_prefix("dev ").unwrap_or(name);
     any(name.split(' ').next().unwrap_or_default()).unwrap_or(Device::Unnamed)
@@ -75,7 +109,11 @@ pub fn in_parentheses(text: &str) -> Device {
 
 /// `thin: 253:5: …`, `multipath: Failing path 8:176.`, `integrity: dm-0: …`
 fn mapped(rest: &str) -> Device {
-    rest.split(": ").skip(1).take(2).find_map(any).unwrap_or(Device::Unnamed)
+    rest.split(": ")
+        .skip(1)
+        .take(2)
+        .find_map(any)
+        .unwrap_or(Device::Unnamed)
 }
 
 /// Any name at all.
@@ -91,14 +129,20 @@ pub fn any(text: &str) -> Option<Device> {
     if text.len() == 36 && text.bytes().filter(|byte| *byte == b'-').count() == 4 {
         return Some(Device::FilesystemId(text.to_owned()));
     }
-    ata(text).or_else(|| controller(text)).or_else(|| block(text))
+    ata(text)
+        .or_else(|| controller(text))
+        .or_else(|| block(text))
 }
 
 /// A block device's name at the text's beginning.
 pub fn block(text: &str) -> Option<Device> {
     let text = text.strip_prefix("/dev/").unwrap_or(text);
-    let end =
-        text.bytes().position(|byte| !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'/' | b'!'))).unwrap_or(text.len());
+    let end = text
+        .bytes()
+        .position(|byte| {
+            !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'/' | b'!'))
+        })
+        .unwrap_or(text.len());
     let name = &text[..end];
     let plausible = (2..=40).contains(&name.len()) && name.as_bytes()[0].is_ascii_lowercase();
     plausible.then(|| Device::Block(name.replace('!', "/")))
@@ -106,7 +150,8 @@ pub fn block(text: &str) -> Option<Device> {
 
 fn controller(text: &str) -> Option<Device> {
     let number = text.strip_prefix("nvme")?;
-    (!number.is_empty() && number.len() < 6 && number.bytes().all(|byte| byte.is_ascii_digit())).then(|| Device::Nvme(text.to_owned()))
+    (!number.is_empty() && number.len() < 6 && number.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| Device::Nvme(text.to_owned()))
 }
 
 fn ata(text: &str) -> Option<Device> {
@@ -115,7 +160,10 @@ fn ata(text: &str) -> Option<Device> {
         Some((port, device)) => (port, Some(device.parse().ok()?)),
         None => (number, None),
     };
-    Some(Device::Ata { port: port.parse().ok()?, device })
+    Some(Device::Ata {
+        port: port.parse().ok()?,
+        device,
+    })
 }
 
 fn hctl(text: &str) -> Option<Device> {
@@ -131,7 +179,10 @@ fn hctl(text: &str) -> Option<Device> {
 
 fn pci(text: &str) -> Option<Device> {
     let name = text.split([' ', ',']).next()?.trim_end_matches(':');
-    let shape = name.bytes().map(|byte| if byte.is_ascii_hexdigit() { b'x' } else { byte }).collect::<Vec<_>>();
+    let shape = name
+        .bytes()
+        .map(|byte| if byte.is_ascii_hexdigit() { b'x' } else { byte })
+        .collect::<Vec<_>>();
     (shape == b"xxxx:xx:xx.x").then(|| Device::Pci(name.to_owned()))
 }
 
@@ -140,14 +191,23 @@ fn token(text: &str) -> (&str, &str) {
 }
 
 fn is_disk(name: &str) -> bool {
-    ["sd", "nvme", "mmcblk", "vd", "xvd", "hd", "dm-", "md", "bcache", "nullb", "pmem", "dasd"].iter().any(|prefix| {
-        name.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty())
-            && name.bytes().any(|byte| byte.is_ascii_digit() || rest_is_letters(name, prefix))
+    [
+        "sd", "nvme", "mmcblk", "vd", "xvd", "hd", "dm-", "md", "bcache", "nullb", "pmem", "dasd",
+    ]
+    .iter()
+    .any(|prefix| {
+        name.strip_prefix(prefix)
+            .is_some_and(|rest| !rest.is_empty())
+            && name
+                .bytes()
+                .any(|byte| byte.is_ascii_digit() || rest_is_letters(name, prefix))
     })
 }
 
 fn rest_is_letters(name: &str, prefix: &str) -> bool {
-    name[prefix.len()..].bytes().all(|byte| byte.is_ascii_lowercase())
+    name[prefix.len()..]
+        .bytes()
+        .all(|byte| byte.is_ascii_lowercase())
 }
 
 /// The disk that a partition is of: `sda1` → `sda`, `nvme0n1p2` → `nvme0n1`.
@@ -157,10 +217,9 @@ pub fn whole(name: &str) -> &str {
         return name;
     }
     for letters in ["sd", "vd", "hd", "xvd"] {
-        if without
-            .strip_prefix(letters)
-            .is_some_and(|rest| !rest.is_empty() && rest.len() < 4 && rest.bytes().all(|byte| byte.is_ascii_lowercase()))
-        {
+        if without.strip_prefix(letters).is_some_and(|rest| {
+            !rest.is_empty() && rest.len() < 4 && rest.bytes().all(|byte| byte.is_ascii_lowercase())
+        }) {
             return without;
         }
     }
@@ -170,10 +229,14 @@ pub fn whole(name: &str) -> &str {
     }
 }
 
-/// What all names of one drive have in common: the disk, for NVMe the controller (`nvme0c0n1` is a path of `nvme0`).
+/// What all names of one drive have in common: the disk, for NVMe the controller (`nvme0c0n1` is a
+/// path of `nvme0`).
 pub fn drive(name: &str) -> &str {
     let disk = whole(name);
-    match disk.strip_prefix("nvme").and_then(|rest| rest.find(|c: char| !c.is_ascii_digit())) {
+    match disk
+        .strip_prefix("nvme")
+        .and_then(|rest| rest.find(|c: char| !c.is_ascii_digit()))
+    {
         Some(digits) if digits > 0 => &disk[.."nvme".len() + digits],
         _ => disk,
     }
@@ -181,28 +244,38 @@ pub fn drive(name: &str) -> &str {
 
 /// Never a drive: made by software, optical, tape, flash translation of the firmware.
 pub fn is_never_a_drive(name: &str) -> bool {
-    ["loop", "sr", "scd", "fd", "ram", "zram", "nbd", "mtdblock", "st", "nst", "rbd", "drbd", "nullb", "ubiblock", "romblock", "cdrom"]
-        .iter()
-        .any(|prefix| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())))
+    [
+        "loop", "sr", "scd", "fd", "ram", "zram", "nbd", "mtdblock", "st", "nst", "rbd", "drbd",
+        "nullb", "ubiblock", "romblock", "cdrom",
+    ]
+    .iter()
+    .any(|prefix| {
+        name.strip_prefix(prefix)
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    })
 }
 
 /// `mmc0`: where a card may be, or a radio.
 pub fn is_card_host(name: &str) -> bool {
-    name.strip_prefix("mmc").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
+    name.strip_prefix("mmc")
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// A hypervisor's disk by its name.
 pub fn is_virtual(name: &str) -> bool {
-    ["vd", "xvd"]
-        .iter()
-        .any(|prefix| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()) && rest.len() < 6))
+    ["vd", "xvd"].iter().any(|prefix| {
+        name.strip_prefix(prefix).is_some_and(|rest| {
+            rest.starts_with(|c: char| c.is_ascii_lowercase()) && rest.len() < 6
+        })
+    })
 }
 
 /// Stacked on others.
 pub fn is_stacked(name: &str) -> bool {
-    ["dm-", "md", "bcache"]
-        .iter()
-        .any(|prefix| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())))
+    ["dm-", "md", "bcache"].iter().any(|prefix| {
+        name.strip_prefix(prefix)
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    })
 }
 
 #[cfg(test)]
@@ -237,7 +310,10 @@ mod tests {
             ("device-mapper: integrity: dm-0: Checksum failed", "dm-0"),
             ("md/raid1:md0: Disk failure on sdb1", "md0"),
             ("mmcblk1: error -110 requesting status", "mmcblk1"),
-            ("virtio_blk virtio1: [vda] 20971520 512-byte logical blocks", "vda"),
+            (
+                "virtio_blk virtio1: [vda] 20971520 512-byte logical blocks",
+                "vda",
+            ),
             ("Modules linked in: foo", "unnamed"),
             ("aacraid: Host adapter abort request.", "unnamed"),
             ("megaraid_sas 0000:01:00.0: x", "0000:01:00.0"),
@@ -266,8 +342,25 @@ mod tests {
 
     #[test]
     fn some_are_never_drives() {
-        assert!(["loop0", "sr0", "fd0", "ram1", "zram0", "nbd3", "mtdblock1", "st0"].iter().all(|name| is_never_a_drive(name)));
-        assert!(["sda", "sdr1", "nvme0n1", "dm-0", "md0", "mmcblk0", "vda"].iter().all(|name| !is_never_a_drive(name)));
+        assert!(
+            [
+                "loop0",
+                "sr0",
+                "fd0",
+                "ram1",
+                "zram0",
+                "nbd3",
+                "mtdblock1",
+                "st0"
+            ]
+            .iter()
+            .all(|name| is_never_a_drive(name))
+        );
+        assert!(
+            ["sda", "sdr1", "nvme0n1", "dm-0", "md0", "mmcblk0", "vda"]
+                .iter()
+                .all(|name| !is_never_a_drive(name))
+        );
         assert!(is_virtual("vda1") && is_virtual("xvdb") && !is_virtual("sda"));
     }
 }

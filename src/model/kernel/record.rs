@@ -1,4 +1,5 @@
-//! One record of the kernel's log, and how /dev/kmsg writes it (Documentation/ABI/testing/dev-kmsg).
+//! One record of the kernel's log, and how /dev/kmsg writes it
+//! (Documentation/ABI/testing/dev-kmsg).
 //!
 //! In: the bytes of one read. Out: a `Record` that borrows from them. Judges nothing.
 
@@ -12,7 +13,8 @@ pub struct Record<'a> {
     pub level: Option<u8>,
     /// Grows from record to record; in a text, the line's number.
     pub seq: u64,
-    /// Microseconds of the kernel's clock. They only say what is near to what; a text without times has the same time throughout.
+    /// Microseconds of the kernel's clock. They only say what is near to what; a text without times
+    /// has the same time throughout.
     pub time: u64,
     /// `T123` or `C0`, where the kernel is built to tell (CONFIG_PRINTK_CALLER).
     pub caller: Option<&'a str>,
@@ -34,16 +36,33 @@ pub enum ParseError {
 impl<'a> Record<'a> {
     /// The kernel's own word, without anything but its text.
     pub fn plain(seq: u64, time: u64, text: &'a str) -> Record<'a> {
-        Record { facility: 0, level: None, seq, time, caller: None, subsystem: None, device: None, text: Cow::Borrowed(text) }
+        Record {
+            facility: 0,
+            level: None,
+            seq,
+            time,
+            caller: None,
+            subsystem: None,
+            device: None,
+            text: Cow::Borrowed(text),
+        }
     }
 }
 
 /// `prio,seq,usec,flags[,caller=…][,…];text\n KEY=value\n …`
 pub fn parse(raw: &[u8]) -> Result<Record<'_>, ParseError> {
-    let end = raw.iter().position(|byte| *byte == b';').ok_or(ParseError::NoPrefix)?;
+    let end = raw
+        .iter()
+        .position(|byte| *byte == b';')
+        .ok_or(ParseError::NoPrefix)?;
     let head = std::str::from_utf8(&raw[..end]).map_err(|_| ParseError::BadPrefix)?;
     let mut fields = head.split(',');
-    let mut number = || fields.next().and_then(|field| field.parse::<u64>().ok()).ok_or(ParseError::BadPrefix);
+    let mut number = || {
+        fields
+            .next()
+            .and_then(|field| field.parse::<u64>().ok())
+            .ok_or(ParseError::BadPrefix)
+    };
     let (priority, seq, time) = (number()?, number()?, number()?);
     let _flags = fields.next();
     let caller = fields.find_map(|field| field.strip_prefix("caller="));
@@ -53,7 +72,9 @@ pub fn parse(raw: &[u8]) -> Result<Record<'_>, ParseError> {
     while let [b' ', ..] = rest {
         let (field, after) = line(&rest[1..]);
         rest = after;
-        let Ok(field) = std::str::from_utf8(field) else { continue };
+        let Ok(field) = std::str::from_utf8(field) else {
+            continue;
+        };
         match field.split_once('=') {
             Some(("SUBSYSTEM", value)) => subsystem = Some(value),
             Some(("DEVICE", value)) => device = Some(value),
@@ -61,7 +82,16 @@ pub fn parse(raw: &[u8]) -> Result<Record<'_>, ParseError> {
         }
     }
     let facility = u8::try_from(priority >> 3).unwrap_or(u8::MAX);
-    Ok(Record { facility, level: Some((priority & 7) as u8), seq, time, caller, subsystem, device, text: unescape(text) })
+    Ok(Record {
+        facility,
+        level: Some((priority & 7) as u8),
+        seq,
+        time,
+        caller,
+        subsystem,
+        device,
+        text: unescape(text),
+    })
 }
 
 fn line(bytes: &[u8]) -> (&[u8], &[u8]) {
@@ -80,13 +110,18 @@ pub fn unescape(text: &[u8]) -> Cow<'_, str> {
     let mut at = 0;
     while let Some(byte) = text.get(at) {
         let escaped = match text.get(at..at + 4) {
-            Some([b'\\', b'x', high, low]) => hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low),
+            Some([b'\\', b'x', high, low]) => {
+                hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low)
+            }
             _ => None,
         };
         bytes.push(escaped.unwrap_or(*byte));
         at += if escaped.is_some() { 4 } else { 1 };
     }
-    Cow::Owned(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    Cow::Owned(
+        String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+    )
 }
 
 fn hex(digit: u8) -> Option<u8> {
@@ -102,9 +137,18 @@ mod tests {
         let raw =
             b"6,492,22048412,-;sd 6:0:0:0: [sda] tag#174 Sense Key : Aborted Command [current] \n SUBSYSTEM=scsi\n DEVICE=+scsi:6:0:0:0\n";
         let record = parse(raw).unwrap();
-        assert_eq!((record.facility, record.level, record.seq, record.time), (0, Some(6), 492, 22_048_412));
-        assert_eq!((record.caller, record.subsystem, record.device), (None, Some("scsi"), Some("+scsi:6:0:0:0")));
-        assert_eq!(record.text, "sd 6:0:0:0: [sda] tag#174 Sense Key : Aborted Command [current] ");
+        assert_eq!(
+            (record.facility, record.level, record.seq, record.time),
+            (0, Some(6), 492, 22_048_412)
+        );
+        assert_eq!(
+            (record.caller, record.subsystem, record.device),
+            (None, Some("scsi"), Some("+scsi:6:0:0:0"))
+        );
+        assert_eq!(
+            record.text,
+            "sd 6:0:0:0: [sda] tag#174 Sense Key : Aborted Command [current] "
+        );
     }
 
     #[test]
@@ -133,7 +177,14 @@ mod tests {
         for end in 0..raw.len() {
             let _ = parse(&raw[..end]);
         }
-        for bad in [&b""[..], b";", b"x,1,2,-;t", b"1,2;t", b"99999999999999999999,1,1,-;t", b"no prefix"] {
+        for bad in [
+            &b""[..],
+            b";",
+            b"x,1,2,-;t",
+            b"1,2;t",
+            b"99999999999999999999,1,1,-;t",
+            b"no prefix",
+        ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -1,25 +1,21 @@
 //! Many incidents as few: what a flood says, in a bounded number of events whose counts are exact.
 //!
-//! In: events in the order of `seq`. Out: the same, fewer. Events of a device are merged with others of the same device and kind only, as long
-//! as that is enough; what is said before and after a device came to its name, or before and after what is already counted, stays apart.
+//! In: events in the order of `seq`. Out: the same, fewer. Events of a device are merged with
+//! others of the same device and kind only, as long as that is enough; what is said before and
+//! after a device came to its name, or before and after what is already counted, stays apart.
 
-use std::collections::BTreeSet;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
-use crate::model::kernel::event::Attached;
-use crate::model::kernel::event::Blame;
-use crate::model::kernel::event::Class;
-use crate::model::kernel::event::Device;
-use crate::model::kernel::event::Event;
-use crate::model::kernel::event::MAX_SECTORS;
+use crate::model::kernel::event::{Attached, Blame, Class, Device, Event, MAX_SECTORS};
 
 /// Most events of one batch.
 pub const MAX_EVENTS: usize = 256;
 /// Most other names of one event.
 const MAX_ALSO: usize = 8;
-/// Incidents that are further apart stay apart while there is room: verdicts ask how many there were in which time.
+/// Incidents that are further apart stay apart while there is room: verdicts ask how many there
+/// were in which time.
 const SPAN: Duration = Duration::from_secs(1);
 /// What is left at most when all else is folded by class: on both sides of what is counted already.
 const FOLDED: usize = 2 * Class::ALL.len();
@@ -39,17 +35,38 @@ impl Fences<'_> {
     }
 
     fn side(&self, event: &Event) -> (bool, usize) {
-        (self.is_counted(event), self.attached.partition_point(|attached| attached.seq <= event.seq))
+        (
+            self.is_counted(event),
+            self.attached
+                .partition_point(|attached| attached.seq <= event.seq),
+        )
     }
 }
 
-/// At most `MAX_EVENTS`, in the order of `seq`. Counts, records and suppressed add up to what they were.
+/// At most `MAX_EVENTS`, in the order of `seq`. Counts, records and suppressed add up to what they
+/// were.
 pub fn rollup(events: Vec<Event>, fences: Fences<'_>) -> Vec<Event> {
     if events.len() < 2 {
         return events;
     }
-    let same_kind = |event: &Event| (fences.side(event), event.device.clone(), event.class, event.blame, event.corrected, event.operation);
-    let near = |group: &Event, event: &Event| event.last.time.duration_since(group.first.time).unsigned_abs() <= SPAN;
+    let same_kind = |event: &Event| {
+        (
+            fences.side(event),
+            event.device.clone(),
+            event.class,
+            event.blame,
+            event.corrected,
+            event.operation,
+        )
+    };
+    let near = |group: &Event, event: &Event| {
+        event
+            .last
+            .time
+            .duration_since(group.first.time)
+            .unsigned_abs()
+            <= SPAN
+    };
     let events = merge(events, same_kind, near);
     if events.len() <= MAX_EVENTS {
         return events;
@@ -58,7 +75,11 @@ pub fn rollup(events: Vec<Event>, fences: Fences<'_>) -> Vec<Event> {
     if events.len() <= MAX_EVENTS {
         return events;
     }
-    let events = merge(events, |event| (fences.side(event), event.device.clone(), event.class), |_, _| true);
+    let events = merge(
+        events,
+        |event| (fences.side(event), event.device.clone(), event.class),
+        |_, _| true,
+    );
     if events.len() <= MAX_EVENTS {
         return events;
     }
@@ -67,22 +88,40 @@ pub fn rollup(events: Vec<Event>, fences: Fences<'_>) -> Vec<Event> {
 
 /// The events that say most keep their device; the rest is told by class alone.
 fn fold(events: Vec<Event>, fences: Fences<'_>) -> Vec<Event> {
-    let mut by_weight: Vec<(std::cmp::Reverse<(Blame, u64)>, u64)> =
-        events.iter().map(|event| (std::cmp::Reverse((event.blame, event.count)), event.seq)).collect();
+    let mut by_weight: Vec<(std::cmp::Reverse<(Blame, u64)>, u64)> = events
+        .iter()
+        .map(|event| (std::cmp::Reverse((event.blame, event.count)), event.seq))
+        .collect();
     by_weight.sort_unstable();
-    let kept: BTreeSet<u64> = by_weight.into_iter().take(MAX_EVENTS - FOLDED).map(|(_, seq)| seq).collect();
-    let (mut named, rest): (Vec<Event>, Vec<Event>) = events.into_iter().partition(|event| kept.contains(&event.seq));
+    let kept: BTreeSet<u64> = by_weight
+        .into_iter()
+        .take(MAX_EVENTS - FOLDED)
+        .map(|(_, seq)| seq)
+        .collect();
+    let (mut named, rest): (Vec<Event>, Vec<Event>) = events
+        .into_iter()
+        .partition(|event| kept.contains(&event.seq));
     // Sequence numbers are distinct in a log; where they are not, the bound holds all the same.
     let surplus = named.split_off(named.len().min(MAX_EVENTS - FOLDED));
-    let unnamed = rest.into_iter().chain(surplus).map(without_device).collect();
-    named.extend(merge(unnamed, |event| (fences.is_counted(event), event.class), |_, _| true));
+    let unnamed = rest
+        .into_iter()
+        .chain(surplus)
+        .map(without_device)
+        .collect();
+    named.extend(merge(
+        unnamed,
+        |event| (fences.is_counted(event), event.class),
+        |_, _| true,
+    ));
     named.sort_by_key(|event| event.seq);
     named
 }
 
 /// Sectors and other names mean nothing without the device.
 fn without_device(mut event: Event) -> Event {
-    event.more_sectors = event.more_sectors.saturating_add(event.sectors.len() as u64);
+    event.more_sectors = event
+        .more_sectors
+        .saturating_add(event.sectors.len() as u64);
     event.sectors.clear();
     event.also.clear();
     event.device = Device::Unnamed;
@@ -90,16 +129,27 @@ fn without_device(mut event: Event) -> Event {
 }
 
 /// One event for each key, as long as `fits` says so; else the next one begins.
-fn merge<K: Hash + Eq>(events: Vec<Event>, key: impl Fn(&Event) -> K, fits: impl Fn(&Event, &Event) -> bool) -> Vec<Event> {
+fn merge<K: Hash + Eq>(
+    events: Vec<Event>,
+    key: impl Fn(&Event) -> K,
+    fits: impl Fn(&Event, &Event) -> bool,
+) -> Vec<Event> {
     let mut groups: Vec<Group> = Vec::new();
     let mut open: HashMap<K, usize> = HashMap::new();
     for event in events {
         let key = key(&event);
-        match open.get(&key).and_then(|at| groups.get_mut(*at)).filter(|group| fits(&group.event, &event)) {
+        match open
+            .get(&key)
+            .and_then(|at| groups.get_mut(*at))
+            .filter(|group| fits(&group.event, &event))
+        {
             Some(group) => group.add(event),
             None => {
                 open.insert(key, groups.len());
-                groups.push(Group { sectors: None, event });
+                groups.push(Group {
+                    sectors: None,
+                    event,
+                });
             }
         }
     }
@@ -122,9 +172,15 @@ impl Group {
         event.suppressed = event.suppressed.saturating_add(other.suppressed);
         // Too many where the same sector is beyond the bound of both: nothing tells.
         event.more_sectors = event.more_sectors.saturating_add(other.more_sectors);
-        self.sectors.get_or_insert_with(|| event.sectors.drain(..).collect()).extend(other.sectors);
+        self.sectors
+            .get_or_insert_with(|| event.sectors.drain(..).collect())
+            .extend(other.sectors);
         for name in std::iter::once(other.device).chain(other.also) {
-            if event.also.len() < MAX_ALSO && name != event.device && name != Device::Unnamed && !event.also.contains(&name) {
+            if event.also.len() < MAX_ALSO
+                && name != event.device
+                && name != Device::Unnamed
+                && !event.also.contains(&name)
+            {
                 event.also.push(name);
             }
         }
@@ -147,7 +203,9 @@ impl Group {
     fn close(self) -> Event {
         let Group { mut event, sectors } = self;
         if let Some(sectors) = sectors {
-            event.more_sectors = event.more_sectors.saturating_add(sectors.len().saturating_sub(MAX_SECTORS) as u64);
+            event.more_sectors = event
+                .more_sectors
+                .saturating_add(sectors.len().saturating_sub(MAX_SECTORS) as u64);
             event.sectors = sectors.into_iter().take(MAX_SECTORS).collect();
         }
         event
@@ -160,12 +218,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::kernel::event::Line;
-    use crate::model::kernel::event::Operation;
-    use crate::model::kernel::event::Origin;
+    use crate::model::kernel::event::{Line, Operation, Origin};
 
     fn line(millisecond: i64, text: &str) -> Line {
-        Line { time: Timestamp::from_millisecond(millisecond).expect("in range"), text: text.to_owned(), origin: Origin::KernelLog }
+        Line {
+            time: Timestamp::from_millisecond(millisecond).expect("in range"),
+            text: text.to_owned(),
+            origin: Origin::KernelLog,
+        }
     }
 
     fn event(seq: u64, device: &str, sector: u64) -> Event {
@@ -197,46 +257,97 @@ mod tests {
         let all = &rolled[0];
         assert_eq!((all.seq, all.count, all.records), (899, 900, 2700));
         assert_eq!((all.sectors.len(), all.more_sectors), (MAX_SECTORS, 8));
-        assert_eq!((all.first.text.as_str(), all.last.text.as_str()), ("sda 0 #0", "sda 19 #899"));
+        assert_eq!(
+            (all.first.text.as_str(), all.last.text.as_str()),
+            ("sda 0 #0", "sda 19 #899")
+        );
     }
 
     #[test]
     fn incidents_of_different_hours_stay_apart_while_there_is_room() {
-        let rolled = rollup((0..100).map(|hour| event(hour * 3_600_000, "sda", 8)).collect(), Fences::default());
+        let rolled = rollup(
+            (0..100)
+                .map(|hour| event(hour * 3_600_000, "sda", 8))
+                .collect(),
+            Fences::default(),
+        );
         assert_eq!(rolled.len(), 100);
-        let rolled = rollup((0..1000).map(|hour| event(hour * 3_600_000, "sda", 8)).collect(), Fences::default());
+        let rolled = rollup(
+            (0..1000)
+                .map(|hour| event(hour * 3_600_000, "sda", 8))
+                .collect(),
+            Fences::default(),
+        );
         assert_eq!((rolled.len(), rolled[0].count), (1, 1000));
     }
 
     #[test]
     fn a_name_that_got_another_device_divides_what_is_said_of_it() {
-        let attached = [Attached { seq: 2, name: "sda".into(), at: Timestamp::UNIX_EPOCH, filesystem: false }];
-        let rolled =
-            rollup(vec![event(1, "sda", 8), event(3, "sda", 8), event(4, "sda", 8)], Fences { counted_to: None, attached: &attached });
-        assert_eq!(rolled.iter().map(|event| (event.seq, event.count)).collect::<Vec<_>>(), [(1, 1), (4, 2)]);
+        let attached = [Attached {
+            seq: 2,
+            name: "sda".into(),
+            at: Timestamp::UNIX_EPOCH,
+            filesystem: false,
+        }];
+        let rolled = rollup(
+            vec![event(1, "sda", 8), event(3, "sda", 8), event(4, "sda", 8)],
+            Fences {
+                counted_to: None,
+                attached: &attached,
+            },
+        );
+        assert_eq!(
+            rolled
+                .iter()
+                .map(|event| (event.seq, event.count))
+                .collect::<Vec<_>>(),
+            [(1, 1), (4, 2)]
+        );
     }
 
     #[test]
     fn what_is_counted_already_is_not_merged_with_what_is_not() {
-        let rolled = rollup((1..=10).map(|seq| event(seq, "sda", 8)).collect(), Fences { counted_to: Some(4), attached: &[] });
-        assert_eq!(rolled.iter().map(|event| (event.seq, event.count)).collect::<Vec<_>>(), [(4, 4), (10, 6)]);
+        let rolled = rollup(
+            (1..=10).map(|seq| event(seq, "sda", 8)).collect(),
+            Fences {
+                counted_to: Some(4),
+                attached: &[],
+            },
+        );
+        assert_eq!(
+            rolled
+                .iter()
+                .map(|event| (event.seq, event.count))
+                .collect::<Vec<_>>(),
+            [(4, 4), (10, 6)]
+        );
     }
 
     fn any_event() -> impl Strategy<Value = Event> {
         let kind = (0..Class::ALL.len(), 0..3_usize, any::<bool>(), 0..3_usize);
-        (1..50_u64, 0..600_u32, kind, prop::collection::btree_set(0..100_u64, 0..4), 0..5_u64, 0..4_u64).prop_map(
-            |(step, device, (class, blame, corrected, operation), sectors, count, more)| Event {
-                class: Class::ALL[class],
-                blame: [Blame::No, Blame::Unclear, Blame::Yes][blame],
-                corrected,
-                operation: [None, Some(Operation::Read), Some(Operation::Write)][operation],
-                count,
-                suppressed: more,
-                more_sectors: more,
-                sectors: sectors.into_iter().collect(),
-                ..event(step, &format!("sd{device}"), 0)
-            },
+        (
+            1..50_u64,
+            0..600_u32,
+            kind,
+            prop::collection::btree_set(0..100_u64, 0..4),
+            0..5_u64,
+            0..4_u64,
         )
+            .prop_map(
+                |(step, device, (class, blame, corrected, operation), sectors, count, more)| {
+                    Event {
+                        class: Class::ALL[class],
+                        blame: [Blame::No, Blame::Unclear, Blame::Yes][blame],
+                        corrected,
+                        operation: [None, Some(Operation::Read), Some(Operation::Write)][operation],
+                        count,
+                        suppressed: more,
+                        more_sectors: more,
+                        sectors: sectors.into_iter().collect(),
+                        ..event(step, &format!("sd{device}"), 0)
+                    }
+                },
+            )
     }
 
     proptest! {

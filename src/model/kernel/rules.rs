@@ -1,7 +1,9 @@
-//! The table: every printk that says something of a drive or a filesystem. A row is a form; a form that changed has several rows.
+//! The table: every printk that says something of a drive or a filesystem. A row is a form; a form
+//! that changed has several rows.
 //!
-//! To add one: a row in the file of its subsystem, and a line in that subsystem's test in `tests/kernel_log.rs`. Of several rows that match
-//! a record, the first in the table is asked first.
+//! To add one: a row in the file of its subsystem, and a line in that subsystem's test in
+//! `tests/kernel_log.rs`. Of several rows that match a record, the first in the table is asked
+//! first.
 
 mod ata;
 mod bcache;
@@ -23,9 +25,7 @@ use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 
-use crate::model::kernel::said::Rule;
-use crate::model::kernel::said::Said;
-use crate::model::kernel::said::Says;
+use crate::model::kernel::said::{Rule, Said, Says};
 
 const TABLES: [&[Rule]; 15] = [
     names::RULES,
@@ -53,7 +53,10 @@ pub(super) struct Table {
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
     let rules: Vec<&'static Rule> = TABLES.iter().flat_map(|rules| rules.iter()).collect();
-    let needles = AhoCorasick::builder().kind(Some(aho_corasick::AhoCorasickKind::DFA)).build(rules.iter().map(|rule| rule.needle)).ok();
+    let needles = AhoCorasick::builder()
+        .kind(Some(aho_corasick::AhoCorasickKind::DFA))
+        .build(rules.iter().map(|rule| rule.needle))
+        .ok();
     Table { rules, needles }
 });
 
@@ -63,7 +66,10 @@ pub(super) fn table() -> &'static Table {
 
 /// Name, text that is looked for, and where the kernel prints it: of every row.
 pub fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    table().rules.iter().map(|rule| (rule.name, rule.needle, rule.kernel))
+    table()
+        .rules
+        .iter()
+        .map(|rule| (rule.name, rule.needle, rule.kernel))
 }
 
 impl Table {
@@ -71,14 +77,19 @@ impl Table {
     pub fn read(&self, text: &str) -> Option<(&'static Rule, Said)> {
         let needles = self.needles.as_ref()?;
         // Most records match nothing.
-        let mut found = needles.find_overlapping_iter(text).map(|hit| (hit.pattern().as_usize(), hit.start())).peekable();
+        let mut found = needles
+            .find_overlapping_iter(text)
+            .map(|hit| (hit.pattern().as_usize(), hit.start()))
+            .peekable();
         found.peek()?;
         let mut hits: Vec<(usize, usize)> = found.take(64).collect();
         hits.sort_unstable();
         hits.dedup_by_key(|(rule, _)| *rule);
         let start = text.trim_start();
         for (at, position) in hits {
-            let Some(rule) = self.rules.get(at) else { continue };
+            let Some(rule) = self.rules.get(at) else {
+                continue;
+            };
             if !start.starts_with(rule.under) {
                 continue;
             }
@@ -102,11 +113,23 @@ mod tests {
         assert!(table().needles.is_some());
         let mut names: Vec<_> = table().rules.iter().map(|rule| rule.name).collect();
         names.sort_unstable();
-        let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+        let twice: Vec<_> = names
+            .windows(2)
+            .filter(|pair| pair[0] == pair[1])
+            .map(|pair| pair[0])
+            .collect();
         assert!(twice.is_empty(), "{twice:?}");
         for rule in &table().rules {
-            assert!(rule.needle.len() >= 4, "{}: the needle is found everywhere", rule.name);
-            assert!(rule.kernel.contains('.') && rule.kernel.contains(' '), "{}: where does the kernel print it?", rule.name);
+            assert!(
+                rule.needle.len() >= 4,
+                "{}: the needle is found everywhere",
+                rule.name
+            );
+            assert!(
+                rule.kernel.contains('.') && rule.kernel.contains(' '),
+                "{}: where does the kernel print it?",
+                rule.name
+            );
         }
     }
 }

@@ -1,9 +1,6 @@
 //! What one record says, before it is known to which incident it belongs.
 
-use crate::model::kernel::event::Blame;
-use crate::model::kernel::event::Class;
-use crate::model::kernel::event::Device;
-use crate::model::kernel::event::Operation;
+use crate::model::kernel::event::{Blame, Class, Device, Operation};
 use crate::model::kernel::name;
 
 /// The table's row: how one printk is recognised and what it means.
@@ -25,7 +22,8 @@ pub struct Rule {
 pub enum Says {
     /// Names a cause. Joins an open incident of the same class on the same device, or opens one.
     Cause(Class, Blame),
-    /// What becomes of a failure. Joins whatever is open on the device; when nothing is, it is an incident of this class.
+    /// What becomes of a failure. Joins whatever is open on the device; when nothing is, it is an
+    /// incident of this class.
     Effect(Class, Blame),
     /// Belongs to what is open on the device, and says nothing alone.
     Follow,
@@ -52,7 +50,8 @@ pub struct Said {
     pub sector: Option<u64>,
     pub operation: Option<Operation>,
     pub corrected: bool,
-    /// A second class that the same record tells: a timeout that made the kernel reset the controller.
+    /// A second class that the same record tells: a timeout that made the kernel reset the
+    /// controller.
     pub then: Option<(Class, Blame)>,
 }
 
@@ -63,8 +62,8 @@ pub enum Part {
     Each(Class, Blame),
     Effect(Class, Blame),
     Follow,
-    /// What follows on this device is not an error: the host asked for something that cannot be. `medium`: not even what the block layer
-    /// calls a medium error.
+    /// What follows on this device is not an error: the host asked for something that cannot be.
+    /// `medium`: not even what the block layer calls a medium error.
     Excuse {
         medium: bool,
     },
@@ -94,7 +93,8 @@ pub enum Scsi {
     Names,
     /// `Unit Not Ready`: the sense data that follow are of the start.
     Probe,
-    /// `attempting task abort!` and the like, which names the device on the next line or not at all.
+    /// `attempting task abort!` and the like, which names the device on the next line or not at
+    /// all.
     /// The command's address is kept: it may be named once and told of again.
     Awaits(Class, Blame, String),
 }
@@ -113,7 +113,8 @@ pub enum Ata {
     Exception {
         queued: u32,
     },
-    /// The log that tells which queued command failed cannot be read: libata calls all of them failed.
+    /// The log that tells which queued command failed cannot be read: libata calls all of them
+    /// failed.
     CulpritUnread,
     /// `res … Emask 0x40 (…)`
     Outcome(Class, Blame),
@@ -146,7 +147,8 @@ pub enum Learn {
     Model(String),
     /// `ata1.00: detaching (SCSI 5:0:0:0)`
     Same,
-    /// This device (or, unnamed, all of them) is reached over a network, a bridge, or is made by software.
+    /// This device (or, unnamed, all of them) is reached over a network, a bridge, or is made by
+    /// software.
     Kind(Kind),
     /// `usb 2-1: reset SuperSpeed USB device number 2`
     UsbReset(String),
@@ -177,19 +179,34 @@ pub enum Kind {
 
 impl Said {
     pub fn new(device: Device, part: Part) -> Said {
-        Said { device, also: None, part, sector: None, operation: None, corrected: false, then: None }
+        Said {
+            device,
+            also: None,
+            part,
+            sector: None,
+            operation: None,
+            corrected: false,
+            then: None,
+        }
     }
 
     pub fn of(text: &Text<'_>, part: Part) -> Said {
         let (device, also) = name::named(text.all);
-        Said { also, ..Said::new(device, part) }
+        Said {
+            also,
+            ..Said::new(device, part)
+        }
     }
 }
 
 impl Rule {
     /// None: it is not this rule's after all.
     pub fn read(&self, all: &str, at: usize) -> Option<Said> {
-        let text = Text { all, before: all.get(..at)?, after: all.get(at + self.needle.len()..)? };
+        let text = Text {
+            all,
+            before: all.get(..at)?,
+            after: all.get(at + self.needle.len()..)?,
+        };
         match self.says {
             Says::Cause(class, blame) => Some(Said::of(&text, Part::Cause(class, blame))),
             Says::Effect(class, blame) => Some(Said::of(&text, Part::Effect(class, blame))),
@@ -201,6 +218,18 @@ impl Rule {
 }
 
 /// A row, short enough for one line.
-pub const fn rule(name: &'static str, under: &'static str, needle: &'static str, says: Says, kernel: &'static str) -> Rule {
-    Rule { name, under, needle, says, kernel }
+pub const fn rule(
+    name: &'static str,
+    under: &'static str,
+    needle: &'static str,
+    says: Says,
+    kernel: &'static str,
+) -> Rule {
+    Rule {
+        name,
+        under,
+        needle,
+        says,
+        kernel,
+    }
 }

@@ -1,9 +1,10 @@
-//! What SCSI's words mean: host bytes (include/scsi/scsi_status.h), sense keys and additional sense (SPC-6, drivers/scsi/constants.c).
+//! What SCSI's words mean: host bytes (include/scsi/scsi_status.h), sense keys and additional sense
+//! (SPC-6, drivers/scsi/constants.c).
 //!
-//! In: numbers and the kernel's words for them. Out: what they say of the drive. Knows no device and no log.
+//! In: numbers and the kernel's words for them. Out: what they say of the drive. Knows no device
+//! and no log.
 
-use crate::model::kernel::event::Blame;
-use crate::model::kernel::event::Class;
+use crate::model::kernel::event::{Blame, Class};
 use crate::model::kernel::said::AddSense;
 
 /// What a code says.
@@ -47,7 +48,10 @@ pub fn host_byte(text: &str) -> Option<u8> {
     if let Some(number) = word.strip_prefix("0x") {
         return u8::from_str_radix(number, 16).ok();
     }
-    HOST_BYTES.iter().position(|name| *name == word).map(|at| at as u8)
+    HOST_BYTES
+        .iter()
+        .position(|name| *name == word)
+        .map(|at| at as u8)
 }
 
 pub fn of_host_byte(byte: u8) -> Meaning {
@@ -90,19 +94,24 @@ pub fn sense_key(text: &str) -> Option<u8> {
     if let Some(number) = text.strip_prefix("0x") {
         return u8::from_str_radix(number.split([' ', '[']).next()?, 16).ok();
     }
-    SENSE_KEYS.iter().position(|name| text.starts_with(name)).map(|at| at as u8)
+    SENSE_KEYS
+        .iter()
+        .position(|name| text.starts_with(name))
+        .map(|at| at as u8)
 }
 
 pub fn of_sense_key(key: u8) -> Meaning {
     match key {
         0x3 | 0x4 => Meaning::Cause(Class::Medium, Blame::Yes),
         0x2 | 0xb => Meaning::Open,
-        // Recovered errors are put right; illegal requests are the host's; unit attention tells of a change; data protect of a switch.
+        // Recovered errors are put right; illegal requests are the host's; unit attention tells of
+        // a change; data protect of a switch.
         _ => Meaning::Excuse,
     }
 }
 
-/// The additional sense of a sense key whose meaning it decides, or which goes against what the key says.
+/// The additional sense of a sense key whose meaning it decides, or which goes against what the key
+/// says.
 pub fn of_sense(key: Option<u8>, sense: AddSense, write: Option<bool>) -> Meaning {
     let AddSense::Code(asc, ascq) = sense else {
         return match key {
@@ -111,13 +120,20 @@ pub fn of_sense(key: Option<u8>, sense: AddSense, write: Option<bool>) -> Meanin
         };
     };
     match (key, asc, ascq) {
-        // A drive that cannot write says so with 0Ch. "Unrecovered read error" to a write is what targets in software answer to everything.
-        (Some(0x3), 0x11, 0x00) if write == Some(true) => Meaning::Cause(Class::Medium, Blame::Unclear),
-        (Some(0x3 | 0x4), _, _) => Meaning::Cause(Class::Medium, Blame::Yes),
-        // Becoming ready, stopped by a command, formatting, sanitizing, power-save states, no medium: no failure.
-        (Some(0x2), 0x04, 0x01 | 0x02 | 0x04 | 0x05 | 0x07 | 0x08 | 0x09 | 0x0b | 0x0c | 0x11 | 0x1a | 0x1b | 0x1c | 0x1d) => {
-            Meaning::Excuse
+        // A drive that cannot write says so with 0Ch. "Unrecovered read error" to a write is what
+        // targets in software answer to everything.
+        (Some(0x3), 0x11, 0x00) if write == Some(true) => {
+            Meaning::Cause(Class::Medium, Blame::Unclear)
         }
+        (Some(0x3 | 0x4), _, _) => Meaning::Cause(Class::Medium, Blame::Yes),
+        // Becoming ready, stopped by a command, formatting, sanitizing, power-save states, no
+        // medium: no failure.
+        (
+            Some(0x2),
+            0x04,
+            0x01 | 0x02 | 0x04 | 0x05 | 0x07 | 0x08 | 0x09 | 0x0b | 0x0c | 0x11 | 0x1a | 0x1b
+            | 0x1c | 0x1d,
+        ) => Meaning::Excuse,
         (_, 0x3a, _) => Meaning::Excuse,
         // Manual intervention, cause not reportable, self-test: the unit does not come up.
         (Some(0x2), 0x04 | 0x3e, _) => Meaning::Cause(Class::Removed, Blame::Unclear),
@@ -125,10 +141,14 @@ pub fn of_sense(key: Option<u8>, sense: AddSense, write: Option<bool>) -> Meanin
         (Some(0x2), 0x08, _) => Meaning::Cause(Class::Transport, Blame::Unclear),
         (Some(0x2), 0x4c, _) => Meaning::Cause(Class::Medium, Blame::Yes),
         (Some(0x2), _, _) => Meaning::Cause(Class::Removed, Blame::Unclear),
-        // Incompatible or foreign medium, wrong format: the card's or the reader's kind, not a failure.
+        // Incompatible or foreign medium, wrong format: the card's or the reader's kind, not a
+        // failure.
         (_, 0x30, _) => Meaning::Excuse,
-        // Aborted: the link (parity, CRC, ack/nak, initiator), the data's protection, or the drive's inside.
-        (Some(0xb), 0x47 | 0x48 | 0x49 | 0x4a | 0x4b | 0x08, _) => Meaning::Cause(Class::Transport, Blame::Unclear),
+        // Aborted: the link (parity, CRC, ack/nak, initiator), the data's protection, or the
+        // drive's inside.
+        (Some(0xb), 0x47 | 0x48 | 0x49 | 0x4a | 0x4b | 0x08, _) => {
+            Meaning::Cause(Class::Transport, Blame::Unclear)
+        }
         (Some(0xb), 0x10, _) => Meaning::Cause(Class::Io, Blame::Unclear),
         (Some(0xb), 0x44, _) => Meaning::Cause(Class::Medium, Blame::Unclear),
         (Some(0xb), 0x11 | 0x14 | 0x0c, _) => Meaning::Cause(Class::Medium, Blame::Unclear),
@@ -137,13 +157,15 @@ pub fn of_sense(key: Option<u8>, sense: AddSense, write: Option<bool>) -> Meanin
         (Some(0xb), _, _) => Meaning::Cause(Class::Io, Blame::Unclear),
         // Without a key (the line was lost): only what no other key has.
         (None, 0x11 | 0x03 | 0x0c, _) => Meaning::Cause(Class::Medium, Blame::Unclear),
-        // SMART's own word, as a warning: recovered error or no sense with 5Dh "failure prediction threshold exceeded".
+        // SMART's own word, as a warning: recovered error or no sense with 5Dh "failure prediction
+        // threshold exceeded".
         (_, 0x5d, ascq) if ascq != 0xff => Meaning::Cause(Class::Medium, Blame::Yes),
         _ => Meaning::Open,
     }
 }
 
-/// The kernel's words for additional sense that decide something; what is not here decides nothing (drivers/scsi/sense_codes.h).
+/// The kernel's words for additional sense that decide something; what is not here decides nothing
+/// (drivers/scsi/sense_codes.h).
 const SENSE_WORDS: &[(&str, u8, u8)] = &[
     ("Unrecovered read error", 0x11, 0x00),
     ("Read retries exhausted", 0x11, 0x01),
@@ -170,18 +192,46 @@ const SENSE_WORDS: &[(&str, u8, u8)] = &[
     ("Logical unit failed self-configuration", 0x4c, 0x00),
     ("Logical unit not ready, cause not reportable", 0x04, 0x00),
     ("Logical unit is in process of becoming ready", 0x04, 0x01),
-    ("Logical unit not ready, initializing command required", 0x04, 0x02),
-    ("Logical unit not ready, manual intervention required", 0x04, 0x03),
+    (
+        "Logical unit not ready, initializing command required",
+        0x04,
+        0x02,
+    ),
+    (
+        "Logical unit not ready, manual intervention required",
+        0x04,
+        0x03,
+    ),
     ("Logical unit not ready, format in progress", 0x04, 0x04),
     ("Logical unit not ready, rebuild in progress", 0x04, 0x05),
     ("Logical unit not ready, operation in progress", 0x04, 0x07),
     ("Logical unit not ready, long write in progress", 0x04, 0x08),
     ("Logical unit not ready, self-test in progress", 0x04, 0x09),
-    ("Logical unit not accessible, target port in standby state", 0x04, 0x0b),
-    ("Logical unit not accessible, target port in unavailable state", 0x04, 0x0c),
-    ("Logical unit not accessible, asymmetric access state transition", 0x04, 0x0a),
-    ("Logical unit not ready, notify (enable spinup) required", 0x04, 0x11),
-    ("Logical unit not ready, start stop unit command in progress", 0x04, 0x1a),
+    (
+        "Logical unit not accessible, target port in standby state",
+        0x04,
+        0x0b,
+    ),
+    (
+        "Logical unit not accessible, target port in unavailable state",
+        0x04,
+        0x0c,
+    ),
+    (
+        "Logical unit not accessible, asymmetric access state transition",
+        0x04,
+        0x0a,
+    ),
+    (
+        "Logical unit not ready, notify (enable spinup) required",
+        0x04,
+        0x11,
+    ),
+    (
+        "Logical unit not ready, start stop unit command in progress",
+        0x04,
+        0x1a,
+    ),
     ("Logical unit not ready, sanitize in progress", 0x04, 0x1b),
     ("Logical unit not ready", 0x04, 0x03),
     ("Logical unit does not respond to selection", 0x05, 0x00),
@@ -216,24 +266,41 @@ const SENSE_WORDS: &[(&str, u8, u8)] = &[
     ("Insufficient time for operation", 0x2e, 0x00),
     ("Failure prediction threshold exceeded (false)", 0x5d, 0xff),
     ("Failure prediction threshold exceeded", 0x5d, 0x00),
-    ("Logical unit failure prediction threshold exceeded", 0x5d, 0x02),
+    (
+        "Logical unit failure prediction threshold exceeded",
+        0x5d,
+        0x02,
+    ),
     ("Hardware impending failure", 0x5d, 0x10),
     ("Media impending failure", 0x5d, 0x43),
     ("Data channel impending failure", 0x5d, 0x30),
     ("Drive calibration retry count", 0x5d, 0x1c),
 ];
 
-/// `Unrecovered read error - auto reallocate failed`, `ASC=0x11 ASCQ=0x4`, `<<vendor>>ASC=0x80 ASCQ=0x0`
+/// `Unrecovered read error - auto reallocate failed`, `ASC=0x11 ASCQ=0x4`, `<<vendor>>ASC=0x80
+/// ASCQ=0x0`
 pub fn add_sense(text: &str) -> AddSense {
     let text = text.trim();
     if let Some((_, numbers)) = text.split_once("ASC=0x") {
-        let byte = |text: &str| u8::from_str_radix(text.split([' ', '\n', ',']).next().unwrap_or_default(), 16).ok();
-        if let (Some(asc), Some(ascq)) = (byte(numbers), numbers.split_once("ASCQ=0x").and_then(|(_, ascq)| byte(ascq))) {
+        let byte = |text: &str| {
+            u8::from_str_radix(text.split([' ', '\n', ',']).next().unwrap_or_default(), 16).ok()
+        };
+        if let (Some(asc), Some(ascq)) = (
+            byte(numbers),
+            numbers
+                .split_once("ASCQ=0x")
+                .and_then(|(_, ascq)| byte(ascq)),
+        ) {
             return AddSense::Code(asc, ascq);
         }
     }
-    let found = SENSE_WORDS.iter().find(|(words, _, _)| text.get(..words.len()).is_some_and(|head| head.eq_ignore_ascii_case(words)));
-    found.map_or(AddSense::Unknown, |(_, asc, ascq)| AddSense::Code(*asc, *ascq))
+    let found = SENSE_WORDS.iter().find(|(words, _, _)| {
+        text.get(..words.len())
+            .is_some_and(|head| head.eq_ignore_ascii_case(words))
+    });
+    found.map_or(AddSense::Unknown, |(_, asc, ascq)| {
+        AddSense::Code(*asc, *ascq)
+    })
 }
 
 #[cfg(test)]
@@ -242,10 +309,25 @@ mod tests {
 
     #[test]
     fn words_and_numbers_say_the_same() {
-        assert_eq!((host_byte("DID_TIME_OUT driverbyte=x"), host_byte("0x03 driverbyte=0x08")), (Some(3), Some(3)));
-        assert_eq!((sense_key("Medium Error [current]"), sense_key("0x3 [current]")), (Some(3), Some(3)));
         assert_eq!(
-            (add_sense("Unrecovered read error"), add_sense("ASC=0x11 ASCQ=0x0")),
+            (
+                host_byte("DID_TIME_OUT driverbyte=x"),
+                host_byte("0x03 driverbyte=0x08")
+            ),
+            (Some(3), Some(3))
+        );
+        assert_eq!(
+            (
+                sense_key("Medium Error [current]"),
+                sense_key("0x3 [current]")
+            ),
+            (Some(3), Some(3))
+        );
+        assert_eq!(
+            (
+                add_sense("Unrecovered read error"),
+                add_sense("ASC=0x11 ASCQ=0x0")
+            ),
             (AddSense::Code(0x11, 0), AddSense::Code(0x11, 0))
         );
         assert_eq!(add_sense("Unaligned write command"), AddSense::Unknown);
@@ -255,16 +337,51 @@ mod tests {
     fn the_key_decides_where_it_can_and_the_rest_is_context() {
         let code = AddSense::Code;
         for (key, sense, write, meaning) in [
-            (Some(3), code(0x11, 0), Some(false), Meaning::Cause(Class::Medium, Blame::Yes)),
-            (Some(3), code(0x11, 0), Some(true), Meaning::Cause(Class::Medium, Blame::Unclear)),
-            (Some(4), code(0x3e, 1), None, Meaning::Cause(Class::Medium, Blame::Yes)),
+            (
+                Some(3),
+                code(0x11, 0),
+                Some(false),
+                Meaning::Cause(Class::Medium, Blame::Yes),
+            ),
+            (
+                Some(3),
+                code(0x11, 0),
+                Some(true),
+                Meaning::Cause(Class::Medium, Blame::Unclear),
+            ),
+            (
+                Some(4),
+                code(0x3e, 1),
+                None,
+                Meaning::Cause(Class::Medium, Blame::Yes),
+            ),
             (Some(2), code(0x04, 1), None, Meaning::Excuse),
             (Some(2), code(0x3a, 0), None, Meaning::Excuse),
-            (Some(2), code(0x04, 0), None, Meaning::Cause(Class::Removed, Blame::Unclear)),
-            (Some(0xb), code(0x4b, 3), None, Meaning::Cause(Class::Transport, Blame::Unclear)),
+            (
+                Some(2),
+                code(0x04, 0),
+                None,
+                Meaning::Cause(Class::Removed, Blame::Unclear),
+            ),
+            (
+                Some(0xb),
+                code(0x4b, 3),
+                None,
+                Meaning::Cause(Class::Transport, Blame::Unclear),
+            ),
             (Some(0xb), code(0x30, 0), None, Meaning::Excuse),
-            (Some(0xb), AddSense::Unknown, None, Meaning::Cause(Class::Io, Blame::Unclear)),
-            (Some(1), code(0x5d, 0), None, Meaning::Cause(Class::Medium, Blame::Yes)),
+            (
+                Some(0xb),
+                AddSense::Unknown,
+                None,
+                Meaning::Cause(Class::Io, Blame::Unclear),
+            ),
+            (
+                Some(1),
+                code(0x5d, 0),
+                None,
+                Meaning::Cause(Class::Medium, Blame::Yes),
+            ),
         ] {
             assert_eq!(of_sense(key, sense, write), meaning, "{key:?} {sense:?}");
         }

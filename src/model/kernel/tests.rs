@@ -1,10 +1,10 @@
-//! One line a form: what the kernel prints, by version, and what it means. Reads like the table of rules, from the outside.
+//! One line a form: what the kernel prints, by version, and what it means. Reads like the table of
+//! rules, from the outside.
 
 use jiff::Timestamp;
 use proptest::prelude::*;
 
-use crate::model::kernel::classify::Classifier;
-use crate::model::kernel::classify::Scope;
+use crate::model::kernel::classify::{Classifier, Scope};
 use crate::model::kernel::event::Event;
 use crate::model::kernel::record;
 use crate::model::kernel::record::Record;
@@ -16,22 +16,42 @@ mod laws;
 mod layers;
 mod scsi;
 
-/// What lines, one millisecond apart, say: `class device blame[ sectors]`, of incidents only. `@60 ` in front: at 60 seconds.
+/// What lines, one millisecond apart, say: `class device blame[ sectors]`, of incidents only.
+/// `@60 ` in front: at 60 seconds.
 fn said(lines: &str) -> String {
     let events = classify(lines);
-    let shown: Vec<String> = events.iter().filter(|event| event.count > 0).map(show).collect();
-    if shown.is_empty() { "nothing".to_owned() } else { shown.join("; ") }
+    let shown: Vec<String> = events
+        .iter()
+        .filter(|event| event.count > 0)
+        .map(show)
+        .collect();
+    if shown.is_empty() {
+        "nothing".to_owned()
+    } else {
+        shown.join("; ")
+    }
 }
 
 fn classify(lines: &str) -> Vec<Event> {
     let mut classifier = Classifier::new(Scope::default());
     let mut events = Vec::new();
-    for (number, line) in lines.lines().map(str::trim_start).filter(|line| !line.is_empty()).enumerate() {
+    for (number, line) in lines
+        .lines()
+        .map(str::trim_start)
+        .filter(|line| !line.is_empty())
+        .enumerate()
+    {
         let at = line.strip_prefix('@').and_then(|line| line.split_once(' '));
-        let (seconds, line) = at.map_or((0, line), |(seconds, line)| (seconds.parse().unwrap(), line));
+        let (seconds, line) = at.map_or((0, line), |(seconds, line)| {
+            (seconds.parse().unwrap(), line)
+        });
         let text = line.replace("\\n", "\n");
         classifier.push(
-            &Record::plain(number as u64, seconds * 1_000_000 + number as u64 * 1000, &text),
+            &Record::plain(
+                number as u64,
+                seconds * 1_000_000 + number as u64 * 1000,
+                &text,
+            ),
             Timestamp::UNIX_EPOCH,
             &mut events,
         );
@@ -42,9 +62,17 @@ fn classify(lines: &str) -> Vec<Event> {
 
 fn show(event: &Event) -> String {
     let blame = format!("{:?}", event.blame).to_lowercase();
-    let sectors: String = event.sectors.iter().map(|sector| format!(" {sector}")).collect();
+    let sectors: String = event
+        .sectors
+        .iter()
+        .map(|sector| format!(" {sector}"))
+        .collect();
     let corrected = if event.corrected { " corrected" } else { "" };
-    format!("{} {} {blame}{sectors}{corrected}", event.class.name(), event.device)
+    format!(
+        "{} {} {blame}{sectors}{corrected}",
+        event.class.name(),
+        event.device
+    )
 }
 
 /// Each pair: lines, and what they say.
@@ -52,7 +80,9 @@ fn check(cases: &[(&str, &str)]) {
     let wrong: Vec<String> = cases
         .iter()
         .filter_map(|(lines, expected)| {
-            Some(said(lines)).filter(|got| got != expected).map(|got| format!("{lines}\n  => {got}\n  not {expected}"))
+            Some(said(lines))
+                .filter(|got| got != expected)
+                .map(|got| format!("{lines}\n  => {got}\n  not {expected}"))
         })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,4 +1,5 @@
-//! Which records a finding keeps: the first, and the latest ones. The same source saying the same text again is no new record.
+//! Which records a finding keeps: the first, and the latest ones. The same source saying the same
+//! text again is no new record.
 
 use crate::model::finding::{Evidence, MAX_EVIDENCE};
 
@@ -6,7 +7,10 @@ use crate::model::finding::{Evidence, MAX_EVIDENCE};
 pub fn first(evidence: &[Evidence]) -> Vec<Evidence> {
     match distinct(evidence).as_slice() {
         [] => Vec::new(),
-        [first, rest @ ..] => std::iter::once(first).chain(latest(rest)).map(|record| (*record).clone()).collect(),
+        [first, rest @ ..] => std::iter::once(first)
+            .chain(latest(rest))
+            .map(|record| (*record).clone())
+            .collect(),
     }
 }
 
@@ -15,20 +19,42 @@ pub fn add(kept: &[Evidence], said: &[Evidence]) -> Option<Vec<Evidence>> {
     let Some((first_kept, rest)) = kept.split_first() else {
         return (!said.is_empty()).then(|| first(said));
     };
-    // Bounded before it is compared, so that saying a long list twice changes nothing the second time.
-    let others: Vec<&Evidence> = distinct(said).into_iter().filter(|record| !same(record, first_kept)).collect();
+    // Bounded before it is compared, so that saying a long list twice changes nothing the second
+    // time.
+    let others: Vec<&Evidence> = distinct(said)
+        .into_iter()
+        .filter(|record| !same(record, first_kept))
+        .collect();
     let fresh = latest(&others);
-    if fresh.iter().all(|record| rest.iter().any(|known| same(known, record))) {
+    if fresh
+        .iter()
+        .all(|record| rest.iter().any(|known| same(known, record)))
+    {
         return None;
     }
-    let mut all: Vec<&Evidence> = rest.iter().filter(|known| !fresh.iter().any(|record| same(known, record))).collect();
+    let mut all: Vec<&Evidence> = rest
+        .iter()
+        .filter(|known| !fresh.iter().any(|record| same(known, record)))
+        .collect();
     all.extend(fresh.iter().copied());
-    Some(std::iter::once(first_kept).chain(latest(&all).iter().copied()).cloned().collect())
+    Some(
+        std::iter::once(first_kept)
+            .chain(latest(&all).iter().copied())
+            .cloned()
+            .collect(),
+    )
 }
 
 fn distinct(records: &[Evidence]) -> Vec<&Evidence> {
-    let new = |(at, record): &(usize, &Evidence)| !records[..*at].iter().any(|before| same(before, record));
-    records.iter().enumerate().filter(new).map(|(_, record)| record).collect()
+    let new = |(at, record): &(usize, &Evidence)| {
+        !records[..*at].iter().any(|before| same(before, record))
+    };
+    records
+        .iter()
+        .enumerate()
+        .filter(new)
+        .map(|(_, record)| record)
+        .collect()
 }
 
 fn latest<T>(records: &[T]) -> &[T] {

@@ -13,20 +13,43 @@ fn volume(name: &str) -> Subject {
 }
 
 fn raised(severity: Severity, status: Status, text: &str) -> Raised {
-    let evidence = vec![Evidence { source: "statfs /data".to_owned(), time: at(0), text: text.to_owned() }];
-    Raised { severity, status, message: text.to_owned(), evidence, clears_when: "it answers".to_owned(), since: None }
+    let evidence = vec![Evidence {
+        source: "statfs /data".to_owned(),
+        time: at(0),
+        text: text.to_owned(),
+    }];
+    Raised {
+        severity,
+        status,
+        message: text.to_owned(),
+        evidence,
+        clears_when: "it answers".to_owned(),
+        since: None,
+    }
 }
 
 fn says(verdict: Verdict) -> Vec<Judgement> {
-    vec![Judgement { subject: volume("a"), reason: Reason::NotAccessible, verdict }]
+    vec![Judgement {
+        subject: volume("a"),
+        reason: Reason::NotAccessible,
+        verdict,
+    }]
 }
 
 fn bad(text: &str) -> Vec<Judgement> {
-    says(Verdict::Raised(raised(Severity::Bad, Status::Inaccessible, text)))
+    says(Verdict::Raised(raised(
+        Severity::Bad,
+        Status::Inaccessible,
+        text,
+    )))
 }
 
 fn suspect(text: &str) -> Vec<Judgement> {
-    says(Verdict::Raised(raised(Severity::Suspect, Status::Degraded, text)))
+    says(Verdict::Raised(raised(
+        Severity::Suspect,
+        Status::Degraded,
+        text,
+    )))
 }
 
 fn only(ledger: &Ledger) -> Finding {
@@ -37,7 +60,10 @@ fn only(ledger: &Ledger) -> Finding {
 }
 
 fn kinds(transitions: &[Transition]) -> Vec<TransitionKind> {
-    transitions.iter().map(|transition| transition.kind).collect()
+    transitions
+        .iter()
+        .map(|transition| transition.kind)
+        .collect()
 }
 
 #[test]
@@ -51,7 +77,10 @@ fn a_finding_that_comes_again_is_a_new_one_even_with_the_same_beginning() {
     ledger.merge(again(), at(0));
     let first = only(&ledger);
     assert_eq!(first.since, at(-5));
-    assert_eq!(kinds(&ledger.merge(says(Verdict::Clear), at(1))), [TransitionKind::Cleared]);
+    assert_eq!(
+        kinds(&ledger.merge(says(Verdict::Clear), at(1))),
+        [TransitionKind::Cleared]
+    );
     assert_eq!(ledger.history()[0].cleared.as_ref().unwrap().time, at(1));
     ledger.merge(again(), at(2));
     let second = only(&ledger);
@@ -75,15 +104,29 @@ fn worsening_counts_and_ends_the_acknowledgement_and_easing_does_neither() {
     let mut ledger = Ledger::default();
     ledger.merge(suspect("x"), at(0));
     let id = only(&ledger).id;
-    ledger.acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(1)).unwrap();
+    ledger
+        .acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(1))
+        .unwrap();
     assert!(ledger.merge(suspect("y"), at(2)).is_empty());
     assert!(only(&ledger).acknowledged.is_some());
     let worse = ledger.merge(bad("z"), at(3));
-    assert_eq!((kinds(&worse), worse[0].from, worse[0].to), (vec![TransitionKind::Worsened], Some(Severity::Suspect), Some(Severity::Bad)));
+    assert_eq!(
+        (kinds(&worse), worse[0].from, worse[0].to),
+        (
+            vec![TransitionKind::Worsened],
+            Some(Severity::Suspect),
+            Some(Severity::Bad)
+        )
+    );
     assert!(only(&ledger).acknowledged.is_none());
     assert_eq!(only(&ledger).count, 2);
-    ledger.acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(4)).unwrap();
-    assert_eq!(kinds(&ledger.merge(suspect("x"), at(5))), [TransitionKind::Eased]);
+    ledger
+        .acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(4))
+        .unwrap();
+    assert_eq!(
+        kinds(&ledger.merge(suspect("x"), at(5))),
+        [TransitionKind::Eased]
+    );
     assert!(only(&ledger).acknowledged.is_some());
     assert_eq!((only(&ledger).count, only(&ledger).id), (2, id));
 }
@@ -92,10 +135,16 @@ fn worsening_counts_and_ends_the_acknowledgement_and_easing_does_neither() {
 fn acknowledging_what_is_not_there_is_an_error() {
     let mut ledger = Ledger::default();
     let id = FindingId::known("nope");
-    assert_eq!(ledger.acknowledge(&id, String::new(), String::new(), at(0)), Err(LedgerError::NoSuchFinding(id.clone())));
+    assert_eq!(
+        ledger.acknowledge(&id, String::new(), String::new(), at(0)),
+        Err(LedgerError::NoSuchFinding(id.clone()))
+    );
     ledger.merge(bad("x"), at(0));
     let id = only(&ledger).id;
-    assert_eq!(ledger.unacknowledge(&id), Err(LedgerError::NotAcknowledged(id.clone())));
+    assert_eq!(
+        ledger.unacknowledge(&id),
+        Err(LedgerError::NotAcknowledged(id.clone()))
+    );
 }
 
 #[test]
@@ -104,7 +153,10 @@ fn what_is_no_longer_here_has_no_findings() {
     ledger.merge(bad("x"), at(0));
     assert!(ledger.subjects_gone(|_| false, at(1)).is_empty());
     let gone = ledger.subjects_gone(|subject| *subject == volume("a"), at(1));
-    assert_eq!(gone[0].finding.cleared.as_ref().unwrap().why, "no longer here");
+    assert_eq!(
+        gone[0].finding.cleared.as_ref().unwrap().why,
+        "no longer here"
+    );
     assert_eq!(ledger.active().count(), 0);
 }
 
@@ -113,7 +165,9 @@ fn a_remembered_finding_goes_on_under_its_id_with_its_acknowledgement() {
     let mut before = Ledger::default();
     before.merge(bad("x"), at(0));
     let old = only(&before);
-    before.acknowledge(&old.id, "uid 0".to_owned(), "known".to_owned(), at(1)).unwrap();
+    before
+        .acknowledge(&old.id, "uid 0".to_owned(), "known".to_owned(), at(1))
+        .unwrap();
     let mut after = Ledger::default();
     after.merge(bad("x"), at(50));
     let young = only(&after).id;
@@ -130,7 +184,10 @@ fn history_is_bounded_by_number_and_age() {
         ledger.merge(bad("x"), at(round * 10));
         ledger.merge(says(Verdict::Clear), at(round * 10 + 1));
     }
-    let bounds = Bounds { age: Duration::from_secs(1000), number: 5 };
+    let bounds = Bounds {
+        age: Duration::from_secs(1000),
+        number: 5,
+    };
     assert_eq!(ledger.prune(bounds, at(200)).len(), 15);
     assert_eq!(ledger.history()[0].cleared.as_ref().unwrap().time, at(191));
     assert!(ledger.prune(bounds, at(200)).is_empty());
@@ -138,15 +195,30 @@ fn history_is_bounded_by_number_and_age() {
 }
 
 fn any_verdict() -> impl Strategy<Value = Verdict> {
-    let severity = prop_oneof![Just(Severity::Info), Just(Severity::Suspect), Just(Severity::Bad)];
-    let status = prop_oneof![Just(Status::Degraded), Just(Status::Inaccessible), Just(Status::DataLoss)];
+    let severity = prop_oneof![
+        Just(Severity::Info),
+        Just(Severity::Suspect),
+        Just(Severity::Bad)
+    ];
+    let status = prop_oneof![
+        Just(Status::Degraded),
+        Just(Status::Inaccessible),
+        Just(Status::DataLoss)
+    ];
     let evidence = proptest::collection::vec(0..20u8, 0..12);
     prop_oneof![
         Just(Verdict::Clear),
         "[ab]".prop_map(|why| Verdict::Unknown { why }),
         (severity, status, "[xyz]", evidence).prop_map(|(severity, status, text, evidence)| {
-            let record = |n: u8| Evidence { source: "s".to_owned(), time: at(0), text: n.to_string() };
-            Verdict::Raised(Raised { evidence: evidence.into_iter().map(record).collect(), ..raised(severity, status, &text) })
+            let record = |n: u8| Evidence {
+                source: "s".to_owned(),
+                time: at(0),
+                text: n.to_string(),
+            };
+            Verdict::Raised(Raised {
+                evidence: evidence.into_iter().map(record).collect(),
+                ..raised(severity, status, &text)
+            })
         }),
     ]
 }
@@ -154,12 +226,20 @@ fn any_verdict() -> impl Strategy<Value = Verdict> {
 fn any_judgements() -> impl Strategy<Value = Vec<Judgement>> {
     let reason = prop_oneof![Just(Reason::NotAccessible), Just(Reason::OutOfSpace)];
     let judgement =
-        ("[abc]", reason, any_verdict()).prop_map(|(name, reason, verdict)| Judgement { subject: volume(&name), reason, verdict });
+        ("[abc]", reason, any_verdict()).prop_map(|(name, reason, verdict)| Judgement {
+            subject: volume(&name),
+            reason,
+            verdict,
+        });
     proptest::collection::vec(judgement, 0..12)
 }
 
 fn contents(ledger: &Ledger) -> Vec<Finding> {
-    ledger.active().chain(ledger.history().iter()).map(|finding| (**finding).clone()).collect()
+    ledger
+        .active()
+        .chain(ledger.history().iter())
+        .map(|finding| (**finding).clone())
+        .collect()
 }
 
 proptest! {

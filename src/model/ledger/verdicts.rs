@@ -1,5 +1,6 @@
-//! One verdict for each subject and reason, whatever the order in which several were given: being so outweighs not knowing, not knowing outweighs
-//! being over, and of two that say it is so the worse one speaks.
+//! One verdict for each subject and reason, whatever the order in which several were given: being
+//! so outweighs not knowing, not knowing outweighs being over, and of two that say it is so the
+//! worse one speaks.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -9,7 +10,12 @@ use crate::model::reason::Reason;
 
 pub fn settle(judgements: Vec<Judgement>) -> BTreeMap<(Subject, Reason), Verdict> {
     let mut settled: BTreeMap<(Subject, Reason), Verdict> = BTreeMap::new();
-    for Judgement { subject, reason, verdict } in judgements {
+    for Judgement {
+        subject,
+        reason,
+        verdict,
+    } in judgements
+    {
         match settled.entry((subject, reason)) {
             std::collections::btree_map::Entry::Vacant(free) => {
                 free.insert(verdict);
@@ -39,10 +45,17 @@ fn weight(verdict: &Verdict) -> u8 {
     }
 }
 
-/// Total, so that the order of saying does not matter; beyond severity and status it has no meaning.
+/// Total, so that the order of saying does not matter; beyond severity and status it has no
+/// meaning.
 fn weigh(a: &Raised, b: &Raised) -> Ordering {
     let texts = |raised: &Raised| {
-        let record = |evidence: &Evidence| (evidence.source.clone(), evidence.text.clone(), evidence.time);
+        let record = |evidence: &Evidence| {
+            (
+                evidence.source.clone(),
+                evidence.text.clone(),
+                evidence.time,
+            )
+        };
         raised.evidence.iter().map(record).collect::<Vec<_>>()
     };
     (a.severity, a.status, &a.message, &a.clears_when, a.since)

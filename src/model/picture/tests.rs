@@ -29,7 +29,10 @@ impl Verdicts for Fake {
         _: Option<(&str, Timestamp)>,
         _: Option<&Volume>,
     ) -> Standing {
-        let condition = Condition { abnormal: !findings.is_empty(), message: String::new() };
+        let condition = Condition {
+            abnormal: !findings.is_empty(),
+            message: String::new(),
+        };
         Standing {
             csi_status: CsiStatus::None,
             operational_status: OperationalStatus::Operative,
@@ -76,7 +79,15 @@ fn drive() -> KnownDrive {
         asleep: false,
     };
     let (first_seen, last_seen) = (at(0), at(0));
-    KnownDrive { facts, first_seen, last_seen, missing_since: None, state_since: None, volumes: vec![volume_id()], in_use: true }
+    KnownDrive {
+        facts,
+        first_seen,
+        last_seen,
+        missing_since: None,
+        state_since: None,
+        volumes: vec![volume_id()],
+        in_use: true,
+    }
 }
 
 fn volume() -> KnownVolume {
@@ -94,7 +105,14 @@ fn volume() -> KnownVolume {
         fs_type: None,
         fs_uuid: None,
         fs_label: None,
-        mounts: vec![VolumeMount { path, role: MountRole::Host, options: Vec::new(), super_options: Vec::new(), root, pod_uid: None }],
+        mounts: vec![VolumeMount {
+            path,
+            role: MountRole::Host,
+            options: Vec::new(),
+            super_options: Vec::new(),
+            root,
+            pod_uid: None,
+        }],
         missing_mounts: Vec::new(),
         pods: Vec::new(),
         drive_ids: vec![drive_id()],
@@ -118,7 +136,10 @@ fn volume() -> KnownVolume {
 }
 
 fn node_facts() -> Facts {
-    let mut facts = Facts { inventory: Observation::ok(at(0), Arc::new(Inventory::default())), ..Facts::default() };
+    let mut facts = Facts {
+        inventory: Observation::ok(at(0), Arc::new(Inventory::default())),
+        ..Facts::default()
+    };
     facts.mounts = Observation::ok(at(0), MountTable::default());
     facts.drives.insert(drive_id(), drive());
     facts.volumes.insert(volume_id(), volume());
@@ -126,9 +147,26 @@ fn node_facts() -> Facts {
 }
 
 fn measured(facts: &mut Facts, available_bytes: u64, second: i64) {
-    let usage = Usage { total_bytes: 1_000_000, available_bytes, ..Usage::default() };
-    let result = Observation::ok(at(second), MountProbe { statfs: Ok(usage), readdir: Ok(()) });
-    facts.probes.insert(HostPath::from("/data"), ProbeFacts { result, usage: Some((usage, at(second))), ..ProbeFacts::default() });
+    let usage = Usage {
+        total_bytes: 1_000_000,
+        available_bytes,
+        ..Usage::default()
+    };
+    let result = Observation::ok(
+        at(second),
+        MountProbe {
+            statfs: Ok(usage),
+            readdir: Ok(()),
+        },
+    );
+    facts.probes.insert(
+        HostPath::from("/data"),
+        ProbeFacts {
+            result,
+            usage: Some((usage, at(second))),
+            ..ProbeFacts::default()
+        },
+    );
 }
 
 struct Studio {
@@ -142,14 +180,34 @@ struct Studio {
 
 impl Studio {
     fn new() -> Studio {
-        let last = Arc::new(Snapshot { revision: 100, ..Snapshot::default() });
-        Studio { painter: Painter::default(), last, ledger: Ledger::default(), policy: Policy::default(), unknown: false, settled: true }
+        let last = Arc::new(Snapshot {
+            revision: 100,
+            ..Snapshot::default()
+        });
+        Studio {
+            painter: Painter::default(),
+            last,
+            ledger: Ledger::default(),
+            policy: Policy::default(),
+            unknown: false,
+            settled: true,
+        }
     }
 
     fn next(&mut self, facts: &Facts, second: i64) -> Vec<(u64, ChangeKind, &'static str)> {
         let (ledger, policy) = (&self.ledger, &self.policy);
-        let verdicts = &Fake { unknown: self.unknown };
-        let scene = Scene { facts, ledger, verdicts, policy, node: NodeState::default(), settled: self.settled, now: at(second) };
+        let verdicts = &Fake {
+            unknown: self.unknown,
+        };
+        let scene = Scene {
+            facts,
+            ledger,
+            verdicts,
+            policy,
+            node: NodeState::default(),
+            settled: self.settled,
+            now: at(second),
+        };
         let picture = self.painter.next(&self.last, scene);
         self.last = picture.snapshot;
         let name = |item: &Item| match item {
@@ -158,19 +216,37 @@ impl Studio {
             Item::Finding(_) => "finding",
             Item::Check(_) => "check",
         };
-        picture.changes.iter().map(|change| (change.revision, change.kind, name(&change.item))).collect()
+        picture
+            .changes
+            .iter()
+            .map(|change| (change.revision, change.kind, name(&change.item)))
+            .collect()
     }
 
     fn judge(&mut self, verdict: Verdict, second: i64) {
         let subject = Subject::Drive(drive_id());
-        self.ledger.merge(vec![Judgement { subject, reason: Reason::DriveMissing, verdict }], at(second));
+        self.ledger.merge(
+            vec![Judgement {
+                subject,
+                reason: Reason::DriveMissing,
+                verdict,
+            }],
+            at(second),
+        );
     }
 
     fn raise(&mut self, second: i64) {
         let message = "gone".to_owned();
         let (severity, status) = (Severity::Bad, Status::Inaccessible);
         self.judge(
-            Verdict::Raised(Raised { severity, status, message, evidence: Vec::new(), clears_when: String::new(), since: None }),
+            Verdict::Raised(Raised {
+                severity,
+                status,
+                message,
+                evidence: Vec::new(),
+                clears_when: String::new(),
+                since: None,
+            }),
             second,
         );
     }
@@ -182,17 +258,32 @@ use ChangeKind::{Added, Modified, Removed};
 fn each_change_is_one_revision_and_nothing_new_is_the_same_picture() {
     let mut studio = Studio::new();
     let mut facts = node_facts();
-    assert_eq!(studio.next(&facts, 0), [(101, Added, "drive"), (102, Added, "volume")]);
+    assert_eq!(
+        studio.next(&facts, 0),
+        [(101, Added, "drive"), (102, Added, "volume")]
+    );
     assert_eq!(studio.last.revision, 102);
     let before = studio.last.clone();
     assert_eq!(studio.next(&facts, 1), []);
     assert!(Arc::ptr_eq(&before, &studio.last));
     studio.raise(2);
-    assert_eq!(studio.next(&facts, 2), [(103, Modified, "drive"), (104, Added, "finding")]);
-    assert!(Arc::ptr_eq(&before.volumes[&volume_id()], &studio.last.volumes[&volume_id()]), "what did not change is shared");
+    assert_eq!(
+        studio.next(&facts, 2),
+        [(103, Modified, "drive"), (104, Added, "finding")]
+    );
+    assert!(
+        Arc::ptr_eq(
+            &before.volumes[&volume_id()],
+            &studio.last.volumes[&volume_id()]
+        ),
+        "what did not change is shared"
+    );
     assert_eq!(studio.last.drives[&drive_id()].health, Health::Bad);
     studio.judge(Verdict::Clear, 3);
-    assert_eq!(studio.next(&facts, 3), [(105, Modified, "drive"), (106, Removed, "finding")]);
+    assert_eq!(
+        studio.next(&facts, 3),
+        [(105, Modified, "drive"), (106, Removed, "finding")]
+    );
     assert_eq!(studio.last.history.len(), 1);
     facts.volumes.clear();
     assert_eq!(studio.next(&facts, 4), [(107, Removed, "volume")]);
@@ -210,7 +301,10 @@ fn times_that_move_are_true_in_the_picture_and_no_change() {
     studio.raise(3000);
     assert_eq!(studio.next(&facts, 3000), []);
     assert_eq!(studio.last.volumes[&volume_id()].last_probe, Some(at(3000)));
-    assert_eq!(studio.last.findings.values().next().unwrap().last_seen, at(3000));
+    assert_eq!(
+        studio.last.findings.values().next().unwrap().last_seen,
+        at(3000)
+    );
 }
 
 #[test]
@@ -221,13 +315,19 @@ fn figures_are_told_when_they_moved_noticeably_or_after_a_while() {
     studio.next(&facts, 0);
     measured(&mut facts, 499_400, 60);
     assert_eq!(studio.next(&facts, 60), []);
-    assert!(matches!(studio.last.volumes[&volume_id()].usage, VolumeUsage::Mounted { usage, .. } if usage.available_bytes == 499_400));
+    assert!(
+        matches!(studio.last.volumes[&volume_id()].usage, VolumeUsage::Mounted { usage, .. } if usage.available_bytes == 499_400)
+    );
     measured(&mut facts, 498_800, 120);
     assert_eq!(studio.next(&facts, 120).len(), 1, "small steps add up");
     measured(&mut facts, 498_799, 180);
     assert_eq!(studio.next(&facts, 180), []);
     measured(&mut facts, 498_798, 420);
-    assert_eq!(studio.next(&facts, 420).len(), 1, "after five minutes the smallest step is told");
+    assert_eq!(
+        studio.next(&facts, 420).len(),
+        1,
+        "after five minutes the smallest step is told"
+    );
 }
 
 #[test]
@@ -239,23 +339,43 @@ fn the_last_figures_stand_and_are_marked_stale_since_asking_first_failed() {
     measured(&mut facts, 1, 10);
     studio.next(&facts, 10);
     for second in [20, 30] {
-        facts.probes.get_mut(&HostPath::from("/data")).unwrap().result = Observation::failed(at(second), "no worker");
+        facts
+            .probes
+            .get_mut(&HostPath::from("/data"))
+            .unwrap()
+            .result = Observation::failed(at(second), "no worker");
         studio.next(&facts, second);
     }
     let usage = studio.last.volumes[&volume_id()].usage;
-    assert!(matches!(usage, VolumeUsage::Mounted { at: when, stale: Some(since), .. } if when == at(10) && since == at(20)), "{usage:?}");
+    assert!(
+        matches!(usage, VolumeUsage::Mounted { at: when, stale: Some(since), .. } if when == at(10) && since == at(20)),
+        "{usage:?}"
+    );
 }
 
 #[test]
 fn nothing_is_unknown_before_the_first_full_picture_or_while_something_adverse_is_known() {
-    let mut studio = Studio { unknown: true, settled: false, ..Studio::new() };
+    let mut studio = Studio {
+        unknown: true,
+        settled: false,
+        ..Studio::new()
+    };
     let facts = node_facts();
     studio.next(&facts, 0);
-    assert_eq!((studio.last.drives[&drive_id()].health, studio.last.node.health), (Health::Good, None));
+    assert_eq!(
+        (
+            studio.last.drives[&drive_id()].health,
+            studio.last.node.health
+        ),
+        (Health::Good, None)
+    );
     studio.settled = true;
     studio.next(&facts, 1);
     let drive = &studio.last.drives[&drive_id()];
-    assert_eq!((drive.health, drive.health_unknown_why.as_str()), (Health::Unknown, "no scan"));
+    assert_eq!(
+        (drive.health, drive.health_unknown_why.as_str()),
+        (Health::Unknown, "no scan")
+    );
     assert_eq!(studio.last.node.health, Some(Health::Unknown));
     studio.raise(2);
     studio.next(&facts, 2);
@@ -271,9 +391,18 @@ fn an_acknowledged_finding_counts_for_its_drive_and_not_for_the_node() {
     studio.next(&facts, 0);
     assert_eq!(studio.last.node.health, Some(Health::Bad));
     let id = studio.last.drives[&drive_id()].findings[0].clone();
-    studio.ledger.acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(1)).unwrap();
+    studio
+        .ledger
+        .acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(1))
+        .unwrap();
     studio.next(&facts, 1);
-    assert_eq!((studio.last.node.health, studio.last.drives[&drive_id()].health), (Some(Health::Good), Health::Bad));
+    assert_eq!(
+        (
+            studio.last.node.health,
+            studio.last.drives[&drive_id()].health
+        ),
+        (Some(Health::Good), Health::Bad)
+    );
     studio.ledger.unacknowledge(&id).unwrap();
     studio.policy.maintenance = vec!["sda".to_owned()];
     studio.next(&facts, 2);

@@ -1,4 +1,5 @@
-//! Drives and volumes as they are published, each shared with the picture before when it is the same.
+//! Drives and volumes as they are published, each shared with the picture before when it is the
+//! same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,20 +21,28 @@ pub(super) fn drives<V: Verdicts + ?Sized>(
     let drive = |(id, known): (&DriveId, &KnownDrive)| {
         let subject = Subject::Drive(id.clone());
         let (health, health_unknown_why) = health(scene, findings, &subject);
-        let presence = known.missing_since.map_or(Presence::Present, |since| Presence::Missing { since });
+        let presence = known
+            .missing_since
+            .map_or(Presence::Present, |since| Presence::Missing { since });
         let ids = ids(findings, &subject);
         let errors = scene.facts.kernel.errors.get(&subject);
         let smart = scene.facts.smart.get(id);
-        let maintenance =
-            scene.policy.maintenance.iter().any(|name| {
-                *name == id.as_str() || *name == known.facts.name || known.facts.devices.iter().any(|device| device.name == *name)
-            });
+        let maintenance = scene.policy.maintenance.iter().any(|name| {
+            *name == id.as_str()
+                || *name == known.facts.name
+                || known
+                    .facts
+                    .devices
+                    .iter()
+                    .any(|device| device.name == *name)
+        });
         let last_seen = known.last_seen;
         if let Some(old) = previous.drives.get(id) {
             let still = presence == Presence::Present || old.last_seen == last_seen;
             if still
                 && old.facts == known.facts
-                && (old.presence, old.health, old.maintenance, old.first_seen) == (presence, health, maintenance, known.first_seen)
+                && (old.presence, old.health, old.maintenance, old.first_seen)
+                    == (presence, health, maintenance, known.first_seen)
                 && old.health_unknown_why == health_unknown_why
                 && old.findings == ids
                 && old.volumes == known.volumes
@@ -71,8 +80,16 @@ pub(super) fn volumes<V: Verdicts + ?Sized>(
         let old = previous.volumes.get(id);
         let (health, health_unknown_why) = health(scene, findings, &subject);
         let about = findings.get(&subject).map_or(&[][..], Vec::as_slice);
-        let unknown = (health == Health::Unknown).then_some((health_unknown_why.as_str(), scene.now));
-        let standing = scene.verdicts.standing(scene.facts, known, about, health, unknown, old.map(AsRef::as_ref));
+        let unknown =
+            (health == Health::Unknown).then_some((health_unknown_why.as_str(), scene.now));
+        let standing = scene.verdicts.standing(
+            scene.facts,
+            known,
+            about,
+            health,
+            unknown,
+            old.map(AsRef::as_ref),
+        );
         let usage = usage(scene.facts, known, old.map(|old| &old.usage));
         let last_probe = last_probe(scene.facts, known);
         let ids = ids(findings, &subject);
@@ -80,9 +97,14 @@ pub(super) fn volumes<V: Verdicts + ?Sized>(
         if let Some(old) = old
             && old.facts == known.facts
             && same(old.errors.as_ref(), errors)
-            && (old.usage, old.last_probe, old.first_seen, old.health) == (usage, last_probe, known.first_seen, health)
+            && (old.usage, old.last_probe, old.first_seen, old.health)
+                == (usage, last_probe, known.first_seen, health)
             && (old.csi_status, old.operational_status, old.usage_status)
-                == (standing.csi_status, standing.operational_status, standing.usage_status)
+                == (
+                    standing.csi_status,
+                    standing.operational_status,
+                    standing.usage_status,
+                )
             && old.health_unknown_why == health_unknown_why
             && old.condition == standing.condition
             && old.findings == ids
@@ -119,8 +141,19 @@ fn same<T>(old: Option<&Arc<T>>, new: Option<&Arc<T>>) -> bool {
 
 /// Destructured whole, so that a new field must be decided on here.
 pub(super) fn drive_told_anew(old: &Drive, new: &Drive) -> bool {
-    let Drive { facts, presence, first_seen, last_seen: _, health, health_unknown_why, findings, maintenance, volumes, errors, smart } =
-        old;
+    let Drive {
+        facts,
+        presence,
+        first_seen,
+        last_seen: _,
+        health,
+        health_unknown_why,
+        findings,
+        maintenance,
+        volumes,
+        errors,
+        smart,
+    } = old;
     *facts != new.facts
         || *presence != new.presence
         || *first_seen != new.first_seen
@@ -170,22 +203,44 @@ pub(super) fn volume_told_anew(old: &Volume, new: &Volume) -> bool {
 }
 
 pub(super) fn finding_told_anew(old: &Finding, new: &Finding) -> bool {
-    Finding { last_seen: new.last_seen, ..old.clone() } != *new
+    Finding {
+        last_seen: new.last_seen,
+        ..old.clone()
+    } != *new
 }
 
 fn ids(findings: &BySubject, subject: &Subject) -> Vec<FindingId> {
-    findings.get(subject).into_iter().flatten().map(|finding| finding.id.clone()).collect()
+    findings
+        .get(subject)
+        .into_iter()
+        .flatten()
+        .map(|finding| finding.id.clone())
+        .collect()
 }
 
-/// The worst of the active findings, acknowledged ones too: an acknowledged dying drive is still a dying drive. Unknown only where nothing
-/// adverse is known, and not before the first full picture.
-fn health<V: Verdicts + ?Sized>(scene: &Scene<'_, V>, findings: &BySubject, subject: &Subject) -> (Health, String) {
-    match findings.get(subject).into_iter().flatten().map(|finding| finding.severity).max() {
+/// The worst of the active findings, acknowledged ones too: an acknowledged dying drive is still a
+/// dying drive. Unknown only where nothing adverse is known, and not before the first full picture.
+fn health<V: Verdicts + ?Sized>(
+    scene: &Scene<'_, V>,
+    findings: &BySubject,
+    subject: &Subject,
+) -> (Health, String) {
+    match findings
+        .get(subject)
+        .into_iter()
+        .flatten()
+        .map(|finding| finding.severity)
+        .max()
+    {
         Some(Severity::Bad) => return (Health::Bad, String::new()),
         Some(Severity::Suspect) => return (Health::Suspect, String::new()),
         Some(Severity::Info) | None => {}
     }
-    match scene.settled.then(|| scene.verdicts.health_unknown(scene.facts, subject)).flatten() {
+    match scene
+        .settled
+        .then(|| scene.verdicts.health_unknown(scene.facts, subject))
+        .flatten()
+    {
         Some(why) => (Health::Unknown, why),
         None => (Health::Good, String::new()),
     }
@@ -195,22 +250,50 @@ fn health<V: Verdicts + ?Sized>(scene: &Scene<'_, V>, findings: &BySubject, subj
 fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> VolumeUsage {
     if volume.facts.block {
         let inventory = facts.inventory();
-        let device = volume.facts.device.as_ref().and_then(|name| inventory?.devices.get(name));
+        let device = volume
+            .facts
+            .device
+            .as_ref()
+            .and_then(|name| inventory?.devices.get(name));
         return match (device, before) {
-            (Some(device), _) => VolumeUsage::Block { size_bytes: device.size_bytes },
+            (Some(device), _) => VolumeUsage::Block {
+                size_bytes: device.size_bytes,
+            },
             (None, Some(known @ VolumeUsage::Block { .. })) if inventory.is_none() => *known,
             (None, _) => VolumeUsage::Unknown,
         };
     }
     if volume.facts.mounts.is_empty() {
         // How large it was made is known of what this node provides, whatever is done with it.
-        let size = volume.facts.provided.as_ref().map(|provided| provided.size).filter(|size| *size > 0);
-        return size.map_or(VolumeUsage::Unknown, |size_bytes| VolumeUsage::Block { size_bytes });
+        let size = volume
+            .facts
+            .provided
+            .as_ref()
+            .map(|provided| provided.size)
+            .filter(|size| *size > 0);
+        return size.map_or(VolumeUsage::Unknown, |size_bytes| VolumeUsage::Block {
+            size_bytes,
+        });
     }
-    let probes: Vec<_> = volume.facts.mounts.iter().filter_map(|mount| facts.probes.get(&mount.path)).collect();
-    let Some((usage, at)) = probes.iter().filter_map(|probe| probe.usage).max_by_key(|(_, at)| *at) else {
-        let tried = probes.iter().any(|probe| probe.result != Observation::Unavailable || probe.stuck.is_some());
-        return if tried { VolumeUsage::Unknown } else { VolumeUsage::NotYet };
+    let probes: Vec<_> = volume
+        .facts
+        .mounts
+        .iter()
+        .filter_map(|mount| facts.probes.get(&mount.path))
+        .collect();
+    let Some((usage, at)) = probes
+        .iter()
+        .filter_map(|probe| probe.usage)
+        .max_by_key(|(_, at)| *at)
+    else {
+        let tried = probes
+            .iter()
+            .any(|probe| probe.result != Observation::Unavailable || probe.stuck.is_some());
+        return if tried {
+            VolumeUsage::Unknown
+        } else {
+            VolumeUsage::NotYet
+        };
     };
     // One mount that answers is enough: the figures are the filesystem's.
     let answers = probes.iter().any(|probe| {
@@ -222,17 +305,27 @@ fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> V
             }
     });
     let failing_since = || {
-        let stuck = probes.iter().filter_map(|probe| probe.stuck.as_ref().map(|stuck| stuck.since)).min();
+        let stuck = probes
+            .iter()
+            .filter_map(|probe| probe.stuck.as_ref().map(|stuck| stuck.since))
+            .min();
         stuck.or_else(|| probes.iter().filter_map(|probe| probe.result.at()).min())
     };
     let stale = match before {
         _ if answers => None,
-        Some(VolumeUsage::Mounted { stale: Some(since), .. }) => Some(*since),
+        Some(VolumeUsage::Mounted {
+            stale: Some(since), ..
+        }) => Some(*since),
         _ => failing_since(),
     };
     VolumeUsage::Mounted { usage, at, stale }
 }
 
 fn last_probe(facts: &Facts, volume: &KnownVolume) -> Option<Timestamp> {
-    volume.facts.mounts.iter().filter_map(|mount| facts.probes.get(&mount.path)?.result.at()).max()
+    volume
+        .facts
+        .mounts
+        .iter()
+        .filter_map(|mount| facts.probes.get(&mount.path)?.result.at())
+        .max()
 }

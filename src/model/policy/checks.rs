@@ -1,4 +1,5 @@
-//! The policy of filesystem checks: what may be done to whom, when, and within which limits. The configuration's `[checks]`.
+//! The policy of filesystem checks: what may be done to whom, when, and within which limits. The
+//! configuration's `[checks]`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +18,10 @@ const SHORTEST_GAP: Duration = Duration::from_secs(60);
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(3600);
 
 fn too_often(interval: Duration) -> String {
-    format!("{}s is too often: at least 3600s, or 0 for never", interval.as_secs())
+    format!(
+        "{}s is too often: at least 3600s, or 0 for never",
+        interval.as_secs()
+    )
 }
 
 /// Whether writers may be held for the length of one run.
@@ -74,8 +78,9 @@ pub struct CheckPolicy {
     pub at_once: u32,
     /// Checks that wait; more are refused.
     pub max_queued: u32,
-    /// A scheduled check does not begin while tasks waited for I/O more than so many percent of the last minute (`some avg60` of /proc/pressure/io);
-    /// where the kernel does not say, while a drive beneath was busy for more than so many.
+    /// A scheduled check does not begin while tasks waited for I/O more than so many percent of the
+    /// last minute (`some avg60` of /proc/pressure/io); where the kernel does not say, while a
+    /// drive beneath was busy for more than so many.
     pub max_io_pressure: u8,
     /// Checks that are kept for each filesystem.
     pub keep: u32,
@@ -154,37 +159,96 @@ pub struct VolumeTerms {
 impl CheckPolicy {
     /// The key and what is wrong with its value.
     pub fn contradiction(&self) -> Option<(&'static str, String)> {
-        let runs = |key, runs: u32| (!(3..=20).contains(&runs)).then(|| (key, format!("{runs} is not between 3 and 20")));
+        let runs = |key, runs: u32| {
+            (!(3..=20).contains(&runs)).then(|| (key, format!("{runs} is not between 3 and 20")))
+        };
         let budget = |key, budget: Duration| {
             let wrong = budget < Duration::from_secs(1) || budget > Duration::from_secs(60);
-            wrong.then(|| (key, format!("{}s is not between 1s and 60s: writers wait for so long", budget.as_secs())))
+            wrong.then(|| {
+                (
+                    key,
+                    format!(
+                        "{}s is not between 1s and 60s: writers wait for so long",
+                        budget.as_secs()
+                    ),
+                )
+            })
         };
         let own = self.policies.iter().find_map(|policy| {
             if policy.volumes.is_empty() {
-                return Some(("checks.policy.volumes", "names nothing: give patterns of volumes".to_owned()));
+                return Some((
+                    "checks.policy.volumes",
+                    "names nothing: give patterns of volumes".to_owned(),
+                ));
             }
             if policy.interval.is_some() && policy.calendar.is_some() {
-                return Some(("checks.policy.calendar", "there is an interval as well: give one of both".to_owned()));
+                return Some((
+                    "checks.policy.calendar",
+                    "there is an interval as well: give one of both".to_owned(),
+                ));
             }
-            let short = policy.interval.filter(|interval| !interval.is_zero() && *interval < SHORTEST_INTERVAL);
+            let short = policy
+                .interval
+                .filter(|interval| !interval.is_zero() && *interval < SHORTEST_INTERVAL);
             short
                 .map(|interval| ("checks.policy.interval", too_often(interval)))
                 .or_else(|| runs("checks.policy.runs", policy.runs?))
                 .or_else(|| budget("checks.policy.budget", policy.budget?))
         });
         let gap = (self.frozen_gap < SHORTEST_GAP || self.frozen_gap > Duration::from_secs(3600))
-            .then(|| ("checks.frozen_gap", format!("{}s is not between 60s and 3600s", self.frozen_gap.as_secs())));
-        let at_once = (!(1..=16).contains(&self.at_once)).then(|| ("checks.at_once", format!("{} is not between 1 and 16", self.at_once)));
-        let queued = (!(1..=1000).contains(&self.max_queued))
-            .then(|| ("checks.max_queued", format!("{} is not between 1 and 1000", self.max_queued)));
-        let keep = (!(1..=100).contains(&self.keep)).then(|| ("checks.keep", format!("{} is not between 1 and 100", self.keep)));
-        let memory = (self.memory_bytes < 64 << 20)
-            .then(|| ("checks.memory_bytes", format!("{} is too little: at least 67108864 (64 MiB)", self.memory_bytes)));
-        let often = self.interval.filter(|interval| !interval.is_zero() && *interval < SHORTEST_INTERVAL);
-        let timeout = (self.timeout < Duration::from_secs(10) || self.timeout > Duration::from_secs(24 * 3600))
-            .then(|| ("checks.timeout", format!("{}s is not between 10s and 24h", self.timeout.as_secs())));
-        let pressure =
-            (self.max_io_pressure > 100).then(|| ("checks.max_io_pressure", format!("{} is more than 100 %", self.max_io_pressure)));
+            .then(|| {
+                (
+                    "checks.frozen_gap",
+                    format!(
+                        "{}s is not between 60s and 3600s",
+                        self.frozen_gap.as_secs()
+                    ),
+                )
+            });
+        let at_once = (!(1..=16).contains(&self.at_once)).then(|| {
+            (
+                "checks.at_once",
+                format!("{} is not between 1 and 16", self.at_once),
+            )
+        });
+        let queued = (!(1..=1000).contains(&self.max_queued)).then(|| {
+            (
+                "checks.max_queued",
+                format!("{} is not between 1 and 1000", self.max_queued),
+            )
+        });
+        let keep = (!(1..=100).contains(&self.keep)).then(|| {
+            (
+                "checks.keep",
+                format!("{} is not between 1 and 100", self.keep),
+            )
+        });
+        let memory = (self.memory_bytes < 64 << 20).then(|| {
+            (
+                "checks.memory_bytes",
+                format!(
+                    "{} is too little: at least 67108864 (64 MiB)",
+                    self.memory_bytes
+                ),
+            )
+        });
+        let often = self
+            .interval
+            .filter(|interval| !interval.is_zero() && *interval < SHORTEST_INTERVAL);
+        let timeout = (self.timeout < Duration::from_secs(10)
+            || self.timeout > Duration::from_secs(24 * 3600))
+        .then(|| {
+            (
+                "checks.timeout",
+                format!("{}s is not between 10s and 24h", self.timeout.as_secs()),
+            )
+        });
+        let pressure = (self.max_io_pressure > 100).then(|| {
+            (
+                "checks.max_io_pressure",
+                format!("{} is more than 100 %", self.max_io_pressure),
+            )
+        });
         runs("checks.runs", self.runs)
             .or(budget("checks.budget", self.budget))
             .or(gap)
@@ -201,7 +265,12 @@ impl CheckPolicy {
     /// By the first pattern that matches one of the volume's names.
     pub fn for_volume(&self, volume: &VolumeFacts) -> VolumeTerms {
         let mut names: Vec<HostPath> = vec![HostPath::from(volume.id.as_str())];
-        names.extend([&volume.pv, &volume.driver].into_iter().flatten().map(|name| HostPath::from(name.as_str())));
+        names.extend(
+            [&volume.pv, &volume.driver]
+                .into_iter()
+                .flatten()
+                .map(|name| HostPath::from(name.as_str())),
+        );
         names.extend(volume.mounts.iter().map(|mount| mount.path.clone()));
         self.for_names(&names)
     }
@@ -223,8 +292,14 @@ impl CheckPolicy {
 
     /// A device that is no volume is known by its name (`/dev/sdb1`).
     pub fn for_names(&self, names: &[HostPath]) -> VolumeTerms {
-        let fits = |pattern: &String| names.iter().any(|name| crate::model::graph::mounts::matches(pattern.as_bytes(), name.as_bytes()));
-        let found = self.policies.iter().find_map(|policy| Some((policy, policy.volumes.iter().find(|pattern| fits(pattern))?)));
+        let fits = |pattern: &String| {
+            names.iter().any(|name| {
+                crate::model::graph::mounts::matches(pattern.as_bytes(), name.as_bytes())
+            })
+        };
+        let found = self.policies.iter().find_map(|policy| {
+            Some((policy, policy.volumes.iter().find(|pattern| fits(pattern))?))
+        });
         let given = found.map(|(policy, _)| policy.clone()).unwrap_or_default();
         let every = |interval: Duration| (!interval.is_zero()).then_some(Schedule::Every(interval));
         let schedule = match (given.calendar, given.interval) {
@@ -254,14 +329,19 @@ mod optional_seconds {
     #[derive(Deserialize)]
     struct Given(#[serde(with = "seconds")] Duration);
 
-    pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(
+        duration: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         match duration {
             Some(duration) => seconds::serialize(duration, serializer),
             None => serializer.serialize_none(),
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
         Ok(Some(Given::deserialize(deserializer)?.0))
     }
 }

@@ -1,5 +1,5 @@
-//! The limits of SMART's rules, with their defaults, and what is set for single models or drives. The configuration's `[smart.limits]` and
-//! `[[smart.override]]`.
+//! The limits of SMART's rules, with their defaults, and what is set for single models or drives.
+//! The configuration's `[smart.limits]` and `[[smart.override]]`.
 
 use std::time::Duration;
 
@@ -27,11 +27,13 @@ pub struct SmartTerms {
 /// The limits, and the same with each of them left out.
 macro_rules! limits {
     ($($(#[doc = $doc:literal])* $name:ident = $default:literal;)*) => {
-        /// Each with what it means and where its default comes from. A limit of 0 switches its rule off.
+        /// Each with what it means and where its default comes from. A limit of 0 switches its rule
+        /// off.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct SmartLimits {
-            /// How far back growth counts. As long as `[errors] window`, within which errors of the kernel's log add up.
+            /// How far back growth counts. As long as `[errors] window`, within which errors of the
+            /// kernel's log add up.
             #[serde(with = "seconds")]
             pub growth_window: Duration,
             $($(#[doc = $doc])* pub $name: u64,)*
@@ -43,7 +45,8 @@ macro_rules! limits {
             }
         }
 
-        /// The limits that are set otherwise for some drives; what is not given is as in `[smart.limits]`.
+        /// The limits that are set otherwise for some drives; what is not given is as in
+        /// `[smart.limits]`.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct OtherLimits {
@@ -64,40 +67,54 @@ macro_rules! limits {
 }
 
 limits! {
-    /// A counter grows when it rose at this many separate times within the window (an hour and more apart): one incident, however large, is not growth.
+    /// A counter grows when it rose at this many separate times within the window (an hour and more
+    /// apart): one incident, however large, is not growth.
     growth_occasions = 2;
-    /// Reallocated sectors or blocks, grown defects: SUSPECT. Drives with one fail within 60 days 14 times as often as those without
-    /// (Pinheiro, Weber, Barroso: Failure Trends in a Large Disk Drive Population, FAST 2007, 3.5.2).
+    /// Reallocated sectors or blocks, grown defects: SUSPECT. Drives with one fail within 60 days
+    /// 14 times as often as those without (Pinheiro, Weber, Barroso: Failure Trends in a Large Disk
+    /// Drive Population, FAST 2007, 3.5.2).
     reallocated_suspect = 1;
-    /// The same: BAD. Below what trips the makers' own thresholds: WD's have been seen tripped at 1,265 and Hitachi's at 1,975; Seagate's trip at
-    /// 2,620 (36 of 100, of 4,095 spares). On SSDs only where the attribute's own scale has fallen as well: how many spare blocks they have
+    /// The same: BAD. Below what trips the makers' own thresholds: WD's have been seen tripped at
+    /// 1,265 and Hitachi's at 1,975; Seagate's trip at 2,620 (36 of 100, of 4,095 spares). On SSDs
+    /// only where the attribute's own scale has fallen as well: how many spare blocks they have
     /// differs widely.
     reallocated_bad = 1000;
-    /// The same, this many more within the window, at `growth_occasions`: BAD. Our choice: at this pace `reallocated_bad` is ten weeks away.
+    /// The same, this many more within the window, at `growth_occasions`: BAD. Our choice: at this
+    /// pace `reallocated_bad` is ten weeks away.
     reallocated_growth_bad = 100;
-    /// Sectors that cannot be read (pending, offline uncorrectable, the pending defects log): SUSPECT. After the first scan error drives fail within
-    /// 60 days 39 times as often (the same study, 3.5.1).
+    /// Sectors that cannot be read (pending, offline uncorrectable, the pending defects log):
+    /// SUSPECT. After the first scan error drives fail within 60 days 39 times as often (the same
+    /// study, 3.5.1).
     pending_suspect = 1;
-    /// The same: BAD. A dozen physical sectors of 4 KiB (8 logical ones each): more than one mark on the medium. Our choice; no study sets one.
+    /// The same: BAD. A dozen physical sectors of 4 KiB (8 logical ones each): more than one mark
+    /// on the medium. Our choice; no study sets one.
     pending_bad = 100;
-    /// Errors that the drive could not correct and reported (ATA 187, NVMe media errors, SCSI's counters): SUSPECT. 187 is one of
-    /// the five values that Backblaze names as predictors (5, 187, 188, 197, 198).
+    /// Errors that the drive could not correct and reported (ATA 187, NVMe media errors, SCSI's
+    /// counters): SUSPECT. 187 is one of the five values that Backblaze names as predictors (5,
+    /// 187, 188, 197, 198).
     uncorrected_suspect = 1;
-    /// The same, of SCSI drives only, whose counters mean the same with all makers (SPC-6, error counter log pages): BAD. The kernel gives up after
-    /// five retries (drivers/scsi/sd.h, SD_MAX_RETRIES): this many is twenty places, or one that is read again and again.
+    /// The same, of SCSI drives only, whose counters mean the same with all makers (SPC-6, error
+    /// counter log pages): BAD. The kernel gives up after five retries (drivers/scsi/sd.h,
+    /// SD_MAX_RETRIES): this many is twenty places, or one that is read again and again.
     uncorrected_bad = 100;
-    /// Errors on the way through the drive's own cache (ATA 184): SUSPECT. Makers set their thresholds so that a few trip them (HP: 97, Seagate: 99).
+    /// Errors on the way through the drive's own cache (ATA 184): SUSPECT. Makers set their
+    /// thresholds so that a few trip them (HP: 97, Seagate: 99).
     end_to_end_suspect = 1;
-    /// Attempts to spin up that had to be repeated (ATA 10): SUSPECT. Makers' thresholds: 97 of 100 (Seagate).
+    /// Attempts to spin up that had to be repeated (ATA 10): SUSPECT. Makers' thresholds: 97 of 100
+    /// (Seagate).
     spin_retries_suspect = 1;
-    /// Percent of the designed life that is used: SUSPECT, to plan the replacement. Our choice: of a life of five years one is left. It never makes a
-    /// drive BAD: NVMe Base 2.0, 5.16.1.3, Percentage Used: 100 may not indicate a failure.
+    /// Percent of the designed life that is used: SUSPECT, to plan the replacement. Our choice: of
+    /// a life of five years one is left. It never makes a drive BAD: NVMe Base 2.0, 5.16.1.3,
+    /// Percentage Used: 100 may not indicate a failure.
     wear_suspect_percent = 80;
-    /// Percent of the reserve between a new drive and its maker's threshold that is used up: SUSPECT. At the threshold the drive says BAD itself.
+    /// Percent of the reserve between a new drive and its maker's threshold that is used up:
+    /// SUSPECT. At the threshold the drive says BAD itself.
     reserve_suspect_percent = 80;
-    /// Degrees Celsius above which a drive is too warm, for drives that tell no limit of their own. Nearly all sheets of rotating drives: 60.
+    /// Degrees Celsius above which a drive is too warm, for drives that tell no limit of their own.
+    /// Nearly all sheets of rotating drives: 60.
     temperature_rotating = 60;
-    /// The same for SATA and SAS SSDs. Nearly all sheets: 70. NVMe drives are judged by their own limits only.
+    /// The same for SATA and SAS SSDs. Nearly all sheets: 70. NVMe drives are judged by their own
+    /// limits only.
     temperature_solid_state = 70;
     /// In force instead of the drive's own limit and of both above, unless 0.
     temperature = 0;
@@ -105,7 +122,8 @@ limits! {
     temperature_clear_below = 5;
 }
 
-/// For drives whose model and serial match (patterns with `*` and `?`; what is not given matches all). The first that matches counts.
+/// For drives whose model and serial match (patterns with `*` and `?`; what is not given matches
+/// all). The first that matches counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SmartOverride {
@@ -127,12 +145,27 @@ impl SmartLimits {
     /// What contradicts itself, as a key of the configuration and a sentence.
     pub fn contradiction(&self) -> Option<(&'static str, String)> {
         let pairs = [
-            ("smart.limits.reallocated_bad", self.reallocated_suspect, self.reallocated_bad),
-            ("smart.limits.pending_bad", self.pending_suspect, self.pending_bad),
-            ("smart.limits.uncorrected_bad", self.uncorrected_suspect, self.uncorrected_bad),
+            (
+                "smart.limits.reallocated_bad",
+                self.reallocated_suspect,
+                self.reallocated_bad,
+            ),
+            (
+                "smart.limits.pending_bad",
+                self.pending_suspect,
+                self.pending_bad,
+            ),
+            (
+                "smart.limits.uncorrected_bad",
+                self.uncorrected_suspect,
+                self.uncorrected_bad,
+            ),
         ];
         let below = |(_, suspect, bad): &(&str, u64, u64)| *bad != 0 && suspect > bad;
-        pairs.into_iter().find(below).map(|(key, suspect, bad)| (key, format!("{bad} is below what is SUSPECT ({suspect})")))
+        pairs
+            .into_iter()
+            .find(below)
+            .map(|(key, suspect, bad)| (key, format!("{bad} is below what is SUSPECT ({suspect})")))
     }
 }
 
@@ -140,7 +173,10 @@ impl SmartPolicy {
     /// What holds for a drive. A pattern for something that the drive does not tell does not match.
     pub fn for_drive(&self, model: Option<&str>, serial: Option<&str>) -> SmartTerms {
         match self.overrides.iter().find(|set| set.matches(model, serial)) {
-            None => SmartTerms { limits: self.limits.clone(), ..SmartTerms::default() },
+            None => SmartTerms {
+                limits: self.limits.clone(),
+                ..SmartTerms::default()
+            },
             Some(set) => SmartTerms {
                 limits: self.limits.with(&set.limits),
                 ignore_reasons: set.ignore_reasons.clone(),
@@ -171,14 +207,19 @@ mod maybe_seconds {
     #[derive(Deserialize)]
     struct Written(#[serde(with = "seconds")] Duration);
 
-    pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(
+        duration: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         match duration {
             Some(duration) => seconds::serialize(duration, serializer),
             None => serializer.serialize_none(),
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
         Written::deserialize(deserializer).map(|written| Some(written.0))
     }
 }
@@ -207,10 +248,16 @@ mod tests {
             "#,
         );
         let first = policy.for_drive(Some("TESTDISK 2T"), Some("XY7"));
-        assert_eq!((first.ignore_attributes, first.limits.pending_suspect), (vec![188], 1));
+        assert_eq!(
+            (first.ignore_attributes, first.limits.pending_suspect),
+            (vec![188], 1)
+        );
         let second = policy.for_drive(Some("TESTDISK 2T"), Some("XYZ"));
         assert_eq!(second.ignore_reasons, vec![Reason::Overheating]);
-        assert_eq!((second.limits.pending_suspect, second.limits.pending_bad), (9, 50));
+        assert_eq!(
+            (second.limits.pending_suspect, second.limits.pending_bad),
+            (9, 50)
+        );
         assert_eq!(second.limits.growth_window, Duration::from_secs(3600));
         let other = policy.for_drive(Some("OTHER"), Some("XY7"));
         assert_eq!(other.limits, policy.limits);
@@ -219,7 +266,10 @@ mod tests {
     #[test]
     fn what_a_drive_does_not_tell_matches_no_pattern() {
         let policy = policy("[[overrides]]\nserial = \"*\"\nlimits.pending_bad = 5\n");
-        assert_eq!(policy.for_drive(Some("TESTDISK"), None).limits, SmartLimits::default());
+        assert_eq!(
+            policy.for_drive(Some("TESTDISK"), None).limits,
+            SmartLimits::default()
+        );
         assert_eq!(policy.for_drive(None, Some("X")).limits.pending_bad, 5);
     }
 
@@ -227,6 +277,8 @@ mod tests {
     fn a_limit_that_does_not_exist_is_refused() {
         assert!(toml::from_str::<SmartPolicy>("limits.pending_worse = 1").is_err());
         assert!(toml::from_str::<SmartPolicy>("[[overrides]]\nlimits.pending_worse = 1").is_err());
-        assert!(toml::from_str::<SmartPolicy>("[[overrides]]\nignore_reasons = [\"Tired\"]").is_err());
+        assert!(
+            toml::from_str::<SmartPolicy>("[[overrides]]\nignore_reasons = [\"Tired\"]").is_err()
+        );
     }
 }

@@ -1,23 +1,28 @@
-//! An answer that tells less than the one before it: a command failed, or only the quick log pages were asked. What it does not tell is as it was
-//! told last, until it is told anew: unknown is not healthy, and it is no news either.
+//! An answer that tells less than the one before it: a command failed, or only the quick log pages
+//! were asked. What it does not tell is as it was told last, until it is told anew: unknown is not
+//! healthy, and it is no news either.
 //!
-//! In: an answer, and what was known of the same drive before it. Out: the answer, completed. May not enter: judgement, memory of values.
+//! In: an answer, and what was known of the same drive before it. Out: the answer, completed. May
+//! not enter: judgement, memory of values.
 //!
-//! What belongs together is told together or carried over together: an error log with its count, a drive's verdict with the reasons that it gave.
-//! Never carried over: smartctl's exit status, its messages but for notices of firmware, how far a self-test that runs has come.
+//! What belongs together is told together or carried over together: an error log with its count, a
+//! drive's verdict with the reasons that it gave. Never carried over: smartctl's exit status, its
+//! messages but for notices of firmware, how far a self-test that runs has come.
 
 #[cfg(test)]
 mod tests;
 
 use crate::model::smart::report::{
-    Ata, Attribute, Body, ErrorCounter, Identity, Message, Nvme, Outcome, Report, Scsi, SelfTest, SelfTests, WhenFailed,
+    Ata, Attribute, Body, ErrorCounter, Identity, Message, Nvme, Outcome, Report, Scsi, SelfTest,
+    SelfTests, WhenFailed,
 };
 
 /// smartctl's messages that are kept of one drive, those of before among them.
 const MOST_MESSAGES: usize = 32;
 
 impl Report {
-    /// `before`: of the same drive, completed itself. A drive that is asked as another kind of drive has nothing in common with what it told before.
+    /// `before`: of the same drive, completed itself. A drive that is asked as another kind of
+    /// drive has nothing in common with what it told before.
     pub fn complete(&mut self, before: &Report) {
         if kind(&self.body).is_some_and(|now| kind(&before.body).is_some_and(|then| now != then)) {
             return;
@@ -41,20 +46,27 @@ impl Report {
         }
     }
 
-    /// The verdict, and what was said with it. SCSI tells a reason with a bad verdict and none with a good one; NVMe's verdict is its warnings
-    /// (nvmeprint.cpp), so that other warnings make an old verdict void; smartctl's word that the verdict is its own goes with it.
+    /// The verdict, and what was said with it. SCSI tells a reason with a bad verdict and none with
+    /// a good one; NVMe's verdict is its warnings (nvmeprint.cpp), so that other warnings make an
+    /// old verdict void; smartctl's word that the verdict is its own goes with it.
     fn verdict_of(&mut self, before: &Report) {
         let told = self.verdict();
         if told.is_some() {
-            if let (Body::Scsi(now), Body::Scsi(before), Some(false)) = (&mut self.body, &before.body, told) {
+            if let (Body::Scsi(now), Body::Scsi(before), Some(false)) =
+                (&mut self.body, &before.body, told)
+            {
                 carry(&mut now.exception, &before.exception);
             }
             self.passed = told;
             return;
         }
         let void = match (&self.body, &before.body) {
-            (Body::Nvme(now), Body::Nvme(before)) => now.critical_warning.is_some() && now.critical_warning != before.critical_warning,
-            (Body::Scsi(now), Body::Scsi(before)) => now.exception.is_some() && now.exception != before.exception,
+            (Body::Nvme(now), Body::Nvme(before)) => {
+                now.critical_warning.is_some() && now.critical_warning != before.critical_warning
+            }
+            (Body::Scsi(now), Body::Scsi(before)) => {
+                now.exception.is_some() && now.exception != before.exception
+            }
             _ => false,
         };
         if void {
@@ -64,15 +76,23 @@ impl Report {
         if let (Body::Scsi(now), Body::Scsi(before)) = (&mut self.body, &before.body) {
             carry(&mut now.exception, &before.exception);
         }
-        let qualifies = before.messages.iter().filter(|message| message.is_smartctls_own_verdict());
+        let qualifies = before
+            .messages
+            .iter()
+            .filter(|message| message.is_smartctls_own_verdict());
         keep(&mut self.messages, qualifies);
     }
 
-    /// Notices of firmware stand in the text alone, which the quick reading does not have. Other firmware may be what they asked for.
+    /// Notices of firmware stand in the text alone, which the quick reading does not have. Other
+    /// firmware may be what they asked for.
     fn messages_of(&mut self, before: &Report) {
-        let other_firmware = self.identity.firmware.is_some() && self.identity.firmware != before.identity.firmware;
+        let other_firmware =
+            self.identity.firmware.is_some() && self.identity.firmware != before.identity.firmware;
         if !self.with_text && !other_firmware {
-            keep(&mut self.messages, before.messages.iter().filter(|message| message.is_notice()));
+            keep(
+                &mut self.messages,
+                before.messages.iter().filter(|message| message.is_notice()),
+            );
         }
     }
 }
@@ -133,7 +153,10 @@ impl SelfTests {
             log.retain(|test| !test.by_status());
         }
         // A failure by the drive's word that the log of before does not hold came after it.
-        if log.first().is_none_or(|newest| newest.outcome != Outcome::Failed) {
+        if log
+            .first()
+            .is_none_or(|newest| newest.outcome != Outcome::Failed)
+        {
             log.splice(0..0, self.log.drain(..));
         }
         self.log = log;
@@ -147,8 +170,16 @@ impl Ata {
         if self.attributes.is_empty() {
             self.attributes.clone_from(&before.attributes);
         }
-        for attribute in self.attributes.iter_mut().filter(|attribute| attribute.when_failed == WhenFailed::Untold) {
-            if let Some(before) = before.attributes.iter().find(|before| before.id == attribute.id) {
+        for attribute in self
+            .attributes
+            .iter_mut()
+            .filter(|attribute| attribute.when_failed == WhenFailed::Untold)
+        {
+            if let Some(before) = before
+                .attributes
+                .iter()
+                .find(|before| before.id == attribute.id)
+            {
                 attribute.complete(before);
             }
         }
@@ -158,7 +189,10 @@ impl Ata {
         }
         carry(&mut self.pending_defects, &before.pending_defects);
         // By page: each is a log of its own, which can fail alone.
-        let missing = before.statistics.iter().filter(|then| !self.statistics.iter().any(|now| now.page == then.page));
+        let missing = before
+            .statistics
+            .iter()
+            .filter(|then| !self.statistics.iter().any(|now| now.page == then.page));
         let missing: Vec<_> = missing.cloned().collect();
         self.statistics.extend(missing);
         carry(&mut self.endurance_used, &before.endurance_used);
@@ -168,10 +202,13 @@ impl Ata {
 }
 
 impl Attribute {
-    /// The threshold is the maker's and does not change; the value that is told now may have come to it, or away from it.
+    /// The threshold is the maker's and does not change; the value that is told now may have come
+    /// to it, or away from it.
     fn complete(&mut self, before: &Attribute) {
         carry(&mut self.threshold, &before.threshold);
-        let below = self.threshold.is_some_and(|threshold| threshold > 0 && self.value <= threshold);
+        let below = self
+            .threshold
+            .is_some_and(|threshold| threshold > 0 && self.value <= threshold);
         self.when_failed = match before.when_failed {
             WhenFailed::Untold => WhenFailed::Untold,
             same if self.value == before.value => same,
@@ -189,15 +226,24 @@ impl Nvme {
         }
         carry(&mut self.critical_warning, &before.critical_warning);
         carry(&mut self.available_spare, &before.available_spare);
-        carry(&mut self.available_spare_threshold, &before.available_spare_threshold);
+        carry(
+            &mut self.available_spare_threshold,
+            &before.available_spare_threshold,
+        );
         carry(&mut self.percentage_used, &before.percentage_used);
         carry(&mut self.media_errors, &before.media_errors);
         carry(&mut self.error_log_entries, &before.error_log_entries);
         carry(&mut self.unsafe_shutdowns, &before.unsafe_shutdowns);
         carry(&mut self.data_units_written, &before.data_units_written);
         carry(&mut self.data_units_read, &before.data_units_read);
-        carry(&mut self.warning_temperature_minutes, &before.warning_temperature_minutes);
-        carry(&mut self.critical_temperature_minutes, &before.critical_temperature_minutes);
+        carry(
+            &mut self.warning_temperature_minutes,
+            &before.warning_temperature_minutes,
+        );
+        carry(
+            &mut self.critical_temperature_minutes,
+            &before.critical_temperature_minutes,
+        );
     }
 }
 
@@ -209,7 +255,11 @@ impl Scsi {
         carry(&mut self.percentage_used, &before.percentage_used);
         carry(&mut self.background_scan, &before.background_scan);
         carry(&mut self.background_errors, &before.background_errors);
-        for (now, before) in [(&mut self.read, &before.read), (&mut self.write, &before.write), (&mut self.verify, &before.verify)] {
+        for (now, before) in [
+            (&mut self.read, &before.read),
+            (&mut self.write, &before.write),
+            (&mut self.verify, &before.verify),
+        ] {
             match (now, before) {
                 (Some(now), Some(before)) => now.complete(before),
                 (now, before) => carry(now, before),

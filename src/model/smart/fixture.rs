@@ -3,7 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::smart::report::{
-    Ata, Attribute, Body, ErrorCounter, Identity, Nvme, Outcome, Report, Scsi, SelfTest, SelfTests, Statistic, WhenFailed,
+    Ata, Attribute, Body, ErrorCounter, Identity, Nvme, Outcome, Report, Scsi, SelfTest, SelfTests,
+    Statistic, WhenFailed,
 };
 
 /// A fixed moment and this many hours.
@@ -45,7 +46,13 @@ pub fn disk() -> Report {
         .with(attribute(5, "Reallocated_Sector_Ct", 100, 10, "0").prefailure())
         .with(attribute(10, "Spin_Retry_Count", 100, 97, "0").prefailure())
         .with(attribute(187, "Reported_Uncorrect", 100, 0, "0"))
-        .with(attribute(194, "Temperature_Celsius", 65, 0, "35 (Min/Max 20/41)"))
+        .with(attribute(
+            194,
+            "Temperature_Celsius",
+            65,
+            0,
+            "35 (Min/Max 20/41)",
+        ))
         .with(attribute(197, "Current_Pending_Sector", 100, 0, "0"))
         .with(attribute(198, "Offline_Uncorrectable", 100, 0, "0"))
         .with(attribute(199, "UDMA_CRC_Error_Count", 200, 0, "0"))
@@ -77,8 +84,20 @@ pub fn nvme() -> Report {
 }
 
 pub fn sas() -> Report {
-    let counter = || Some(ErrorCounter { corrected: Some(12), uncorrected: Some(0), gigabytes: Some("1000.000".into()) });
-    let pages = Scsi { grown_defects: Some(0), read: counter(), write: counter(), verify: counter(), ..Scsi::default() };
+    let counter = || {
+        Some(ErrorCounter {
+            corrected: Some(12),
+            uncorrected: Some(0),
+            gigabytes: Some("1000.000".into()),
+        })
+    };
+    let pages = Scsi {
+        grown_defects: Some(0),
+        read: counter(),
+        write: counter(),
+        verify: counter(),
+        ..Scsi::default()
+    };
     let mut report = drive("SCSI", "TESTSAS 4T", Body::Scsi(pages));
     report.identity.rotation_rate = Some(10_000);
     report
@@ -93,7 +112,11 @@ pub fn attribute(id: u8, name: &str, value: u8, threshold: u8, raw_text: &str) -
         threshold: Some(threshold),
         when_failed: WhenFailed::Never,
         prefailure: false,
-        raw: raw_text.split(' ').next().and_then(|raw| raw.parse().ok()).unwrap_or(0),
+        raw: raw_text
+            .split(' ')
+            .next()
+            .and_then(|raw| raw.parse().ok())
+            .unwrap_or(0),
         raw_text: raw_text.into(),
     }
 }
@@ -113,7 +136,9 @@ impl Attribute {
 impl Report {
     /// Adds an attribute, or puts it in place of the one with its number.
     pub fn with(mut self, attribute: Attribute) -> Self {
-        let Body::Ata(ata) = &mut self.body else { panic!("no ATA drive") };
+        let Body::Ata(ata) = &mut self.body else {
+            panic!("no ATA drive")
+        };
         ata.attributes.retain(|other| other.id != attribute.id);
         ata.attributes.push(attribute);
         self
@@ -121,8 +146,14 @@ impl Report {
 
     /// Another raw value of an attribute that is there.
     pub fn raw(mut self, id: u8, raw_text: &str) -> Self {
-        let Body::Ata(ata) = &mut self.body else { panic!("no ATA drive") };
-        let attribute = ata.attributes.iter_mut().find(|attribute| attribute.id == id).expect("an attribute of this number");
+        let Body::Ata(ata) = &mut self.body else {
+            panic!("no ATA drive")
+        };
+        let attribute = ata
+            .attributes
+            .iter_mut()
+            .find(|attribute| attribute.id == id)
+            .expect("an attribute of this number");
         attribute.raw_text = raw_text.into();
         self
     }
@@ -133,19 +164,25 @@ impl Report {
     }
 
     pub fn ata(mut self, change: impl FnOnce(&mut Ata)) -> Self {
-        let Body::Ata(ata) = &mut self.body else { panic!("no ATA drive") };
+        let Body::Ata(ata) = &mut self.body else {
+            panic!("no ATA drive")
+        };
         change(ata);
         self
     }
 
     pub fn nvme(mut self, change: impl FnOnce(&mut Nvme)) -> Self {
-        let Body::Nvme(nvme) = &mut self.body else { panic!("no NVMe drive") };
+        let Body::Nvme(nvme) = &mut self.body else {
+            panic!("no NVMe drive")
+        };
         change(nvme);
         self
     }
 
     pub fn scsi(mut self, change: impl FnOnce(&mut Scsi)) -> Self {
-        let Body::Scsi(scsi) = &mut self.body else { panic!("no SCSI drive") };
+        let Body::Scsi(scsi) = &mut self.body else {
+            panic!("no SCSI drive")
+        };
         change(scsi);
         self
     }
@@ -157,14 +194,23 @@ impl Report {
 
     /// Newest first.
     pub fn tests(mut self, log: &[SelfTest]) -> Self {
-        self.self_tests = SelfTests { log: log.to_vec(), told: true, ..SelfTests::default() };
+        self.self_tests = SelfTests {
+            log: log.to_vec(),
+            told: true,
+            ..SelfTests::default()
+        };
         self
     }
 }
 
 pub fn self_test(extended: bool, outcome: Outcome) -> SelfTest {
     SelfTest {
-        kind: if extended { "Extended offline" } else { "Short offline" }.into(),
+        kind: if extended {
+            "Extended offline"
+        } else {
+            "Short offline"
+        }
+        .into(),
         extended,
         outcome,
         text: match outcome {
@@ -180,5 +226,11 @@ pub fn self_test(extended: bool, outcome: Outcome) -> SelfTest {
 }
 
 pub fn statistic(page: u8, offset: u32, name: &str, value: i64) -> Statistic {
-    Statistic { page, offset, name: name.into(), value, normalized: false }
+    Statistic {
+        page,
+        offset,
+        name: name.into(),
+        value,
+        normalized: false,
+    }
 }

@@ -1,7 +1,8 @@
 //! The values that decide, over time: growth beats level. Bounded; kept in the store.
 //!
-//! In: reports, each with the time of its reading. Out: a series a metric, and by how much it grew (`series`); what the values of one report
-//! mean (`values`). May not enter: whether a value is bad (`rules`), clocks.
+//! In: reports, each with the time of its reading. Out: a series a metric, and by how much it grew
+//! (`series`); what the values of one report mean (`values`). May not enter: whether a value is bad
+//! (`rules`), clocks.
 
 mod series;
 mod values;
@@ -17,9 +18,13 @@ use serde::{Deserialize, Serialize};
 use crate::model::smart::report::{Identity, Report};
 
 pub use series::{Growth, MAX_POINTS, OCCASION_GAP};
-pub(super) use values::{endurance_used, is_temperature, metric, reserve_percent, solid_state, spare_available, wear_percent};
+pub(super) use values::{
+    endurance_used, is_temperature, metric, reserve_percent, solid_state, spare_available,
+    wear_percent,
+};
 
-/// What is remembered of each drive. One series a metric, of changes, with the first value and the last reading.
+/// What is remembered of each drive. One series a metric, of changes, with the first value and the
+/// last reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -49,21 +54,24 @@ pub enum Metric {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Memory {
-    /// The last answer, and when: it stands while the drive sleeps or does not answer. Completed with what the drive told before and this answer
-    /// does not tell (`Report::complete`): it is this that is judged.
+    /// The last answer, and when: it stands while the drive sleeps or does not answer. Completed
+    /// with what the drive told before and this answer does not tell (`Report::complete`): it is
+    /// this that is judged.
     pub last: Option<(Timestamp, Box<Report>)>,
     /// Since when it has been found asleep each time.
     pub asleep_since: Option<Timestamp>,
     pub series: BTreeMap<Metric, Series>,
 }
 
-/// How one value went: the first reading, each change, the last reading. Between two points the earlier one's value stood.
+/// How one value went: the first reading, each change, the last reading. Between two points the
+/// earlier one's value stood.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Series {
     /// Oldest first; at most `MAX_POINTS`.
     pub points: Vec<Point>,
-    /// When it last began anew: the counter went back, or what is counted changed. What was before is no longer compared with.
+    /// When it last began anew: the counter went back, or what is counted changed. What was before
+    /// is no longer compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset: Option<Reset>,
 }
@@ -107,7 +115,8 @@ impl Metric {
         }
     }
 
-    /// Only ever counts up in one drive: when it is lower than before, it began anew. The others come and go.
+    /// Only ever counts up in one drive: when it is lower than before, it began anew. The others
+    /// come and go.
     pub fn counts_up(self) -> bool {
         match self {
             Metric::Reallocated
@@ -124,33 +133,56 @@ impl Metric {
             | Metric::UncorrectedErrors
             | Metric::PowerOnHours
             | Metric::UnsafeShutdowns => true,
-            // Wear is told by several sources that need not agree to the percent, and not all of them are read each time.
-            Metric::Pending | Metric::OfflineUncorrectable | Metric::WearPercent | Metric::SparePercent | Metric::Temperature => false,
+            // Wear is told by several sources that need not agree to the percent, and not all of
+            // them are read each time.
+            Metric::Pending
+            | Metric::OfflineUncorrectable
+            | Metric::WearPercent
+            | Metric::SparePercent
+            | Metric::Temperature => false,
         }
     }
 }
 
-/// The deciding values of one report, by what their names mean for this model. What the drive did not tell is absent.
+/// The deciding values of one report, by what their names mean for this model. What the drive did
+/// not tell is absent.
 pub fn values(report: &Report) -> BTreeMap<Metric, u64> {
     values::values(report)
 }
 
 impl Memory {
-    /// Takes an answer in. Another drive's answer begins a new memory. The same answer again changes nothing.
+    /// Takes an answer in. Another drive's answer begins a new memory. The same answer again
+    /// changes nothing.
     pub fn take(&mut self, report: &Report, at: Timestamp) {
-        if self.last.as_ref().is_some_and(|(_, last)| is_another_drive(&last.identity, &report.identity)) {
+        if self
+            .last
+            .as_ref()
+            .is_some_and(|(_, last)| is_another_drive(&last.identity, &report.identity))
+        {
             *self = Memory::default();
         }
-        let counts_otherwise = self.last.as_ref().is_some_and(|(_, last)| reads_otherwise(last, report));
+        let counts_otherwise = self
+            .last
+            .as_ref()
+            .is_some_and(|(_, last)| reads_otherwise(last, report));
         let mut whole = Box::new(report.clone());
         if let Some((_, last)) = &self.last {
             whole.complete(last);
         }
-        // Of what was not told there is no reading. What was told in part (one of several counters that are summed up) is read as the whole has it:
-        // the other part would seem to have come back with the next answer.
+        // Of what was not told there is no reading. What was told in part (one of several counters
+        // that are summed up) is read as the whole has it: the other part would seem to have come
+        // back with the next answer.
         let told = values(report);
-        for (metric, value) in values(&whole).into_iter().filter(|(metric, _)| told.contains_key(metric)) {
-            self.series.entry(metric).or_default().take(value, at, metric.counts_up(), counts_otherwise);
+        for (metric, value) in values(&whole)
+            .into_iter()
+            .filter(|(metric, _)| told.contains_key(metric))
+        {
+            self.series.entry(metric).or_default().take(
+                value,
+                at,
+                metric.counts_up(),
+                counts_otherwise,
+            );
         }
         self.asleep_since = None;
         self.last = Some((at, whole));
@@ -158,16 +190,24 @@ impl Memory {
 }
 
 impl Memory {
-    /// What the store remembered of the same drive comes before what was heard since: at a start, the store may be slower than a drive.
+    /// What the store remembered of the same drive comes before what was heard since: at a start,
+    /// the store may be slower than a drive.
     pub fn join(&mut self, older: Memory) {
         let newer = std::mem::replace(self, older);
-        let another =
-            |(_, new): &(Timestamp, Box<Report>)| self.last.as_ref().is_some_and(|(_, old)| is_another_drive(&old.identity, &new.identity));
+        let another = |(_, new): &(Timestamp, Box<Report>)| {
+            self.last
+                .as_ref()
+                .is_some_and(|(_, old)| is_another_drive(&old.identity, &new.identity))
+        };
         if newer.last.as_ref().is_some_and(another) {
             *self = newer;
             return;
         }
-        let counts_otherwise = self.last.as_ref().zip(newer.last.as_ref()).is_some_and(|((_, old), (_, new))| reads_otherwise(old, new));
+        let counts_otherwise = self
+            .last
+            .as_ref()
+            .zip(newer.last.as_ref())
+            .is_some_and(|((_, old), (_, new))| reads_otherwise(old, new));
         for (metric, series) in newer.series {
             // What began anew since is not compared with what was before that.
             if series.reset.is_some() {
@@ -176,7 +216,12 @@ impl Memory {
             }
             let known = self.series.entry(metric).or_default();
             for (index, point) in series.points.into_iter().enumerate() {
-                known.take(point.value, point.at, metric.counts_up(), counts_otherwise && index == 0);
+                known.take(
+                    point.value,
+                    point.at,
+                    metric.counts_up(),
+                    counts_otherwise && index == 0,
+                );
             }
         }
         self.asleep_since = newer.asleep_since;
@@ -189,18 +234,22 @@ impl Memory {
     }
 }
 
-/// Known things that differ. A name that one side does not tell is no difference; the world wide name, where both tell it, decides alone:
-/// bridges and versions of smartctl write models differently.
+/// Known things that differ. A name that one side does not tell is no difference; the world wide
+/// name, where both tell it, decides alone: bridges and versions of smartctl write models
+/// differently.
 fn is_another_drive(before: &Identity, now: &Identity) -> bool {
-    let differ = |a: &Option<String>, b: &Option<String>| a.as_ref().zip(b.as_ref()).map(|(a, b)| a != b);
+    let differ =
+        |a: &Option<String>, b: &Option<String>| a.as_ref().zip(b.as_ref()).map(|(a, b)| a != b);
     if let Some(differ) = differ(&before.wwn, &now.wwn) {
         return differ;
     }
-    differ(&before.serial, &now.serial) == Some(true) || differ(&before.model, &now.model) == Some(true)
+    differ(&before.serial, &now.serial) == Some(true)
+        || differ(&before.model, &now.model) == Some(true)
 }
 
-/// Other firmware may count otherwise, and another smartctl or drive database may read the same bytes otherwise: a step between two such readings is
-/// no growth. What one of them does not tell is no difference.
+/// Other firmware may count otherwise, and another smartctl or drive database may read the same
+/// bytes otherwise: a step between two such readings is no growth. What one of them does not tell
+/// is no difference.
 fn reads_otherwise(before: &Report, now: &Report) -> bool {
     fn differ<T: PartialEq>(before: &Option<T>, now: &Option<T>) -> bool {
         before.is_some() && now.is_some() && before != now

@@ -1,4 +1,5 @@
-//! What one drive told of itself: smartctl's output of any version from 7.0 on, its differences put right, nothing judged.
+//! What one drive told of itself: smartctl's output of any version from 7.0 on, its differences put
+//! right, nothing judged.
 //!
 //! Amounts are absent where the drive or smartctl did not tell them: absent is never zero.
 
@@ -9,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Report {
     /// smartctl's version: `[7, 3]`.
     pub smartctl: [u32; 2],
-    /// smartctl(8), EXIT STATUS: a bit mask. Bits 0 to 2 are about the asking, 3 to 7 about the drive.
+    /// smartctl(8), EXIT STATUS: a bit mask. Bits 0 to 2 are about the asking, 3 to 7 about the
+    /// drive.
     pub exit_status: u8,
     /// smartctl's own warnings and errors, and drivedb's warnings (a known bad firmware).
     pub messages: Vec<Message>,
@@ -82,7 +84,8 @@ pub struct Ata {
     pub pending_defects: Option<u64>,
     /// Device statistics (ACS-4, log 04h) that are valid.
     pub statistics: Vec<Statistic>,
-    /// Percent of the designed life, as smartctl 7.5 and newer reads it from statistics or attributes.
+    /// Percent of the designed life, as smartctl 7.5 and newer reads it from statistics or
+    /// attributes.
     pub endurance_used: Option<u8>,
     /// Percent of spare blocks that are left, and at how many its maker calls it failed, likewise.
     pub spare_available: Option<u8>,
@@ -141,8 +144,8 @@ pub struct Statistic {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Nvme {
-    /// Bits of critical_warning: 0 spare below threshold, 1 temperature, 2 reliability degraded, 3 media read-only, 4 volatile memory backup failed,
-    /// 5 persistent memory region.
+    /// Bits of critical_warning: 0 spare below threshold, 1 temperature, 2 reliability degraded, 3
+    /// media read-only, 4 volatile memory backup failed, 5 persistent memory region.
     pub critical_warning: Option<u8>,
     /// Percent.
     pub available_spare: Option<u8>,
@@ -165,7 +168,8 @@ pub struct Nvme {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scsi {
-    /// Of the informational exception (SPC-6, Informational Exceptions log page); 5Dh is a predicted failure.
+    /// Of the informational exception (SPC-6, Informational Exceptions log page); 5Dh is a
+    /// predicted failure.
     pub exception: Option<Exception>,
     /// Elements, whatever smartctl's version counts in.
     pub grown_defects: Option<u64>,
@@ -175,7 +179,8 @@ pub struct Scsi {
     pub verify: Option<ErrorCounter>,
     /// Percent of the designed life (Solid State Media log page).
     pub percentage_used: Option<u8>,
-    /// What the background scan says of itself, and the medium errors that it found and that nothing has put right.
+    /// What the background scan says of itself, and the medium errors that it found and that
+    /// nothing has put right.
     pub background_scan: Option<String>,
     pub background_errors: Option<u64>,
 }
@@ -252,23 +257,26 @@ impl SelfTest {
 impl Message {
     /// Of the model or its firmware, and not of this reading.
     pub fn is_notice(&self) -> bool {
-        self.severity != "error" && (self.text.contains("==> WARNING") || self.text.to_lowercase().contains("firmware"))
+        self.severity != "error"
+            && (self.text.contains("==> WARNING") || self.text.to_lowercase().contains("firmware"))
     }
 
-    /// Bridges that do not pass on the drive's verdict have smartctl look at the attributes itself (ataprint.cpp: "based on an Attribute check").
+    /// Bridges that do not pass on the drive's verdict have smartctl look at the attributes itself
+    /// (ataprint.cpp: "based on an Attribute check").
     pub fn is_smartctls_own_verdict(&self) -> bool {
         self.text.contains("based on an Attribute check")
     }
 }
 
 impl Report {
-    /// The drive's own overall verdict. Where it is not told apart, exit status bit 3 says that it was bad (smartctl(8), EXIT STATUS).
+    /// The drive's own overall verdict. Where it is not told apart, exit status bit 3 says that it
+    /// was bad (smartctl(8), EXIT STATUS).
     pub fn verdict(&self) -> Option<bool> {
         self.passed.or((self.exit_status & 8 != 0).then_some(false))
     }
 
-    /// The drive told something by which its health can be judged: its verdict, attributes, health log or counters. Logs alone do not: an empty
-    /// one would pass for good health.
+    /// The drive told something by which its health can be judged: its verdict, attributes, health
+    /// log or counters. Logs alone do not: an empty one would pass for good health.
     pub fn states_health(&self) -> bool {
         let counted = |counter: &Option<ErrorCounter>| counter.is_some();
         self.passed.is_some()
@@ -285,7 +293,9 @@ impl Report {
                         || scsi.grown_defects.is_some()
                         || scsi.pending_defects.is_some()
                         || scsi.percentage_used.is_some()
-                        || [&scsi.read, &scsi.write, &scsi.verify].into_iter().any(counted)
+                        || [&scsi.read, &scsi.write, &scsi.verify]
+                            .into_iter()
+                            .any(counted)
                 }
                 Body::None => false,
             }

@@ -1,7 +1,9 @@
-//! The table of rules: what a drive's own statements mean. Pure: a report, its memory, the limits. No clock: the last reading is now.
+//! The table of rules: what a drive's own statements mean. Pure: a report, its memory, the limits.
+//! No clock: the last reading is now.
 //!
-//! BAD: the drive itself says that it fails, or it loses data and goes on losing it. SUSPECT: something that goes before failure. Information: worth
-//! knowing, nothing to do. What a drive did not tell is unknown and says nothing. Heat, wear and cables are never failure.
+//! BAD: the drive itself says that it fails, or it loses data and goes on losing it. SUSPECT:
+//! something that goes before failure. Information: worth knowing, nothing to do. What a drive did
+//! not tell is unknown and says nothing. Heat, wear and cables are never failure.
 
 mod attributes;
 mod counters;
@@ -33,9 +35,11 @@ pub struct Said {
     pub reason: Reason,
     pub severity: Severity,
     pub status: Status,
-    /// One sentence with the numbers, without the drive's name: `269 sectors wait to be reallocated (12 more in 3 days)`.
+    /// One sentence with the numbers, without the drive's name: `269 sectors wait to be reallocated
+    /// (12 more in 3 days)`.
     pub message: String,
-    /// The lines that prove it, as smartctl tells them: `197 Current_Pending_Sector value 99 worst 98 threshold 0 raw 269`.
+    /// The lines that prove it, as smartctl tells them: `197 Current_Pending_Sector value 99 worst
+    /// 98 threshold 0 raw 269`.
     pub evidence: Vec<String>,
 }
 
@@ -58,33 +62,78 @@ struct Cause {
 
 /// All rules. More than one may speak for a reason: the worst first, otherwise in this order.
 pub const RULES: &[Rule] = &[
-    rule("overall-verdict", Reason::SmartFailing, "smartctl(8), EXIT STATUS bit 3; ACS-4, SMART RETURN STATUS", verdict::overall),
+    rule(
+        "overall-verdict",
+        Reason::SmartFailing,
+        "smartctl(8), EXIT STATUS bit 3; ACS-4, SMART RETURN STATUS",
+        verdict::overall,
+    ),
     rule(
         "scsi-predicts-failure",
         Reason::SmartFailing,
         "SPC-6, additional sense codes, 5Dh; Informational Exceptions log page",
         verdict::scsi_predicts_failure,
     ),
-    rule("nvme-reliability", Reason::SmartFailing, "NVMe Base 2.0 5.16.1.3, Critical Warning bit 2", verdict::nvme_reliability),
-    rule("nvme-backup", Reason::SmartFailing, "NVMe Base 2.0 5.16.1.3, Critical Warning bit 4", verdict::nvme_backup),
-    rule("nvme-read-only", Reason::DriveReadOnly, "NVMe Base 2.0 5.16.1.3, Critical Warning bit 3", verdict::nvme_read_only),
-    rule("nvme-spare", Reason::SpareLow, "NVMe Base 2.0 5.16.1.3, Critical Warning bit 0, Available Spare", wear::nvme_spare),
-    rule("ata-reserve", Reason::SpareLow, "drivedb.h, attributes of the reserve; smartctl(8) -A, VALUE and THRESH", wear::ata_reserve),
-    rule("prefailure-threshold", Reason::SmartAttributeFailing, "smartctl(8) -A, Pre-failure; EXIT STATUS bit 4", attributes::prefailure),
+    rule(
+        "nvme-reliability",
+        Reason::SmartFailing,
+        "NVMe Base 2.0 5.16.1.3, Critical Warning bit 2",
+        verdict::nvme_reliability,
+    ),
+    rule(
+        "nvme-backup",
+        Reason::SmartFailing,
+        "NVMe Base 2.0 5.16.1.3, Critical Warning bit 4",
+        verdict::nvme_backup,
+    ),
+    rule(
+        "nvme-read-only",
+        Reason::DriveReadOnly,
+        "NVMe Base 2.0 5.16.1.3, Critical Warning bit 3",
+        verdict::nvme_read_only,
+    ),
+    rule(
+        "nvme-spare",
+        Reason::SpareLow,
+        "NVMe Base 2.0 5.16.1.3, Critical Warning bit 0, Available Spare",
+        wear::nvme_spare,
+    ),
+    rule(
+        "ata-reserve",
+        Reason::SpareLow,
+        "drivedb.h, attributes of the reserve; smartctl(8) -A, VALUE and THRESH",
+        wear::ata_reserve,
+    ),
+    rule(
+        "prefailure-threshold",
+        Reason::SmartAttributeFailing,
+        "smartctl(8) -A, Pre-failure; EXIT STATUS bit 4",
+        attributes::prefailure,
+    ),
     rule(
         "pending",
         Reason::PendingSectors,
         "drivedb.h 197, 198; ACS-4, Pending Defects log; SBC-4, Pending Defects log page",
         counters::pending,
     ),
-    rule("background-scan", Reason::PendingSectors, "SBC-4, Background Scan log page", counters::background_scan),
+    rule(
+        "background-scan",
+        Reason::PendingSectors,
+        "SBC-4, Background Scan log page",
+        counters::background_scan,
+    ),
     rule(
         "uncorrected",
         Reason::MediaErrors,
         "drivedb.h 187; NVMe Base 2.0 5.16.1.3, Media and Data Integrity Errors; SPC-6, error counter log pages",
         counters::uncorrected,
     ),
-    rule("logged-errors", Reason::MediaErrors, "smartctl(8) -l error, EXIT STATUS bit 6", counters::logged_errors),
+    rule(
+        "logged-errors",
+        Reason::MediaErrors,
+        "smartctl(8) -l error, EXIT STATUS bit 6",
+        counters::logged_errors,
+    ),
     rule(
         "self-test",
         Reason::SelfTestFailed,
@@ -97,56 +146,144 @@ pub const RULES: &[Rule] = &[
         "drivedb.h 5; ACS-4, Device Statistics page 03h; SBC-4, READ DEFECT DATA (grown list)",
         counters::reallocated,
     ),
-    rule("end-to-end", Reason::SmartAttributeSuspect, "drivedb.h 184", counters::end_to_end),
-    rule("spin-retries", Reason::SmartAttributeSuspect, "drivedb.h 10", counters::spin_retries),
-    rule("command-timeouts", Reason::SmartAttributeSuspect, "drivedb.h 188 and its raw16 format for Seagate", counters::command_timeouts),
-    rule("soft-read-errors", Reason::SmartAttributeSuspect, "drivedb.h 201", counters::soft_read_errors),
-    rule("old-age-threshold", Reason::SmartAttributeSuspect, "smartctl(8) -A, Old_age; EXIT STATUS bit 5", attributes::old_age),
+    rule(
+        "end-to-end",
+        Reason::SmartAttributeSuspect,
+        "drivedb.h 184",
+        counters::end_to_end,
+    ),
+    rule(
+        "spin-retries",
+        Reason::SmartAttributeSuspect,
+        "drivedb.h 10",
+        counters::spin_retries,
+    ),
+    rule(
+        "command-timeouts",
+        Reason::SmartAttributeSuspect,
+        "drivedb.h 188 and its raw16 format for Seagate",
+        counters::command_timeouts,
+    ),
+    rule(
+        "soft-read-errors",
+        Reason::SmartAttributeSuspect,
+        "drivedb.h 201",
+        counters::soft_read_errors,
+    ),
+    rule(
+        "old-age-threshold",
+        Reason::SmartAttributeSuspect,
+        "smartctl(8) -A, Old_age; EXIT STATUS bit 5",
+        attributes::old_age,
+    ),
     rule(
         "nvme-persistent-memory",
         Reason::SmartAttributeSuspect,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 5 and reserved",
         verdict::nvme_other,
     ),
-    rule("scsi-warning", Reason::SmartAttributeSuspect, "SPC-6, additional sense codes, 0Bh", verdict::scsi_warning),
-    rule("wear-threshold", Reason::WornOut, "smartctl(8) -A, Old_age; drivedb.h, attributes of wear", wear::threshold),
+    rule(
+        "scsi-warning",
+        Reason::SmartAttributeSuspect,
+        "SPC-6, additional sense codes, 0Bh",
+        verdict::scsi_warning,
+    ),
+    rule(
+        "wear-threshold",
+        Reason::WornOut,
+        "smartctl(8) -A, Old_age; drivedb.h, attributes of wear",
+        wear::threshold,
+    ),
     rule(
         "wear",
         Reason::WornOut,
         "NVMe Base 2.0 5.16.1.3, Percentage Used; ACS-4, Device Statistics page 07h; SBC-4, Solid State Media log page; drivedb.h",
         wear::used,
     ),
-    rule("nvme-temperature", Reason::Overheating, "NVMe Base 2.0 5.16.1.3, Critical Warning bit 1", temperature::nvme_warning),
-    rule("scsi-temperature", Reason::Overheating, "SPC-6, additional sense codes, 0Bh/01h", temperature::scsi_warning),
-    rule("temperature-threshold", Reason::Overheating, "smartctl(8) -A; drivedb.h 190, 194", temperature::attribute),
+    rule(
+        "nvme-temperature",
+        Reason::Overheating,
+        "NVMe Base 2.0 5.16.1.3, Critical Warning bit 1",
+        temperature::nvme_warning,
+    ),
+    rule(
+        "scsi-temperature",
+        Reason::Overheating,
+        "SPC-6, additional sense codes, 0Bh/01h",
+        temperature::scsi_warning,
+    ),
+    rule(
+        "temperature-threshold",
+        Reason::Overheating,
+        "smartctl(8) -A; drivedb.h 190, 194",
+        temperature::attribute,
+    ),
     rule(
         "temperature",
         Reason::Overheating,
         "NVMe WCTEMP; SCSI trip temperature; ACS-4 SCT status; the drive's sheet",
         temperature::above_limit,
     ),
-    rule("crc-errors", Reason::LinkErrors, "drivedb.h 199; ACS-4, Device Statistics page 06h", counters::crc),
-    rule("firmware", Reason::FirmwareNotice, "drivedb.h, warnings", notices::firmware),
+    rule(
+        "crc-errors",
+        Reason::LinkErrors,
+        "drivedb.h 199; ACS-4, Device Statistics page 06h",
+        counters::crc,
+    ),
+    rule(
+        "firmware",
+        Reason::FirmwareNotice,
+        "drivedb.h, warnings",
+        notices::firmware,
+    ),
 ];
 
-const fn rule(id: &'static str, reason: Reason, source: &'static str, judge: fn(&Case) -> Option<Cause>) -> Rule {
-    Rule { id, reason, source, judge }
+const fn rule(
+    id: &'static str,
+    reason: Reason,
+    source: &'static str,
+    judge: fn(&Case) -> Option<Cause>,
+) -> Rule {
+    Rule {
+        id,
+        reason,
+        source,
+        judge,
+    }
 }
 
-/// At most one a reason, strongest first. `report` is the last of `memory`, completed with what was told before; without a memory (a recorded file)
-/// only levels are judged.
+/// At most one a reason, strongest first. `report` is the last of `memory`, completed with what was
+/// told before; without a memory (a recorded file) only levels are judged.
 pub fn judge(report: &Report, memory: Option<&Memory>, policy: &SmartPolicy) -> Vec<Said> {
-    let terms = policy.for_drive(report.identity.model.as_deref(), report.identity.serial.as_deref());
+    let terms = policy.for_drive(
+        report.identity.model.as_deref(),
+        report.identity.serial.as_deref(),
+    );
     let report = without(report, &terms.ignore_attributes);
-    let case = Case { values: memory::values(&report), report: &report, memory, limits: &terms.limits };
+    let case = Case {
+        values: memory::values(&report),
+        report: &report,
+        memory,
+        limits: &terms.limits,
+    };
     let mut by_reason: BTreeMap<Reason, (usize, Vec<Cause>)> = BTreeMap::new();
-    for (row, rule) in RULES.iter().enumerate().filter(|(_, rule)| !terms.ignore_reasons.contains(&rule.reason)) {
+    for (row, rule) in RULES
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| !terms.ignore_reasons.contains(&rule.reason))
+    {
         if let Some(cause) = (rule.judge)(&case) {
-            by_reason.entry(rule.reason).or_insert((row, Vec::new())).1.push(cause);
+            by_reason
+                .entry(rule.reason)
+                .or_insert((row, Vec::new()))
+                .1
+                .push(cause);
         }
     }
-    let mut said: Vec<(usize, Said)> =
-        by_reason.into_iter().filter_map(|(reason, (row, causes))| Some((row, merge(reason, causes)?))).collect();
+    let mut said: Vec<(usize, Said)> = by_reason
+        .into_iter()
+        .filter_map(|(reason, (row, causes))| Some((row, merge(reason, causes)?)))
+        .collect();
     said.sort_by_key(|(row, said)| (std::cmp::Reverse(said.severity), *row));
     said.into_iter().map(|(_, said)| said).collect()
 }
@@ -154,16 +291,31 @@ pub fn judge(report: &Report, memory: Option<&Memory>, policy: &SmartPolicy) -> 
 fn merge(reason: Reason, mut causes: Vec<Cause>) -> Option<Said> {
     causes.sort_by_key(|cause| std::cmp::Reverse(cause.severity));
     let severity = causes.first()?.severity;
-    let message = causes.iter().map(|cause| cause.message.as_str()).collect::<Vec<_>>().join("; ");
+    let message = causes
+        .iter()
+        .map(|cause| cause.message.as_str())
+        .collect::<Vec<_>>()
+        .join("; ");
     let mut evidence: Vec<String> = Vec::new();
     for line in causes.into_iter().flat_map(|cause| cause.evidence) {
         if evidence.len() < MAX_EVIDENCE && !evidence.contains(&line) {
             evidence.push(line);
         }
     }
-    // That data is lost beyond doubt is for the kernel to say, which was refused it: a drive tells of sectors, not of what lay on them.
-    let status = if severity == Severity::Info { Status::Information } else { Status::Degraded };
-    Some(Said { reason, severity, status, message, evidence })
+    // That data is lost beyond doubt is for the kernel to say, which was refused it: a drive tells
+    // of sectors, not of what lay on them.
+    let status = if severity == Severity::Info {
+        Status::Information
+    } else {
+        Status::Degraded
+    };
+    Some(Said {
+        reason,
+        severity,
+        status,
+        message,
+        evidence,
+    })
 }
 
 /// The report, as if the drive did not have these attributes.
@@ -187,15 +339,27 @@ struct Case<'a> {
 
 impl Case<'_> {
     fn ata(&self) -> Option<&Ata> {
-        if let Body::Ata(ata) = &self.report.body { Some(ata) } else { None }
+        if let Body::Ata(ata) = &self.report.body {
+            Some(ata)
+        } else {
+            None
+        }
     }
 
     fn nvme(&self) -> Option<&Nvme> {
-        if let Body::Nvme(nvme) = &self.report.body { Some(nvme) } else { None }
+        if let Body::Nvme(nvme) = &self.report.body {
+            Some(nvme)
+        } else {
+            None
+        }
     }
 
     fn scsi(&self) -> Option<&Scsi> {
-        if let Body::Scsi(scsi) = &self.report.body { Some(scsi) } else { None }
+        if let Body::Scsi(scsi) = &self.report.body {
+            Some(scsi)
+        } else {
+            None
+        }
     }
 
     fn value(&self, metric: Metric) -> Option<u64> {
@@ -209,13 +373,15 @@ impl Case<'_> {
     }
 
     fn growth(&self, metric: Metric) -> Option<Growth> {
-        self.series(metric)?.growth(signed(self.limits.growth_window))
+        self.series(metric)?
+            .growth(signed(self.limits.growth_window))
     }
 
     /// It rose more than once within the window.
     fn grows(&self, metric: Metric) -> Option<Growth> {
         let occasions = self.limits.growth_occasions;
-        self.growth(metric).filter(|growth| occasions > 0 && growth.occasions >= occasions)
+        self.growth(metric)
+            .filter(|growth| occasions > 0 && growth.occasions >= occasions)
     }
 }
 

@@ -29,7 +29,13 @@ fn world() -> World {
 }
 
 fn stale(world: &World) -> Vec<String> {
-    world.facts.attachments.values().filter(|it| it.stale().is_some()).map(|it| it.path.to_string()).collect()
+    world
+        .facts
+        .attachments
+        .values()
+        .filter(|it| it.stale().is_some())
+        .map(|it| it.path.to_string())
+        .collect()
 }
 
 fn forget_pod(world: &mut World) {
@@ -46,7 +52,10 @@ fn what_has_a_record_is_not_stale_however_long_it_lasts() {
     }
     let attachments: Vec<_> = world.facts.attachments.values().collect();
     assert_eq!(attachments.len(), 2);
-    assert!(attachments.iter().all(|it| it.driver == "d" && it.handle == "h" && it.since == at(0) && it.used_by.is_some()));
+    assert!(attachments.iter().all(|it| it.driver == "d"
+        && it.handle == "h"
+        && it.since == at(0)
+        && it.used_by.is_some()));
 }
 
 #[test]
@@ -60,16 +69,34 @@ fn a_pods_mount_is_stale_when_record_and_logs_are_gone_for_longer_than_the_grace
     world.read_kubelet(9 + GRACE_SECONDS);
     assert!(stale(&world).is_empty(), "within the grace");
     world.read_kubelet(10 + GRACE_SECONDS);
-    assert_eq!(stale(&world), [target()], "what is staged has its record still");
-    let why = world.facts.attachments[&HostPath::from(target().as_str())].stale().expect("stale").to_owned();
-    assert_eq!(why, "pod u1 is gone: it has no record of the volume and no folder of logs");
+    assert_eq!(
+        stale(&world),
+        [target()],
+        "what is staged has its record still"
+    );
+    let why = world.facts.attachments[&HostPath::from(target().as_str())]
+        .stale()
+        .expect("stale")
+        .to_owned();
+    assert_eq!(
+        why,
+        "pod u1 is gone: it has no record of the volume and no folder of logs"
+    );
     world.kubelet.volumes.clear();
     world.read_kubelet(20 + GRACE_SECONDS);
     world.read_kubelet(20 + 2 * GRACE_SECONDS);
     assert_eq!(stale(&world), [staging(), target()]);
     let left = &world.facts.attachments[&HostPath::from(target().as_str())];
-    assert_eq!((left.driver.as_str(), left.handle.as_str()), ("d", "h"), "what the record said is remembered");
-    assert_eq!(left.volume.as_str(), format!("mnt:{}", staging()), "and what it is now is told by what lies there");
+    assert_eq!(
+        (left.driver.as_str(), left.handle.as_str()),
+        ("d", "h"),
+        "what the record said is remembered"
+    );
+    assert_eq!(
+        left.volume.as_str(),
+        format!("mnt:{}", staging()),
+        "and what it is now is told by what lies there"
+    );
 }
 
 #[test]
@@ -77,21 +104,34 @@ fn logs_or_a_record_that_cannot_be_read_keep_it() {
     let mut world = world();
     world.read_all(0);
     forget_pod(&mut world);
-    world.kubelet.pods.insert("u1".into(), PodName { namespace: "default".into(), name: "web".into() });
+    world.kubelet.pods.insert(
+        "u1".into(),
+        PodName {
+            namespace: "default".into(),
+            name: "web".into(),
+        },
+    );
     world.read_kubelet(10);
     world.read_kubelet(1000);
     assert!(stale(&world).is_empty(), "its logs are there");
     world.kubelet.pods.clear();
-    world.kubelet.warnings = vec![format!("{K}/pods/u1/volumes/kubernetes.io~csi/pv-h/vol_data.json: it names no volume")];
+    world.kubelet.warnings = vec![format!(
+        "{K}/pods/u1/volumes/kubernetes.io~csi/pv-h/vol_data.json: it names no volume"
+    )];
     world.read_kubelet(2000);
     world.read_kubelet(3000);
-    assert!(stale(&world).is_empty(), "a record that cannot be read is a record");
+    assert!(
+        stale(&world).is_empty(),
+        "a record that cannot be read is a record"
+    );
 }
 
 #[test]
 fn a_device_that_is_left_bound_to_a_pod_is_told_although_it_is_no_filesystem() {
     let path = format!("{K}/plugins/kubernetes.io/csi/volumeDevices/publish/pv-b/u9");
-    let mut world = World::default().disk("sda", "8:0", "A").mounted("0:5", "/sda", &path, "devtmpfs", "devtmpfs");
+    let mut world = World::default()
+        .disk("sda", "8:0", "A")
+        .mounted("0:5", "/sda", &path, "devtmpfs", "devtmpfs");
     world.read_all(0);
     world.read_kubelet(GRACE_SECONDS);
     assert_eq!(stale(&world), std::slice::from_ref(&path));
@@ -120,7 +160,10 @@ fn a_mount_that_comes_again_begins_anew() {
     world.read_mounts(110);
     world.read_kubelet(GRACE_SECONDS);
     assert!(stale(&world).is_empty());
-    assert_eq!(world.facts.attachments[&HostPath::from(target().as_str())].since, at(110));
+    assert_eq!(
+        world.facts.attachments[&HostPath::from(target().as_str())].since,
+        at(110)
+    );
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -133,12 +176,18 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = (Step, i64)> {
-    let step = prop_oneof![any::<bool>().prop_map(Step::Records), Just(Step::RecordsFail), Just(Step::Mounts), Just(Step::MountsFail),];
+    let step = prop_oneof![
+        any::<bool>().prop_map(Step::Records),
+        Just(Step::RecordsFail),
+        Just(Step::Mounts),
+        Just(Step::MountsFail),
+    ];
     (step, 1..100i64)
 }
 
 proptest! {
-    /// Two good readings the grace apart, all good ones between them without the pod: nothing less makes it stale, and no failed reading changes that.
+    /// Two good readings the grace apart, all good ones between them without the pod: nothing less
+    /// makes it stale, and no failed reading changes that.
     #[test]
     fn only_good_readings_make_stale_and_failed_ones_change_nothing(steps in proptest::collection::vec(step(), 1..40)) {
         let mut world = world();

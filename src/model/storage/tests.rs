@@ -12,15 +12,29 @@ use crate::model::snapshot::{Drive, Presence, Snapshot, Surroundings, Volume, Vo
 use crate::model::storage::{connectivity, faults, pool_connectivity};
 use crate::model::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus};
 
-/// A pool's folder on the partition sdp1 of the drive P, with one volume of it: attached as loop7 and staged, or neither.
+/// A pool's folder on the partition sdp1 of the drive P, with one volume of it: attached as loop7
+/// and staged, or neither.
 pub fn pool(staged: Option<&str>, published: &[&str]) -> World {
     let mut world = World::default()
         .disk("sdp", "8:0", "P")
-        .with(device("sdp1", "8:1", Layer::Partition { number: 1, start_bytes: 1 << 20 }, &["sdp"]))
+        .with(device(
+            "sdp1",
+            "8:1",
+            Layer::Partition {
+                number: 1,
+                start_bytes: 1 << 20,
+            },
+            &["sdp"],
+        ))
         .mounted("8:1", "/", "/pool", "ext4", "/dev/sdp1");
     let attachment = |path: &str| Attachment {
         path: path.into(),
-        access: Access { mode: AccessMode::SingleNodeWriter, block: false, fs_type: None, mount_flags: Vec::new() },
+        access: Access {
+            mode: AccessMode::SingleNodeWriter,
+            block: false,
+            fs_type: None,
+            mount_flags: Vec::new(),
+        },
         read_only: false,
         pod: None,
         since: at(-100),
@@ -39,9 +53,21 @@ pub fn pool(staged: Option<&str>, published: &[&str]) -> World {
         world = world.mounted("7:7", "/", path, "ext4", "/dev/loop7");
     }
     if staged.is_some() {
-        world = world.with(device("loop7", "7:7", Layer::Loop { backing_file: Some("/pool/images/v1.img".into()) }, &[]));
+        world = world.with(device(
+            "loop7",
+            "7:7",
+            Layer::Loop {
+                backing_file: Some("/pool/images/v1.img".into()),
+            },
+            &[],
+        ));
     }
-    world.provision = Some(Provision { driver: "own".into(), volumes: vec![volume], folder: Some("/pool".into()), group: None });
+    world.provision = Some(Provision {
+        driver: "own".into(),
+        volumes: vec![volume],
+        folder: Some("/pool".into()),
+        group: None,
+    });
     world
 }
 
@@ -79,27 +105,44 @@ fn published(name: &str, serial: &str) -> Drive {
     }
 }
 
-/// Volume `m` of driver `d` on a mirror of the drives A and B, volume `s` on A alone; drive C is another's.
+/// Volume `m` of driver `d` on a mirror of the drives A and B, volume `s` on A alone; drive C is
+/// another's.
 fn picture() -> Snapshot {
     let mut world = World::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", "/m", "ext4", "/dev/sda")
         .mounted("8:0", "/s", "/s", "ext4", "/dev/sda");
-    world = world.csi("d", "m", None, &[("u1", "/m")]).csi("d", "s", None, &[("u2", "/s")]);
+    world = world
+        .csi("d", "m", None, &[("u1", "/m")])
+        .csi("d", "s", None, &[("u2", "/s")]);
     world.read_all(0);
-    let mut snapshot = Snapshot { settled: true, ..Snapshot::default() };
-    for (id, known) in world.facts.volumes.iter().filter(|(_, known)| known.facts.driver.is_some()) {
+    let mut snapshot = Snapshot {
+        settled: true,
+        ..Snapshot::default()
+    };
+    for (id, known) in world
+        .facts
+        .volumes
+        .iter()
+        .filter(|(_, known)| known.facts.driver.is_some())
+    {
         let mut of = volume(known);
         if id.as_str() == "csi:d/m" {
             let facts = Arc::make_mut(&mut of.facts);
             facts.drive_ids = vec![DriveId::new("A"), DriveId::new("B")];
             let parts = facts.drive_ids.iter().cloned().map(Stack::Drive).collect();
-            facts.stack = Stack::Redundant { level: "raid1 md0".into(), tolerates: 1, parts };
+            facts.stack = Stack::Redundant {
+                level: "raid1 md0".into(),
+                tolerates: 1,
+                parts,
+            };
         }
         snapshot.volumes.insert(id.clone(), Arc::new(of));
     }
     for (name, serial) in [("sda", "A"), ("sdb", "B"), ("sdc", "C")] {
-        snapshot.drives.insert(DriveId::new(serial), Arc::new(published(name, serial)));
+        snapshot
+            .drives
+            .insert(DriveId::new(serial), Arc::new(published(name, serial)));
     }
     snapshot
 }
@@ -107,8 +150,12 @@ fn picture() -> Snapshot {
 fn find(snapshot: &mut Snapshot, subject: Subject, reason: Reason) {
     let id = FindingId::new(&subject.to_string(), reason.name(), at(0));
     match &subject {
-        Subject::Drive(drive) => Arc::make_mut(snapshot.drives.get_mut(drive).expect("known")).findings.push(id.clone()),
-        Subject::Volume(volume) => Arc::make_mut(snapshot.volumes.get_mut(volume).expect("known")).findings.push(id.clone()),
+        Subject::Drive(drive) => Arc::make_mut(snapshot.drives.get_mut(drive).expect("known"))
+            .findings
+            .push(id.clone()),
+        Subject::Volume(volume) => Arc::make_mut(snapshot.volumes.get_mut(volume).expect("known"))
+            .findings
+            .push(id.clone()),
         Subject::Device(_) => {}
     }
     let finding = Finding {
@@ -130,22 +177,38 @@ fn find(snapshot: &mut Snapshot, subject: Subject, reason: Reason) {
 }
 
 fn on_drive<'a>(snapshot: &'a mut Snapshot, serial: &str) -> &'a mut Drive {
-    Arc::make_mut(snapshot.drives.get_mut(&DriveId::new(serial)).expect("known"))
+    Arc::make_mut(
+        snapshot
+            .drives
+            .get_mut(&DriveId::new(serial))
+            .expect("known"),
+    )
 }
 
 fn lose(snapshot: &mut Snapshot, serial: &str) {
     let drive = on_drive(snapshot, serial);
     drive.presence = Presence::Missing { since: at(0) };
     drive.health = Health::Bad;
-    find(snapshot, Subject::Drive(DriveId::new(serial)), Reason::DriveMissing);
+    find(
+        snapshot,
+        Subject::Drive(DriveId::new(serial)),
+        Reason::DriveMissing,
+    );
 }
 
 fn told(snapshot: &Snapshot) -> Result<Vec<(bool, &'static str, String)>, String> {
-    faults(snapshot, "d").map(|faults| faults.into_iter().map(|fault| (fault.unreachable, fault.reason.name(), fault.message)).collect())
+    faults(snapshot, "d").map(|faults| {
+        faults
+            .into_iter()
+            .map(|fault| (fault.unreachable, fault.reason.name(), fault.message))
+            .collect()
+    })
 }
 
 fn volumes<'a>(snapshot: &'a Snapshot, ids: &[&str]) -> Vec<&'a Volume> {
-    ids.iter().map(|id| snapshot.volumes[&crate::model::fixture::volume(id)].as_ref()).collect()
+    ids.iter()
+        .map(|id| snapshot.volumes[&crate::model::fixture::volume(id)].as_ref())
+        .collect()
 }
 
 #[test]
@@ -154,8 +217,13 @@ fn only_the_drives_beneath_the_drivers_volumes_are_spoken_of() {
     on_drive(&mut snapshot, "C").health = Health::Bad;
     assert_eq!(told(&snapshot), Ok(Vec::new()));
     on_drive(&mut snapshot, "B").health = Health::Bad;
-    find(&mut snapshot, Subject::Drive(DriveId::new("B")), Reason::SmartFailing);
-    let message = "1 of 2 drives beneath the volumes are failing: sdb (B): SmartFailing: it is so".to_owned();
+    find(
+        &mut snapshot,
+        Subject::Drive(DriveId::new("B")),
+        Reason::SmartFailing,
+    );
+    let message =
+        "1 of 2 drives beneath the volumes are failing: sdb (B): SmartFailing: it is so".to_owned();
     assert_eq!(told(&snapshot), Ok(vec![(false, "DriveFailing", message)]));
 }
 
@@ -164,12 +232,18 @@ fn storage_is_unreachable_only_when_every_drive_is_gone() {
     let mut snapshot = picture();
     lose(&mut snapshot, "A");
     assert_eq!(
-        told(&snapshot).map(|faults| faults.iter().map(|fault| (fault.0, fault.1)).collect::<Vec<_>>()),
+        told(&snapshot).map(|faults| faults
+            .iter()
+            .map(|fault| (fault.0, fault.1))
+            .collect::<Vec<_>>()),
         Ok(vec![(false, "DriveMissing")])
     );
     lose(&mut snapshot, "B");
     assert_eq!(
-        told(&snapshot).map(|faults| faults.iter().map(|fault| (fault.0, fault.1)).collect::<Vec<_>>()),
+        told(&snapshot).map(|faults| faults
+            .iter()
+            .map(|fault| (fault.0, fault.1))
+            .collect::<Vec<_>>()),
         Ok(vec![(true, "DriveMissing")])
     );
 }
@@ -190,8 +264,14 @@ fn the_pools_drives_count_before_it_has_a_volume() {
     let mut world = pool(None, &[]);
     world.read_all(0);
     world.tell_provision(0);
-    let mut snapshot = Snapshot { settled: true, surroundings: world.facts.surroundings.clone(), ..Snapshot::default() };
-    snapshot.drives.insert(DriveId::new("P"), Arc::new(published("sdp", "P")));
+    let mut snapshot = Snapshot {
+        settled: true,
+        surroundings: world.facts.surroundings.clone(),
+        ..Snapshot::default()
+    };
+    snapshot
+        .drives
+        .insert(DriveId::new("P"), Arc::new(published("sdp", "P")));
     assert_eq!(faults(&snapshot, "own"), Ok(Vec::new()));
     assert!(pool_connectivity(&snapshot, "own").is_ok_and(|answer| answer.connected));
     lose(&mut snapshot, "P");
@@ -205,34 +285,80 @@ fn the_pools_drive_takes_what_leads_to_it_along_and_is_remembered() {
     let mut world = pool(None, &[]);
     world.read_all(0);
     world.tell_provision(0);
-    assert_eq!(world.facts.surroundings.pool, Stack::Drive(DriveId::new("P")));
+    assert_eq!(
+        world.facts.surroundings.pool,
+        Stack::Drive(DriveId::new("P"))
+    );
     world.pull("sdp");
     world.inventory.devices.clear();
     world.scan(10);
-    assert_eq!(world.facts.surroundings.pool, Stack::Drive(DriveId::new("P")));
-    let mut snapshot = Snapshot { settled: true, surroundings: world.facts.surroundings.clone(), ..Snapshot::default() };
-    snapshot.drives.insert(DriveId::new("P"), Arc::new(published("sdp", "P")));
+    assert_eq!(
+        world.facts.surroundings.pool,
+        Stack::Drive(DriveId::new("P"))
+    );
+    let mut snapshot = Snapshot {
+        settled: true,
+        surroundings: world.facts.surroundings.clone(),
+        ..Snapshot::default()
+    };
+    snapshot
+        .drives
+        .insert(DriveId::new("P"), Arc::new(published("sdp", "P")));
     lose(&mut snapshot, "P");
     assert!(pool_connectivity(&snapshot, "own").is_ok_and(|answer| !answer.connected));
 }
 
 #[test]
 fn a_pool_whose_array_has_lost_a_leg_is_still_connected() {
-    let legs = |serials: [&str; 2]| serials.map(|serial| Stack::Drive(DriveId::new(serial))).to_vec();
-    let mirror = Stack::Redundant { level: "raid1 md0".into(), tolerates: 1, parts: legs(["A", "B"]) };
-    let surroundings = Surroundings { driver: Some("d".into()), pool: mirror, ..Surroundings::default() };
-    let mut snapshot = Snapshot { surroundings: Arc::new(surroundings), ..picture() };
-    let of = |snapshot: &Snapshot| pool_connectivity(snapshot, "d").map(|answer| (answer.connected, answer.messages.join("; ")));
-    assert_eq!(of(&snapshot), Ok((true, "driver d has no volumes here".into())));
+    let legs = |serials: [&str; 2]| {
+        serials
+            .map(|serial| Stack::Drive(DriveId::new(serial)))
+            .to_vec()
+    };
+    let mirror = Stack::Redundant {
+        level: "raid1 md0".into(),
+        tolerates: 1,
+        parts: legs(["A", "B"]),
+    };
+    let surroundings = Surroundings {
+        driver: Some("d".into()),
+        pool: mirror,
+        ..Surroundings::default()
+    };
+    let mut snapshot = Snapshot {
+        surroundings: Arc::new(surroundings),
+        ..picture()
+    };
+    let of = |snapshot: &Snapshot| {
+        pool_connectivity(snapshot, "d")
+            .map(|answer| (answer.connected, answer.messages.join("; ")))
+    };
+    assert_eq!(
+        of(&snapshot),
+        Ok((true, "driver d has no volumes here".into()))
+    );
     lose(&mut snapshot, "A");
-    let said = "driver d has no volumes here; redundancy stands in: drive sda (A): DriveMissing: it is so";
+    let said =
+        "driver d has no volumes here; redundancy stands in: drive sda (A): DriveMissing: it is so";
     assert_eq!(of(&snapshot), Ok((true, said.into())));
     let mut doubtful = snapshot.clone();
-    find(&mut doubtful, Subject::Drive(DriveId::new("B")), Reason::ProbeTimeout);
-    assert!(of(&doubtful).is_err_and(|why| why.contains("whether drive sdb (B) serves is not known")), "{:?}", of(&doubtful));
+    find(
+        &mut doubtful,
+        Subject::Drive(DriveId::new("B")),
+        Reason::ProbeTimeout,
+    );
+    assert!(
+        of(&doubtful).is_err_and(|why| why.contains("whether drive sdb (B) serves is not known")),
+        "{:?}",
+        of(&doubtful)
+    );
     lose(&mut snapshot, "B");
     assert!(of(&snapshot).is_ok_and(|(connected, _)| !connected));
-    assert_eq!(pool_connectivity(&snapshot, "another").map(|answer| answer.connected), Ok(true), "it is not that driver's pool");
+    assert_eq!(
+        pool_connectivity(&snapshot, "another").map(|answer| answer.connected),
+        Ok(true),
+        "it is not that driver's pool"
+    );
 }
 
 #[test]
@@ -240,15 +366,32 @@ fn a_drive_that_leaves_smartctl_without_an_answer_is_in_doubt_and_not_absent() {
     let whole = picture();
     let of = |snapshot: &Snapshot, id: &str| connectivity(snapshot, &volumes(snapshot, &[id]));
     let mut snapshot = whole;
-    find(&mut snapshot, Subject::Drive(DriveId::new("A")), Reason::ProbeTimeout);
+    find(
+        &mut snapshot,
+        Subject::Drive(DriveId::new("A")),
+        Reason::ProbeTimeout,
+    );
     let why = of(&snapshot, "csi:d/s").expect_err("it may serve and it may not");
-    assert!(why.contains("whether drive sda (A) serves is not known: ProbeTimeout: it is so"), "{why}");
+    assert!(
+        why.contains("whether drive sda (A) serves is not known: ProbeTimeout: it is so"),
+        "{why}"
+    );
     let mirrored = of(&snapshot, "csi:d/m").expect("the other leg serves");
-    assert!(mirrored.connected && mirrored.messages[0].contains("redundancy stands in: whether drive sda (A)"), "{mirrored:?}");
+    assert!(
+        mirrored.connected
+            && mirrored.messages[0].contains("redundancy stands in: whether drive sda (A)"),
+        "{mirrored:?}"
+    );
     lose(&mut snapshot, "B");
-    assert!(of(&snapshot, "csi:d/m").is_err(), "one leg is gone, and of the other nothing is known");
+    assert!(
+        of(&snapshot, "csi:d/m").is_err(),
+        "one leg is gone, and of the other nothing is known"
+    );
     lose(&mut snapshot, "A");
-    assert!(of(&snapshot, "csi:d/m").is_ok_and(|answer| !answer.connected), "what is known outweighs the doubt");
+    assert!(
+        of(&snapshot, "csi:d/m").is_ok_and(|answer| !answer.connected),
+        "what is known outweighs the doubt"
+    );
 }
 
 #[test]
@@ -257,33 +400,80 @@ fn what_is_not_known_is_an_error_and_never_well() {
     on_drive(&mut snapshot, "B").health = Health::Unknown;
     assert!(told(&snapshot).is_err());
     assert!(connectivity(&snapshot, &volumes(&snapshot, &["csi:d/m"])).is_err());
-    assert!(connectivity(&snapshot, &volumes(&snapshot, &["csi:d/s"])).is_ok(), "it does not stand on that drive");
+    assert!(
+        connectivity(&snapshot, &volumes(&snapshot, &["csi:d/s"])).is_ok(),
+        "it does not stand on that drive"
+    );
     on_drive(&mut snapshot, "B").health = Health::Good;
     for source in [Source::Kubelet, Source::Mounts, Source::Udev] {
         let mut blind = snapshot.clone();
-        Arc::make_mut(&mut blind.node).sources.insert(source, (SourceStatus::Down("no".into()), at(0)));
-        assert!(told(&blind).is_err() && connectivity(&blind, &volumes(&blind, &["csi:d/s"])).is_err());
+        Arc::make_mut(&mut blind.node)
+            .sources
+            .insert(source, (SourceStatus::Down("no".into()), at(0)));
+        assert!(
+            told(&blind).is_err() && connectivity(&blind, &volumes(&blind, &["csi:d/s"])).is_err()
+        );
     }
-    let unsettled = Snapshot { settled: false, ..snapshot };
-    assert!(told(&unsettled).is_err() && connectivity(&unsettled, &volumes(&unsettled, &["csi:d/s"])).is_err());
+    let unsettled = Snapshot {
+        settled: false,
+        ..snapshot
+    };
+    assert!(
+        told(&unsettled).is_err()
+            && connectivity(&unsettled, &volumes(&unsettled, &["csi:d/s"])).is_err()
+    );
 }
 
 #[test]
 fn connected_is_what_every_needed_drive_and_the_volume_itself_answer() {
     let whole = picture();
-    let of = |snapshot: &Snapshot, id: &str| connectivity(snapshot, &volumes(snapshot, &[id])).map(|answer| answer.connected);
-    assert_eq!((of(&whole, "csi:d/s"), of(&whole, "csi:d/m")), (Ok(true), Ok(true)));
+    let of = |snapshot: &Snapshot, id: &str| {
+        connectivity(snapshot, &volumes(snapshot, &[id])).map(|answer| answer.connected)
+    };
+    assert_eq!(
+        (of(&whole, "csi:d/s"), of(&whole, "csi:d/m")),
+        (Ok(true), Ok(true))
+    );
     let mut snapshot = whole.clone();
-    find(&mut snapshot, Subject::Drive(DriveId::new("A")), Reason::DriveOffline);
-    assert_eq!((of(&snapshot, "csi:d/s"), of(&snapshot, "csi:d/m")), (Ok(false), Ok(true)), "the mirror stands in");
-    let said = connectivity(&snapshot, &volumes(&snapshot, &["csi:d/m"])).expect("told").messages;
-    assert!(said[0].contains("redundancy stands in: drive sda (A): DriveOffline"), "{said:?}");
-    for reason in [Reason::ProbeTimeout, Reason::IoStalled, Reason::DeviceMissing] {
+    find(
+        &mut snapshot,
+        Subject::Drive(DriveId::new("A")),
+        Reason::DriveOffline,
+    );
+    assert_eq!(
+        (of(&snapshot, "csi:d/s"), of(&snapshot, "csi:d/m")),
+        (Ok(false), Ok(true)),
+        "the mirror stands in"
+    );
+    let said = connectivity(&snapshot, &volumes(&snapshot, &["csi:d/m"]))
+        .expect("told")
+        .messages;
+    assert!(
+        said[0].contains("redundancy stands in: drive sda (A): DriveOffline"),
+        "{said:?}"
+    );
+    for reason in [
+        Reason::ProbeTimeout,
+        Reason::IoStalled,
+        Reason::DeviceMissing,
+    ] {
         let mut snapshot = whole.clone();
-        find(&mut snapshot, Subject::Volume(crate::model::fixture::volume("csi:d/m")), reason);
+        find(
+            &mut snapshot,
+            Subject::Volume(crate::model::fixture::volume("csi:d/m")),
+            reason,
+        );
         assert_eq!(of(&snapshot, "csi:d/m"), Ok(false), "{reason}");
     }
     let mut snapshot = whole;
-    find(&mut snapshot, Subject::Volume(crate::model::fixture::volume("csi:d/m")), Reason::ReadOnly);
-    assert_eq!(of(&snapshot, "csi:d/m"), Ok(true), "what is read-only answers");
+    find(
+        &mut snapshot,
+        Subject::Volume(crate::model::fixture::volume("csi:d/m")),
+        Reason::ReadOnly,
+    );
+    assert_eq!(
+        of(&snapshot, "csi:d/m"),
+        Ok(true),
+        "what is read-only answers"
+    );
 }

@@ -1,9 +1,11 @@
 //! One check from its first run to its verdict: does what `model::check::steps` says comes next.
 //!
-//! In: what is wanted, a turn, the word to stop. Out: what it is doing (`Said`), at last what came of it (`Concluded`). Never waits for anybody while a
-//! filesystem is frozen; on every way out it is thawed before anything else is done.
+//! In: what is wanted, a turn, the word to stop. Out: what it is doing (`Said`), at last what came
+//! of it (`Concluded`). Never waits for anybody while a filesystem is frozen; on every way out it
+//! is thawed before anything else is done.
 //!
-//! Its parts are boxed: each lies within the other, and what they are together would not fit the stack of one of our threads.
+//! Its parts are boxed: each lies within the other, and what they are together would not fit the
+//! stack of one of our threads.
 
 mod frozen;
 
@@ -13,32 +15,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::Notify;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::host::clock;
 use crate::host::exec::Remains;
-use crate::model::check::Ballot;
-use crate::model::check::End;
-use crate::model::check::Filesystem;
-use crate::model::check::Mode;
-use crate::model::check::Run;
-use crate::model::check::Signal;
-use crate::model::check::State;
-use crate::model::check::Stop;
-use crate::model::check::Verdict;
-use crate::model::check::Wanted;
-use crate::model::check::steps::Outcome;
-use crate::model::check::steps::Situation;
-use crate::model::check::steps::Step;
+use crate::model::check::steps::{Outcome, Situation, Step};
+use crate::model::check::{
+    Ballot, End, Filesystem, Mode, Run, Signal, State, Stop, Verdict, Wanted,
+};
 use crate::source::checks::health::Extent;
-use crate::source::checks::runner::Device;
-use crate::source::checks::runner::Ran;
-use crate::source::checks::runner::RunOrder;
-use crate::source::checks::runner::Strays;
-use crate::source::checks::snapshot::SnapshotError;
-use crate::source::checks::snapshot::SnapshotOrder;
+use crate::source::checks::runner::{Device, Ran, RunOrder, Strays};
+use crate::source::checks::snapshot::{SnapshotError, SnapshotOrder};
 use crate::source::checks::world::World;
 
 /// A syncfs that takes longer says that a freeze would take longer still.
@@ -60,7 +48,8 @@ pub struct Said {
     pub state: State,
     pub runs: Vec<Arc<Run>>,
     pub signals: Vec<Signal>,
-    /// The turn that it wants or has, counted; None while it needs none. It has it when `Told::granted` is the same.
+    /// The turn that it wants or has, counted; None while it needs none. It has it when
+    /// `Told::granted` is the same.
     pub turn: Option<u64>,
 }
 
@@ -101,7 +90,10 @@ pub async fn conduct<W: World>(world: W, wanted: Wanted, means: Means) -> Conclu
         world,
         wanted,
         means,
-        clock: Clock { at: clock::now(), since: Instant::now() },
+        clock: Clock {
+            at: clock::now(),
+            since: Instant::now(),
+        },
         turn,
         runs: Vec::new(),
         found: Vec::new(),
@@ -120,20 +112,38 @@ pub async fn conduct<W: World>(world: W, wanted: Wanted, means: Means) -> Conclu
     conductor.look_for_strays().await;
     let remains = std::mem::take(&mut conductor.remains);
     let signals = conductor.signals();
-    Concluded { outcome, runs: conductor.runs, signals, remains }
+    Concluded {
+        outcome,
+        runs: conductor.runs,
+        signals,
+        remains,
+    }
 }
 
 pub fn stopped_by(stop: &Stop, mode: Mode) -> Outcome {
-    Outcome { verdict: Verdict::Inconclusive, reason: stop.why.clone(), mode }
+    Outcome {
+        verdict: Verdict::Inconclusive,
+        reason: stop.why.clone(),
+        mode,
+    }
 }
 
 fn stuck(waiting_in: Option<String>, mode: Mode) -> Outcome {
-    let place = waiting_in.map(|place| format!(" ({place})")).unwrap_or_default();
-    let reason = format!("the checker hangs in the kernel{place} and cannot be killed: the device does not answer");
-    Outcome { verdict: Verdict::Failed, reason, mode }
+    let place = waiting_in
+        .map(|place| format!(" ({place})"))
+        .unwrap_or_default();
+    let reason = format!(
+        "the checker hangs in the kernel{place} and cannot be killed: the device does not answer"
+    );
+    Outcome {
+        verdict: Verdict::Failed,
+        reason,
+        mode,
+    }
 }
 
-/// Wall-clock time that neither leaps nor goes back for as long as a check lasts: two runs that it calls 60 s apart are.
+/// Wall-clock time that neither leaps nor goes back for as long as a check lasts: two runs that it
+/// calls 60 s apart are.
 #[derive(Clone, Copy)]
 struct Clock {
     at: Timestamp,
@@ -188,13 +198,19 @@ impl<W: World> Conductor<W> {
                     match mode {
                         Mode::Frozen => Box::pin(self.frozen_run()).await?,
                         Mode::Snapshot => Box::pin(self.snapshot_run()).await?,
-                        Mode::Live | Mode::ReadOnly | Mode::Unmounted => Box::pin(self.run_on(mode, self.device())).await?,
+                        Mode::Live | Mode::ReadOnly | Mode::Unmounted => {
+                            Box::pin(self.run_on(mode, self.device())).await?
+                        }
                     }
                 }
             }
         }
         let reason = format!("an internal error: no verdict after {MOST_STEPS} steps");
-        Ok(Outcome { verdict: Verdict::Failed, reason, mode: self.wanted.target.mode })
+        Ok(Outcome {
+            verdict: Verdict::Failed,
+            reason,
+            mode: self.wanted.target.mode,
+        })
     }
 
     fn decide(&self) -> Step {
@@ -204,7 +220,9 @@ impl<W: World> Conductor<W> {
             mode: self.wanted.target.mode,
             terms: &self.wanted.terms,
             signals: &signals,
-            snapshot: self.wanted.target.logical_volume.is_some() && self.means.lvm.is_some() && !self.no_snapshot,
+            snapshot: self.wanted.target.logical_volume.is_some()
+                && self.means.lvm.is_some()
+                && !self.no_snapshot,
             no_freeze: self.no_freeze.as_deref(),
         };
         let runs: Vec<&Run> = self.runs.iter().map(|run| &**run).collect();
@@ -214,17 +232,30 @@ impl<W: World> Conductor<W> {
     /// The kernel's, as they are now, and those that were found.
     fn signals(&self) -> Vec<Signal> {
         let mut signals = self.means.told.borrow().signals.clone();
-        signals.extend(self.found.iter().filter(|found| !signals.contains(found)).cloned().collect::<Vec<_>>());
+        signals.extend(
+            self.found
+                .iter()
+                .filter(|found| !signals.contains(found))
+                .cloned()
+                .collect::<Vec<_>>(),
+        );
         signals
     }
 
     /// Of the runs so far the strongest mode; of the target where there was none.
     fn strongest(&self) -> Mode {
-        self.runs.iter().map(|run| run.mode).max().unwrap_or(self.wanted.target.mode)
+        self.runs
+            .iter()
+            .map(|run| run.mode)
+            .max()
+            .unwrap_or(self.wanted.target.mode)
     }
 
     fn device(&self) -> Device {
-        Device { name: self.wanted.target.device.clone(), dev: self.wanted.target.dev }
+        Device {
+            name: self.wanted.target.device.clone(),
+            dev: self.wanted.target.dev,
+        }
     }
 
     // --- what it says, and its turn
@@ -266,11 +297,17 @@ impl<W: World> Conductor<W> {
         let until = self.clock.now();
         self.say(|said| {
             said.turn = Some(mine);
-            said.state = State::Waiting { until, why: "it waits for its turn: other checks go on".to_owned() };
+            said.state = State::Waiting {
+                until,
+                why: "it waits for its turn: other checks go on".to_owned(),
+            };
         });
         let mut told = self.means.told.clone();
         let granted = async move {
-            let granted = told.wait_for(|told| told.granted == Some(mine)).await.is_ok();
+            let granted = told
+                .wait_for(|told| told.granted == Some(mine))
+                .await
+                .is_ok();
             if !granted {
                 // The source itself ends, and this check with it.
                 std::future::pending::<()>().await;
@@ -283,9 +320,14 @@ impl<W: World> Conductor<W> {
     async fn wait(&mut self, until: Timestamp) -> Result<(), Cut> {
         self.say(|said| {
             said.turn = None;
-            said.state = State::Waiting { until, why: "two frozen runs must lie apart to be two".to_owned() };
+            said.state = State::Waiting {
+                until,
+                why: "two frozen runs must lie apart to be two".to_owned(),
+            };
         });
-        let left = Duration::try_from(until.duration_since(self.clock.now())).unwrap_or_default().max(SHORTEST_WAIT);
+        let left = Duration::try_from(until.duration_since(self.clock.now()))
+            .unwrap_or_default()
+            .max(SHORTEST_WAIT);
         let known = self.means.told.borrow().signals.len();
         let mut told = self.means.told.clone();
         let passed = async move {
@@ -303,7 +345,13 @@ impl<W: World> Conductor<W> {
     fn name_of_run(&self, mode: Mode) -> String {
         let number = self.runs.iter().filter(|run| run.mode == mode).count() + 1;
         match mode {
-            Mode::Live => format!("live run {number} of {}", self.wanted.terms.runs.max(u32::try_from(number).unwrap_or(u32::MAX))),
+            Mode::Live => format!(
+                "live run {number} of {}",
+                self.wanted
+                    .terms
+                    .runs
+                    .max(u32::try_from(number).unwrap_or(u32::MAX))
+            ),
             Mode::Frozen => format!("frozen run {number} of {}", number.max(2)),
             Mode::Snapshot | Mode::ReadOnly | Mode::Unmounted => format!("{} run", mode.name()),
         }
@@ -316,9 +364,20 @@ impl<W: World> Conductor<W> {
             filesystem: target.filesystem,
             mode,
             device,
-            members: target.members.iter().map(|(name, dev)| Device { name: name.clone(), dev: *dev }).collect(),
+            members: target
+                .members
+                .iter()
+                .map(|(name, dev)| Device {
+                    name: name.clone(),
+                    dev: *dev,
+                })
+                .collect(),
             command: self.means.checker.clone(),
-            timeout: if frozen { terms.budget.saturating_sub(MARGIN) } else { terms.timeout },
+            timeout: if frozen {
+                terms.budget.saturating_sub(MARGIN)
+            } else {
+                terms.timeout
+            },
             memory: terms.memory,
             bytes_per_second: if frozen { None } else { terms.bytes_per_second },
         }
@@ -330,7 +389,12 @@ impl<W: World> Conductor<W> {
     }
 
     /// A run with what is left of it.
-    fn took(&mut self, ran: Ran, started: Timestamp, change: impl FnOnce(&mut Run)) -> Result<(), Cut> {
+    fn took(
+        &mut self,
+        ran: Ran,
+        started: Timestamp,
+        change: impl FnOnce(&mut Run),
+    ) -> Result<(), Cut> {
         let Ran { mut run, remains } = ran;
         run.started = started;
         change(&mut run);
@@ -340,7 +404,9 @@ impl<W: World> Conductor<W> {
     }
 
     fn nothing_hangs(&self) -> Result<(), Cut> {
-        self.remains.first().map_or(Ok(()), |remains| Err(Cut::Stuck(remains.waiting_in.clone())))
+        self.remains.first().map_or(Ok(()), |remains| {
+            Err(Cut::Stuck(remains.waiting_in.clone()))
+        })
     }
 
     async fn look_for_strays(&mut self) {
@@ -356,14 +422,19 @@ impl<W: World> Conductor<W> {
         let started = self.clock.now();
         self.doing(format!("{}: preparing", self.name_of_run(order.mode)));
         let (world, strays) = (self.world.clone(), self.strays.clone());
-        match self.unless_stopped(Box::pin(world.prepare(order, strays))).await? {
+        match self
+            .unless_stopped(Box::pin(world.prepare(order, strays)))
+            .await?
+        {
             Ok(prepared) => Ok(Some(prepared)),
             Err(ran) => self.took(*ran, started, |_| {}).map(|()| None),
         }
     }
 
     async fn run_on(&mut self, mode: Mode, device: Device) -> Result<(), Cut> {
-        let Some(prepared) = self.prepare(self.order(mode, device)).await? else { return Ok(()) };
+        let Some(prepared) = self.prepare(self.order(mode, device)).await? else {
+            return Ok(());
+        };
         let (started, name) = (self.clock.now(), self.name_of_run(mode));
         self.doing(name.clone());
         let (world, mut told) = (self.world.clone(), self.means.told.clone());
@@ -391,11 +462,16 @@ impl<W: World> Conductor<W> {
     /// The error within: it could not be asked.
     async fn ask_for_sickness(&mut self, extent: Extent) -> Result<Result<(), String>, Cut> {
         let target = &self.wanted.target;
-        let (Filesystem::Xfs, Some(mount)) = (target.filesystem, target.mount.clone()) else { return Ok(Ok(())) };
+        let (Filesystem::Xfs, Some(mount)) = (target.filesystem, target.mount.clone()) else {
+            return Ok(Ok(()));
+        };
         let dev = target.shown_dev();
         self.doing("asking XFS for its health".to_owned());
         let world = self.world.clone();
-        match self.unless_stopped(Box::pin(world.sick(mount, dev, extent))).await? {
+        match self
+            .unless_stopped(Box::pin(world.sick(mount, dev, extent)))
+            .await?
+        {
             Ok(signals) => {
                 self.found.extend(signals);
                 Ok(Ok(()))
@@ -405,13 +481,17 @@ impl<W: World> Conductor<W> {
     }
 
     async fn snapshot_run(&mut self) -> Result<(), Cut> {
-        let (Some((group, volume)), Some(lvm)) = (self.wanted.target.logical_volume.clone(), self.means.lvm.clone()) else {
+        let (Some((group, volume)), Some(lvm)) = (
+            self.wanted.target.logical_volume.clone(),
+            self.means.lvm.clone(),
+        ) else {
             self.no_snapshot = true;
             return Ok(());
         };
         let started = self.clock.now();
         let began = Instant::now();
-        // LVM has the kernel hold the writers while it makes one: no more than for a freeze of ours may speak against it.
+        // LVM has the kernel hold the writers while it makes one: no more than for a freeze of ours
+        // may speak against it.
         if let Some(mount) = self.wanted.target.mount.clone() {
             let dev = self.wanted.target.shown_dev();
             if let Err(why) = self.writes_out("snapshot", mount, dev).await? {
@@ -424,7 +504,13 @@ impl<W: World> Conductor<W> {
             }
         }
         self.doing(format!("making a snapshot of {group}/{volume}"));
-        let order = SnapshotOrder { check: self.wanted.id.clone(), group, volume, filesystem: self.wanted.target.filesystem, lvm };
+        let order = SnapshotOrder {
+            check: self.wanted.id.clone(),
+            group,
+            volume,
+            filesystem: self.wanted.target.filesystem,
+            lvm,
+        };
         let world = self.world.clone();
         let snapshot = match self.unless_stopped(Box::pin(world.snapshot(order))).await? {
             Ok(snapshot) => snapshot,
@@ -439,7 +525,13 @@ impl<W: World> Conductor<W> {
             }
             Err(SnapshotError::Failed(why)) => {
                 self.no_snapshot = true;
-                self.add(not_done(Mode::Snapshot, started, began.elapsed(), End::NotStarted(why.clone()), why));
+                self.add(not_done(
+                    Mode::Snapshot,
+                    started,
+                    began.elapsed(),
+                    End::NotStarted(why.clone()),
+                    why,
+                ));
                 return Ok(());
             }
         };
@@ -465,16 +557,30 @@ impl<W: World> Conductor<W> {
 
 /// Cancel-safe.
 async fn stopped(told: &mut watch::Receiver<Told>) -> Stop {
-    let stop = told.wait_for(|told| told.stop.is_some()).await.ok().and_then(|told| told.stop.clone());
+    let stop = told
+        .wait_for(|told| told.stop.is_some())
+        .await
+        .ok()
+        .and_then(|told| told.stop.clone());
     // Whoever could say it is gone, which is the daemon's end.
-    stop.unwrap_or_else(|| Stop { why: "the daemon ends".to_owned() })
+    stop.unwrap_or_else(|| Stop {
+        why: "the daemon ends".to_owned(),
+    })
 }
 
 fn with_phase(name: &str, phase: &str) -> String {
-    if phase.is_empty() { name.to_owned() } else { format!("{name}: {phase}") }
+    if phase.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{name}: {phase}")
+    }
 }
 
 /// A run of which there is nothing to read.
 fn not_done(mode: Mode, started: Timestamp, duration: Duration, end: End, why: String) -> Run {
-    Run { duration, active: duration, ..Run::failed(mode, started, end, why) }
+    Run {
+        duration,
+        active: duration,
+        ..Run::failed(mode, started, end, why)
+    }
 }

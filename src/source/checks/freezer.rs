@@ -1,7 +1,10 @@
-//! Holding the writers of a filesystem for the length of one run: the helper `freezer`, a process of its own that thaws whatever happens.
+//! Holding the writers of a filesystem for the length of one run: the helper `freezer`, a process
+//! of its own that thaws whatever happens.
 //!
-//! In: a mount point, a limit. Out: `Frozen`, and how long the writers were held. What it refuses, and why: `refusal`. A helper that was killed is made good
-//! at once by another that thaws; what daemon and helper left behind together is found by the intents in /run at the next start and by the unit's ExecStopPost.
+//! In: a mount point, a limit. Out: `Frozen`, and how long the writers were held. What it refuses,
+//! and why: `refusal`. A helper that was killed is made good at once by another that thaws; what
+//! daemon and helper left behind together is found by the intents in /run at the next start and by
+//! the unit's ExecStopPost.
 
 pub mod pipe;
 pub mod refusal;
@@ -20,13 +23,15 @@ use crate::model::ids::CheckId;
 use crate::model::path::HostPath;
 use crate::source::checks::freezer::pipe::{Repaired, Resumed, Said, Told};
 
-/// From the start of a helper until it is about to freeze: it looks at folders that may lie on slow disks.
+/// From the start of a helper until it is about to freeze: it looks at folders that may lie on slow
+/// disks.
 const PATIENCE_TO_BEGIN: Duration = Duration::from_secs(10);
 /// FITHAW writes next to nothing.
 const PATIENCE_TO_THAW: Duration = Duration::from_secs(5);
 /// A process that can be killed is gone in milliseconds.
 const PATIENCE_TO_DIE: Duration = Duration::from_secs(2);
-/// A helper thaws by itself at the limit. One that has not so much later cannot: it was stopped, or waits for memory.
+/// A helper thaws by itself at the limit. One that has not so much later cannot: it was stopped, or
+/// waits for memory.
 const GRACE: Duration = Duration::from_secs(1);
 const PATIENCE_TO_REPAIR: Duration = Duration::from_secs(10);
 /// A helper that repairs may be killed as well.
@@ -36,7 +41,8 @@ const REPAIRS: usize = 3;
 #[derive(Clone, Debug)]
 pub struct Freezer {
     pub program: Program,
-    /// As the host names it: `/run/diskvitals/freeze`. Below a tmpfs: intents must die with the boot.
+    /// As the host names it: `/run/diskvitals/freeze`. Below a tmpfs: intents must die with the
+    /// boot.
     pub intents: PathBuf,
 }
 
@@ -86,7 +92,8 @@ pub struct Thawed {
     pub held: Duration,
     /// The call that froze took this long.
     pub freezing: Duration,
-    /// It was thawed before it was asked for: the limit, the death of the helper. Then the run beneath it counts for nothing.
+    /// It was thawed before it was asked for: the limit, the death of the helper. Then the run
+    /// beneath it counts for nothing.
     pub early: Option<String>,
     pub way: Way,
 }
@@ -104,7 +111,8 @@ pub enum Way {
 }
 
 impl Freezer {
-    /// Dropping the future thaws, also what is only frozen later: a task of its own stays with the helper to its end.
+    /// Dropping the future thaws, also what is only frozen later: a task of its own stays with the
+    /// helper to its end.
     pub async fn freeze(&self, order: FreezeOrder) -> Result<Frozen, FreezeError> {
         let (frozen, is_frozen) = oneshot::channel();
         let (thaw, wanted) = oneshot::channel();
@@ -121,7 +129,11 @@ impl Freezer {
             }
         });
         match is_frozen.await {
-            Ok(Ok(())) => Ok(Frozen { thaw, thawed, early: None }),
+            Ok(Ok(())) => Ok(Frozen {
+                thaw,
+                thawed,
+                early: None,
+            }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(FreezeError::Failed("freezing ended without a word".into())),
         }
@@ -129,10 +141,13 @@ impl Freezer {
 
     /// At the start: thaws what a daemon before left frozen. Out: a line for each, for the log.
     pub async fn recover(&self) -> Vec<String> {
-        self.repair(None).await.map_or_else(|why| vec![why], |repaired| repaired.lines)
+        self.repair(None)
+            .await
+            .map_or_else(|why| vec![why], |repaired| repaired.lines)
     }
 
-    /// The whole life of one helper. None where nothing was frozen; then `frozen` has been told why.
+    /// The whole life of one helper. None where nothing was frozen; then `frozen` has been told
+    /// why.
     async fn hold(
         &self,
         order: FreezeOrder,
@@ -146,7 +161,10 @@ impl Freezer {
             Ok(helper) => helper,
             Err(error) => {
                 // Nobody waits for it where the check was dropped.
-                let _ = frozen.send(Err(FreezeError::Failed(format!("it was not frozen: {}", with_causes(&error)))));
+                let _ = frozen.send(Err(FreezeError::Failed(format!(
+                    "it was not frozen: {}",
+                    with_causes(&error)
+                ))));
                 return None;
             }
         };
@@ -155,7 +173,9 @@ impl Freezer {
             Said::NotOurs => Some(FreezeError::NotOurs),
             Said::Failed { why } => Some(FreezeError::Failed(why)),
             // Frozen only after its limit, and thawed at once.
-            Said::Thawed { early, .. } => Some(FreezeError::Late(early.unwrap_or_else(|| "it was thawed at once".into()))),
+            Said::Thawed { early, .. } => Some(FreezeError::Late(
+                early.unwrap_or_else(|| "it was thawed at once".into()),
+            )),
             Said::Asking | Said::Frozen { .. } | Said::Repaired(_) | Said::Resumed(_) => None,
         };
         let mut patience = PATIENCE_TO_BEGIN;
@@ -169,13 +189,17 @@ impl Freezer {
                 }
                 Ok(Ok(Said::Frozen { freezing })) => break freezing,
                 Ok(Ok(said)) => {
-                    let error = refused(said).unwrap_or_else(|| FreezeError::Failed("the freezer says what it was not asked".into()));
+                    let error = refused(said).unwrap_or_else(|| {
+                        FreezeError::Failed("the freezer says what it was not asked".into())
+                    });
                     let _ = frozen.send(Err(error)); // as above
                     return None;
                 }
                 // It may have died in the middle of the call, which the kernel completes first.
                 Ok(Err(error)) => {
-                    let gone = |what: String| format!("the freezer has gone ({}); {what}", with_causes(&error));
+                    let gone = |what: String| {
+                        format!("the freezer has gone ({}); {what}", with_causes(&error))
+                    };
                     let error = match self.make_good(&check).await {
                         Ok(made_good) => FreezeError::Failed(gone(made_good)),
                         Err(why) => FreezeError::Unsure(gone(why)),
@@ -189,23 +213,36 @@ impl Freezer {
                         patience
                     );
                     // One that has not come to asking the kernel looks for our word before it does.
-                    let _ = frozen.send(Err(if asking { FreezeError::Late(why) } else { FreezeError::Failed(why) })); // as above
+                    let _ = frozen.send(Err(if asking {
+                        FreezeError::Late(why)
+                    } else {
+                        FreezeError::Failed(why)
+                    })); // as above
                     return self.abandon(helper, &check).await;
                 }
             }
         };
         // An error: nobody waits any more, and `wanted` says so below.
         let _ = frozen.send(Ok(()));
-        Some(self.stay(helper, &check, limit, asked, freezing, wanted).await)
+        Some(
+            self.stay(helper, &check, limit, asked, freezing, wanted)
+                .await,
+        )
     }
 
     async fn begin(&self, order: FreezeOrder) -> Result<Helper, HelperError> {
         let mut helper = Helper::start(&self.program).await?;
-        helper.tell(&Told::Freeze { order, intents: self.intents.clone() }).await?;
+        helper
+            .tell(&Told::Freeze {
+                order,
+                intents: self.intents.clone(),
+            })
+            .await?;
         Ok(helper)
     }
 
-    /// A helper that waits in the kernel thaws as soon as it is back; were it killed there, somebody else must.
+    /// A helper that waits in the kernel thaws as soon as it is back; were it killed there,
+    /// somebody else must.
     async fn abandon(&self, mut helper: Helper, check: &CheckId) -> Option<Thawed> {
         let told = helper.tell(&Told::Thaw).await.is_ok();
         loop {
@@ -259,7 +296,8 @@ impl Freezer {
                     helper.kill();
                     patience = Instant::now() + PATIENCE_TO_DIE;
                 }
-                // It waits in the kernel: thawing an ext4 writes its superblock first (ext4_unfreeze(), fs/ext4/super.c).
+                // It waits in the kernel: thawing an ext4 writes its superblock first
+                // (ext4_unfreeze(), fs/ext4/super.c).
                 () = tokio::time::sleep_until(patience), if killed => {
                     let (freezer, check) = (self.clone(), check.clone());
                     tokio::spawn(async move { freezer.abandon(helper, &check).await });
@@ -278,7 +316,12 @@ impl Freezer {
         } else {
             format!("the freezer has gone ({gone})")
         };
-        Thawed { held: asked.elapsed(), freezing, early: Some(format!("{why}; {made_good}")), way }
+        Thawed {
+            held: asked.elapsed(),
+            freezing,
+            early: Some(format!("{why}; {made_good}")),
+            way,
+        }
     }
 
     /// What came of it, in words. The error: it may be frozen still.
@@ -286,9 +329,18 @@ impl Freezer {
         let mut failed = String::new();
         for _ in 0..REPAIRS {
             match self.repair(Some(check)).await {
-                Ok(Repaired { lines, unsure: false }) if lines.is_empty() => return Ok("nothing was left frozen".into()),
-                Ok(Repaired { lines, unsure: false }) => return Ok(lines.join("; ")),
-                Ok(Repaired { lines, unsure: true }) => {
+                Ok(Repaired {
+                    lines,
+                    unsure: false,
+                }) if lines.is_empty() => return Ok("nothing was left frozen".into()),
+                Ok(Repaired {
+                    lines,
+                    unsure: false,
+                }) => return Ok(lines.join("; ")),
+                Ok(Repaired {
+                    lines,
+                    unsure: true,
+                }) => {
                     failed = lines.join("; ");
                     break;
                 }
@@ -300,24 +352,47 @@ impl Freezer {
     }
 
     async fn repair(&self, only: Option<&CheckId>) -> Result<Repaired, String> {
-        let told = Told::Repair { intents: self.intents.clone(), only: only.map(note) };
+        let told = Told::Repair {
+            intents: self.intents.clone(),
+            only: only.map(note),
+        };
         match self.ask(&told).await {
             Ok(Ok(Said::Repaired(repaired))) => Ok(repaired),
             Ok(Ok(other)) => Err(format!("the freezer says what it was not asked: {other:?}")),
-            Ok(Err(error)) => Err(format!("looking for what was left frozen: {}", with_causes(&error))),
-            Err(_) => Err(format!("looking for what was left frozen takes longer than {} s", PATIENCE_TO_REPAIR.as_secs())),
+            Ok(Err(error)) => Err(format!(
+                "looking for what was left frozen: {}",
+                with_causes(&error)
+            )),
+            Err(_) => Err(format!(
+                "looking for what was left frozen takes longer than {} s",
+                PATIENCE_TO_REPAIR.as_secs()
+            )),
         }
     }
 
-    /// What lvm processes left suspended that are gone. `forget`: what they were about to change is not asked about again.
+    /// What lvm processes left suspended that are gone. `forget`: what they were about to change is
+    /// not asked about again.
     pub async fn resume(&self, forget: bool) -> Resumed {
-        let failed =
-            |why: String| Resumed { lines: vec![format!("looking for volumes that were left suspended: {why}")], ..Resumed::default() };
-        match self.ask(&Told::Resume { intents: self.intents.clone(), forget }).await {
+        let failed = |why: String| Resumed {
+            lines: vec![format!(
+                "looking for volumes that were left suspended: {why}"
+            )],
+            ..Resumed::default()
+        };
+        match self
+            .ask(&Told::Resume {
+                intents: self.intents.clone(),
+                forget,
+            })
+            .await
+        {
             Ok(Ok(Said::Resumed(resumed))) => resumed,
             Ok(Ok(other)) => failed(format!("the helper says what it was not asked: {other:?}")),
             Ok(Err(error)) => failed(with_causes(&error)),
-            Err(_) => failed(format!("it takes longer than {} s; see `dmsetup info`", PATIENCE_TO_REPAIR.as_secs())),
+            Err(_) => failed(format!(
+                "it takes longer than {} s; see `dmsetup info`",
+                PATIENCE_TO_REPAIR.as_secs()
+            )),
         }
     }
 
@@ -342,7 +417,10 @@ impl Frozen {
                 self.early.insert(thawed)
             }
         };
-        early.early.clone().unwrap_or_else(|| "it was thawed".into())
+        early
+            .early
+            .clone()
+            .unwrap_or_else(|| "it was thawed".into())
     }
 
     pub async fn thaw(self) -> Thawed {
@@ -357,10 +435,19 @@ impl Frozen {
 
 /// The task that stays with the helper is gone, which only the end of the daemon does.
 fn lost() -> Thawed {
-    Thawed { held: Duration::ZERO, freezing: Duration::ZERO, early: Some("the daemon is ending".into()), way: Way::Otherwise }
+    Thawed {
+        held: Duration::ZERO,
+        freezing: Duration::ZERO,
+        early: Some("the daemon is ending".into()),
+        way: Way::Otherwise,
+    }
 }
 
 /// The name of a check's note: ids may hold slashes.
 pub fn note(check: &CheckId) -> String {
-    check.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+    check
+        .as_str()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect()
 }

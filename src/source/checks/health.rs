@@ -1,6 +1,8 @@
-//! What an XFS says of its own health, asked by a helper of its own: telling of every inode may take long, and is ended with whoever wants to know.
+//! What an XFS says of its own health, asked by a helper of its own: telling of every inode may
+//! take long, and is ended with whoever wants to know.
 //!
-//! In: a mount of it. Out: signals. What cannot be told in time, or at all, is not told: that is no signal, and no proof of health either.
+//! In: a mount of it. Out: signals. What cannot be told in time, or at all, is not told: that is no
+//! signal, and no proof of health either.
 
 use std::time::Duration;
 
@@ -52,24 +54,57 @@ pub enum Said {
 }
 
 /// Dropping it ends the helper. The error: it could not be asked.
-pub async fn ask(program: &Program, mount: HostPath, dev: DevNo, extent: Extent) -> Result<Vec<Signal>, String> {
+pub async fn ask(
+    program: &Program,
+    mount: HostPath,
+    dev: DevNo,
+    extent: Extent,
+) -> Result<Vec<Signal>, String> {
     let until = Instant::now() + PATIENCE;
-    let late = || format!("the XFS at {mount} has not told its health in {} s", PATIENCE.as_secs());
-    let begun = timeout_at(until, begin(program, Ask { mount: mount.clone(), dev, extent })).await.map_err(|_| late())?;
+    let late = || {
+        format!(
+            "the XFS at {mount} has not told its health in {} s",
+            PATIENCE.as_secs()
+        )
+    };
+    let begun = timeout_at(
+        until,
+        begin(
+            program,
+            Ask {
+                mount: mount.clone(),
+                dev,
+                extent,
+            },
+        ),
+    )
+    .await
+    .map_err(|_| late())?;
     let (mut helper, mut said) = begun.map_err(|error| with_causes(&error))??;
     if extent == Extent::Inodes && said.is_empty() {
         match timeout_at(until, helper.hear::<Said>()).await {
             Ok(Ok(Said::Sick(inodes))) => said.extend(inodes),
             // The groups have told that they are well: the rest is not known.
-            Ok(Ok(Said::Failed { error })) => tracing::info!(%mount, error, "the inodes of an XFS were not asked for their health"),
-            Ok(Err(error)) => tracing::info!(%mount, error = with_causes(&error), "the inodes of an XFS were not asked for their health"),
+            Ok(Ok(Said::Failed { error })) => {
+                tracing::info!(%mount, error, "the inodes of an XFS were not asked for their health")
+            }
+            Ok(Err(error)) => {
+                tracing::info!(%mount, error = with_causes(&error), "the inodes of an XFS were not asked for their health")
+            }
             Err(_) => {
                 helper.kill();
                 tracing::info!(%mount, "{}: its inodes are not asked for it any more", late());
             }
         }
     }
-    let signal = |Sickness { kind, text }| Signal { kind, evidence: Evidence { source: format!("xfs {mount}"), time: now(), text } };
+    let signal = |Sickness { kind, text }| Signal {
+        kind,
+        evidence: Evidence {
+            source: format!("xfs {mount}"),
+            time: now(),
+            text,
+        },
+    };
     Ok(said.into_iter().map(signal).collect())
 }
 

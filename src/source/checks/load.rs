@@ -1,10 +1,10 @@
 //! How busy the node's drives are: what scheduled checks wait for.
 //!
-//! In: /proc/pressure/io (Documentation/accounting/psi.rst); where the kernel has it not, two readings of /proc/diskstats
-//! (Documentation/admin-guide/iostats.rst) of the drives beneath. Out: percent. Whether that is too much is the policy's word.
+//! In: /proc/pressure/io (Documentation/accounting/psi.rst); where the kernel has it not, two
+//! readings of /proc/diskstats (Documentation/admin-guide/iostats.rst) of the drives beneath. Out:
+//! percent. Whether that is too much is the policy's word.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
@@ -39,8 +39,14 @@ impl Busy {
     /// Why a check waits.
     pub fn words(&self) -> String {
         match self.of {
-            Of::Pressure => format!("the node's I/O is busy (tasks waited for it in {:.0} % of the last minute)", self.percent),
-            Of::Drive => format!("a drive beneath is busy ({:.0} % of the time)", self.percent),
+            Of::Pressure => format!(
+                "the node's I/O is busy (tasks waited for it in {:.0} % of the last minute)",
+                self.percent
+            ),
+            Of::Drive => format!(
+                "a drive beneath is busy ({:.0} % of the time)",
+                self.percent
+            ),
         }
     }
 }
@@ -48,11 +54,16 @@ impl Busy {
 /// `some avg10=6.85 avg60=3.18 avg300=6.27 total=274962831`: the percentage of the last minute.
 pub fn parse_pressure(text: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
-    let value: f64 = line.split_ascii_whitespace().find_map(|field| field.strip_prefix("avg60="))?.parse().ok()?;
+    let value: f64 = line
+        .split_ascii_whitespace()
+        .find_map(|field| field.strip_prefix("avg60="))?
+        .parse()
+        .ok()?;
     (0.0..=100.0).contains(&value).then_some(value)
 }
 
-/// Milliseconds for which each device had I/O in flight: field 10 of iostats.rst, which counts from behind the name.
+/// Milliseconds for which each device had I/O in flight: field 10 of iostats.rst, which counts from
+/// behind the name.
 pub fn parse_ticks(text: &str) -> BTreeMap<DevNo, u64> {
     text.lines()
         .filter_map(|line| {
@@ -64,11 +75,19 @@ pub fn parse_ticks(text: &str) -> BTreeMap<DevNo, u64> {
         .collect()
 }
 
-/// Of the busiest of `devices`; None where none was seen both times. The counter is one of 32 bits and wraps.
-fn busiest(devices: &BTreeSet<DevNo>, before: &BTreeMap<DevNo, u64>, after: &BTreeMap<DevNo, u64>, apart: Duration) -> Option<f64> {
+/// Of the busiest of `devices`; None where none was seen both times. The counter is one of 32 bits
+/// and wraps.
+fn busiest(
+    devices: &BTreeSet<DevNo>,
+    before: &BTreeMap<DevNo, u64>,
+    after: &BTreeMap<DevNo, u64>,
+    apart: Duration,
+) -> Option<f64> {
     let millis = apart.as_secs_f64() * 1000.0;
     let busy = |dev: &DevNo| {
-        let worked = u32::try_from(after.get(dev)?.wrapping_sub(*before.get(dev)?) & u64::from(u32::MAX)).ok()?;
+        let worked =
+            u32::try_from(after.get(dev)?.wrapping_sub(*before.get(dev)?) & u64::from(u32::MAX))
+                .ok()?;
         Some((f64::from(worked) * 100.0 / millis).min(100.0))
     };
     devices.iter().filter_map(busy).reduce(f64::max)
@@ -79,31 +98,58 @@ pub async fn look(root: &HostRoot, devices: Vec<DevNo>) -> Result<Busy, String> 
     // ENOENT: not built in. EOPNOTSUPP on opening: switched off (psi=0).
     if let Ok(text) = read(root, PRESSURE).await {
         let percent = parse_pressure(&text).ok_or_else(|| format!("{PRESSURE} makes no sense"))?;
-        return Ok(Busy { percent, of: Of::Pressure });
+        return Ok(Busy {
+            percent,
+            of: Of::Pressure,
+        });
     }
     let wrong = |error: io::Error| format!("reading {DISKSTATS}: {error}");
     let tree = root.clone();
-    let looked = tokio::task::spawn_blocking(move || devices.iter().flat_map(|dev| beneath(&tree, *dev)).collect::<BTreeSet<_>>());
-    let devices = looked.await.map_err(|_| "looking for the drives beneath: the task was lost".to_owned())?;
-    let (before, from) = (parse_ticks(&read(root, DISKSTATS).await.map_err(wrong)?), Instant::now());
+    let looked = tokio::task::spawn_blocking(move || {
+        devices
+            .iter()
+            .flat_map(|dev| beneath(&tree, *dev))
+            .collect::<BTreeSet<_>>()
+    });
+    let devices = looked
+        .await
+        .map_err(|_| "looking for the drives beneath: the task was lost".to_owned())?;
+    let (before, from) = (
+        parse_ticks(&read(root, DISKSTATS).await.map_err(wrong)?),
+        Instant::now(),
+    );
     tokio::time::sleep(APART).await;
-    let (after, apart) = (parse_ticks(&read(root, DISKSTATS).await.map_err(wrong)?), from.elapsed());
-    let percent = busiest(&devices, &before, &after, apart).ok_or_else(|| format!("{DISKSTATS} does not name the drives beneath"))?;
-    Ok(Busy { percent, of: Of::Drive })
+    let (after, apart) = (
+        parse_ticks(&read(root, DISKSTATS).await.map_err(wrong)?),
+        from.elapsed(),
+    );
+    let percent = busiest(&devices, &before, &after, apart)
+        .ok_or_else(|| format!("{DISKSTATS} does not name the drives beneath"))?;
+    Ok(Busy {
+        percent,
+        of: Of::Drive,
+    })
 }
 
 /// In the blocking pool; nothing in these files waits for a device.
 async fn read(root: &HostRoot, path: &'static str) -> io::Result<String> {
     let file = root.at(path);
-    tokio::task::spawn_blocking(move || std::fs::read_to_string(file)).await.map_err(io::Error::other)?
+    tokio::task::spawn_blocking(move || std::fs::read_to_string(file))
+        .await
+        .map_err(io::Error::other)?
 }
 
-/// The device itself and all that it lies on: the disk of a partition, the slaves of md and dm (Documentation/ABI/stable/sysfs-block).
+/// The device itself and all that it lies on: the disk of a partition, the slaves of md and dm
+/// (Documentation/ABI/stable/sysfs-block).
 fn beneath(root: &HostRoot, dev: DevNo) -> BTreeSet<DevNo> {
     let mut found = BTreeSet::from([dev]);
     let mut layer = vec![dev];
     for _ in 0..DEEPEST {
-        let below: Vec<DevNo> = layer.iter().flat_map(|dev| directly_beneath(root, *dev)).filter(|dev| found.insert(*dev)).collect();
+        let below: Vec<DevNo> = layer
+            .iter()
+            .flat_map(|dev| directly_beneath(root, *dev))
+            .filter(|dev| found.insert(*dev))
+            .collect();
         if below.is_empty() {
             break;
         }
@@ -113,14 +159,19 @@ fn beneath(root: &HostRoot, dev: DevNo) -> BTreeSet<DevNo> {
 }
 
 fn directly_beneath(root: &HostRoot, dev: DevNo) -> Vec<DevNo> {
-    let Ok(place) = root.at(format!("/sys/dev/block/{dev}")).canonicalize() else { return Vec::new() };
+    let Ok(place) = root.at(format!("/sys/dev/block/{dev}")).canonicalize() else {
+        return Vec::new();
+    };
     let number = |file: &std::path::Path| std::fs::read_to_string(file).ok()?.parse::<DevNo>().ok();
     let mut below = Vec::new();
     if place.join("partition").exists() {
         below.extend(place.parent().and_then(|disk| number(&disk.join("dev"))));
     }
     // None for most: it lies on nothing.
-    let slaves = std::fs::read_dir(place.join("slaves")).into_iter().flatten().flatten();
+    let slaves = std::fs::read_dir(place.join("slaves"))
+        .into_iter()
+        .flatten()
+        .flatten();
     below.extend(slaves.filter_map(|slave| number(&slave.path().join("dev"))));
     below
 }
@@ -137,14 +188,23 @@ mod tests {
 
     #[test]
     fn a_pressure_that_makes_no_sense_is_none_at_all() {
-        for text in ["", "full avg60=1.0", "some avg10=1.0", "some avg60=x", "some avg60=101.0", "some avg60=NaN", "some avg60=-1"] {
+        for text in [
+            "",
+            "full avg60=1.0",
+            "some avg10=1.0",
+            "some avg60=x",
+            "some avg60=101.0",
+            "some avg60=NaN",
+            "some avg60=-1",
+        ] {
             assert_eq!(parse_pressure(text), None, "{text}");
         }
     }
 
     #[test]
     fn the_time_with_io_in_flight_is_the_tenth_field_behind_the_name() {
-        let ticks = parse_ticks(" 254 0 vda 1 2 3 4 5 6 7 8 9 1000 11 12 13\n 254 1 vda1 1 2 3\njunk\n");
+        let ticks =
+            parse_ticks(" 254 0 vda 1 2 3 4 5 6 7 8 9 1000 11 12 13\n 254 1 vda1 1 2 3\njunk\n");
         assert_eq!(ticks, BTreeMap::from([(DevNo::new(254, 0), 1000)]));
     }
 
@@ -153,7 +213,14 @@ mod tests {
         let (a, b, c) = (DevNo::new(8, 0), DevNo::new(8, 16), DevNo::new(8, 32));
         let before = BTreeMap::from([(a, 100), (b, u64::from(u32::MAX) - 499), (c, 5)]);
         let after = BTreeMap::from([(a, 200), (b, 500), (c, 2005)]);
-        let of = |devices: &[DevNo]| busiest(&devices.iter().copied().collect(), &before, &after, Duration::from_secs(2));
+        let of = |devices: &[DevNo]| {
+            busiest(
+                &devices.iter().copied().collect(),
+                &before,
+                &after,
+                Duration::from_secs(2),
+            )
+        };
         assert_eq!(of(&[a]), Some(5.0));
         assert_eq!(of(&[a, b]), Some(50.0));
         assert_eq!(of(&[a, b, c]), Some(100.0));
@@ -180,25 +247,58 @@ mod tests {
         write(&dir, "sys/devices/sda/sda1/partition", "1\n");
         write(&dir, "sys/devices/dm-0/dev", "253:0\n");
         write(&dir, "sys/devices/dm-0/slaves/sda1/dev", "8:1\n");
-        write(&dir, "proc/diskstats", "8 0 sda 1 2 3 4 5 6 7 8 9 1000 11\n");
+        write(
+            &dir,
+            "proc/diskstats",
+            "8 0 sda 1 2 3 4 5 6 7 8 9 1000 11\n",
+        );
         std::fs::create_dir_all(dir.path().join("sys/dev/block")).unwrap();
         for (number, place) in [("8:0", "sda"), ("8:1", "sda/sda1"), ("253:0", "dm-0")] {
-            std::os::unix::fs::symlink(format!("../../devices/{place}"), dir.path().join("sys/dev/block").join(number)).unwrap();
+            std::os::unix::fs::symlink(
+                format!("../../devices/{place}"),
+                dir.path().join("sys/dev/block").join(number),
+            )
+            .unwrap();
         }
         // Through the link below /sys/dev/block a slave is found by its own number.
-        assert_eq!(beneath(&root, DevNo::new(253, 0)), BTreeSet::from([DevNo::new(253, 0), DevNo::new(8, 1), DevNo::new(8, 0)]));
+        assert_eq!(
+            beneath(&root, DevNo::new(253, 0)),
+            BTreeSet::from([DevNo::new(253, 0), DevNo::new(8, 1), DevNo::new(8, 0)])
+        );
         let busy = look(&root, vec![DevNo::new(253, 0)]).await;
-        assert_eq!(busy, Ok(Busy { percent: 0.0, of: Of::Drive }));
-        assert!(look(&root, vec![DevNo::new(9, 0)]).await.is_err(), "what is not seen is not quiet");
+        assert_eq!(
+            busy,
+            Ok(Busy {
+                percent: 0.0,
+                of: Of::Drive
+            })
+        );
+        assert!(
+            look(&root, vec![DevNo::new(9, 0)]).await.is_err(),
+            "what is not seen is not quiet"
+        );
     }
 
     #[tokio::test]
     async fn where_the_kernel_tells_its_pressure_that_is_what_counts() {
         let (dir, root) = tree();
-        write(&dir, "proc/pressure/io", "some avg10=0.00 avg60=37.20 avg300=0.00 total=0\n");
+        write(
+            &dir,
+            "proc/pressure/io",
+            "some avg10=0.00 avg60=37.20 avg300=0.00 total=0\n",
+        );
         let busy = look(&root, Vec::new()).await.unwrap();
-        assert_eq!(busy, Busy { percent: 37.2, of: Of::Pressure });
-        assert_eq!(busy.words(), "the node's I/O is busy (tasks waited for it in 37 % of the last minute)");
+        assert_eq!(
+            busy,
+            Busy {
+                percent: 37.2,
+                of: Of::Pressure
+            }
+        );
+        assert_eq!(
+            busy.words(),
+            "the node's I/O is busy (tasks waited for it in 37 % of the last minute)"
+        );
         write(&dir, "proc/pressure/io", "nonsense\n");
         assert!(look(&root, Vec::new()).await.is_err());
     }

@@ -1,25 +1,22 @@
-//! lvm(8) as it is run here: in a process of our own that has entered the host's mount namespace, where its configuration, its locks and /dev are.
+//! lvm(8) as it is run here: in a process of our own that has entered the host's mount namespace,
+//! where its configuration, its locks and /dev are.
 //!
-//! While it changes a volume it has device-mapper hold whoever writes to that. So it is no part of the daemon's control group then, and what it changes is
-//! noted: what it held is resumed when it was killed, at once, or with the daemon by the unit's ExecStopPost, or at the next start.
+//! While it changes a volume it has device-mapper hold whoever writes to that. So it is no part of
+//! the daemon's control group then, and what it changes is noted: what it held is resumed when it
+//! was killed, at once, or with the daemon by the unit's ExecStopPost, or at the next start.
 
 use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::host::exec::Exec;
-use crate::host::exec::ExecError;
-use crate::host::exec::Output;
-use crate::host::exec::run;
+use crate::host::exec::{Exec, ExecError, Output, run};
 use crate::host::root::HostRoot;
 use crate::model::check::Filesystem;
 use crate::model::dev::DevNo;
 use crate::source::checks::freezer::Freezer;
-use crate::source::worker::Place;
-use crate::source::worker::arguments;
+use crate::source::worker::{Place, arguments};
 
 /// Reading a volume group's metadata.
 const READING: Duration = Duration::from_secs(30);
@@ -55,8 +52,13 @@ pub trait Lvm: Clone + Send + Sync + 'static {
         args: Vec<String>,
     ) -> impl Future<Output = Result<Output, ExecError>> + Send;
 
-    /// Mounts and unmounts the filesystem on `dev` where nobody sees it, so that its log is replayed.
-    fn replay(&self, filesystem: Filesystem, dev: DevNo) -> impl Future<Output = Result<Output, ExecError>> + Send;
+    /// Mounts and unmounts the filesystem on `dev` where nobody sees it, so that its log is
+    /// replayed.
+    fn replay(
+        &self,
+        filesystem: Filesystem,
+        dev: DevNo,
+    ) -> impl Future<Output = Result<Output, ExecError>> + Send;
 }
 
 #[derive(Clone, Debug)]
@@ -72,18 +74,37 @@ pub struct Host {
 
 impl Host {
     fn exec(&self, place: Place, args: Vec<String>, timeout: Duration) -> Exec {
-        let ours = arguments(place, &self.root).into_iter().map(|argument| argument.to_string_lossy().into_owned());
-        Exec { program: self.worker.clone(), args: ours.chain(args).collect(), stdin: Vec::new(), timeout, max_output: MOST_OUTPUT }
+        let ours = arguments(place, &self.root)
+            .into_iter()
+            .map(|argument| argument.to_string_lossy().into_owned());
+        Exec {
+            program: self.worker.clone(),
+            args: ours.chain(args).collect(),
+            stdin: Vec::new(),
+            timeout,
+            max_output: MOST_OUTPUT,
+        }
     }
 
     async fn resume(&self) {
-        Box::pin(self.freezer.resume(true)).await.lines.iter().for_each(|line| tracing::warn!("{line}"));
+        Box::pin(self.freezer.resume(true))
+            .await
+            .lines
+            .iter()
+            .for_each(|line| tracing::warn!("{line}"));
     }
 
     fn lvm(&self, changes: Option<&Changes>, args: Vec<String>, timeout: Duration) -> Exec {
         // Names and paths: nothing that JSON has no words for.
         let changes = serde_json::json!(changes).to_string();
-        self.exec(Place::Lvm, [self.lvm.to_string_lossy().into_owned(), changes].into_iter().chain(args).collect(), timeout)
+        self.exec(
+            Place::Lvm,
+            [self.lvm.to_string_lossy().into_owned(), changes]
+                .into_iter()
+                .chain(args)
+                .collect(),
+            timeout,
+        )
     }
 }
 
@@ -92,10 +113,22 @@ impl Lvm for Host {
         Box::pin(run(&self.lvm(None, args, READING))).await
     }
 
-    async fn change(&self, group: &str, volume: &str, snapshot: &str, args: Vec<String>) -> Result<Output, ExecError> {
+    async fn change(
+        &self,
+        group: &str,
+        volume: &str,
+        snapshot: &str,
+        args: Vec<String>,
+    ) -> Result<Output, ExecError> {
         let (group, volume, snapshot) = (group.to_owned(), volume.to_owned(), snapshot.to_owned());
-        let changes = Changes { intents: self.freezer.intents.clone(), group, volume, snapshot };
-        // Before it what an earlier one has left that was not waited for, behind it what this one has, however it ended. One that goes on is left alone.
+        let changes = Changes {
+            intents: self.freezer.intents.clone(),
+            group,
+            volume,
+            snapshot,
+        };
+        // Before it what an earlier one has left that was not waited for, behind it what this one
+        // has, however it ended. One that goes on is left alone.
         self.resume().await;
         let ran = Box::pin(run(&self.lvm(Some(&changes), args, CHANGING))).await;
         self.resume().await;
@@ -103,6 +136,11 @@ impl Lvm for Host {
     }
 
     async fn replay(&self, filesystem: Filesystem, dev: DevNo) -> Result<Output, ExecError> {
-        Box::pin(run(&self.exec(Place::Replay, vec![filesystem.name().to_owned(), dev.to_string()], REPLAY))).await
+        Box::pin(run(&self.exec(
+            Place::Replay,
+            vec![filesystem.name().to_owned(), dev.to_string()],
+            REPLAY,
+        )))
+        .await
     }
 }

@@ -1,24 +1,19 @@
-//! Which check goes on when: one a filesystem, so many over the node, the oldest first, and those that were asked for before scheduled ones.
+//! Which check goes on when: one a filesystem, so many over the node, the oldest first, and those
+//! that were asked for before scheduled ones.
 //!
 //! Pure but for the time it is given. Knows nothing of runs.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::model::check::Mode;
-use crate::model::check::State;
-use crate::model::check::Target;
-use crate::model::check::Verdict;
-use crate::model::check::Wanted;
 use crate::model::check::steps::Outcome;
+use crate::model::check::{Mode, State, Target, Verdict, Wanted};
 use crate::model::dev::DevNo;
 use crate::model::ids::CheckId;
-use crate::source::checks::conduct::Said;
-use crate::source::checks::conduct::Told;
+use crate::source::checks::conduct::{Said, Told};
 
 /// A scheduled check looks this often whether the node is quiet, and gives up after so long.
 pub const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -34,8 +29,14 @@ pub enum Gate {
 }
 
 pub enum Stage {
-    Queued { gate: Gate, busy_since: Option<Instant> },
-    Conducted { said: watch::Receiver<Said>, told: watch::Sender<Told> },
+    Queued {
+        gate: Gate,
+        busy_since: Option<Instant>,
+    },
+    Conducted {
+        said: watch::Receiver<Said>,
+        told: watch::Sender<Told>,
+    },
 }
 
 /// One check that is not over.
@@ -51,7 +52,16 @@ pub struct Going {
 
 impl Going {
     pub fn new(wanted: Wanted, place: usize, at: Instant) -> Going {
-        Going { wanted, place, stage: Stage::Queued { gate: Gate::Unasked, busy_since: None }, told_owner: None, told_at: at }
+        Going {
+            wanted,
+            place,
+            stage: Stage::Queued {
+                gate: Gate::Unasked,
+                busy_since: None,
+            },
+            told_owner: None,
+            told_at: at,
+        }
     }
 
     /// Those that were asked for first, each by age.
@@ -87,7 +97,12 @@ impl Going {
 
 /// By which two checks are of one filesystem: all of its block devices.
 pub fn devices(target: &Target) -> BTreeSet<DevNo> {
-    target.members.iter().map(|(_, dev)| *dev).chain([target.dev]).collect()
+    target
+        .members
+        .iter()
+        .map(|(_, dev)| *dev)
+        .chain([target.dev])
+        .collect()
 }
 
 fn share(one: &Target, other: &Target) -> bool {
@@ -130,13 +145,17 @@ impl Queue {
     fn busy_with(&self, id: &CheckId, target: &Target) -> Option<&CheckId> {
         self.going
             .iter()
-            .find(|(other, going)| *other != id && going.is_conducted() && share(&going.wanted.target, target))
+            .find(|(other, going)| {
+                *other != id && going.is_conducted() && share(&going.wanted.target, target)
+            })
             .map(|(id, _)| id)
     }
 
     /// The first thing to be done; asked again after each. At most `at_once` have a turn.
     pub fn next(&self, at_once: usize, at: Instant) -> Option<Turn> {
-        let mut free = at_once.max(1).saturating_sub(self.going.values().filter(|going| going.has_turn()).count());
+        let mut free = at_once
+            .max(1)
+            .saturating_sub(self.going.values().filter(|going| going.has_turn()).count());
         for (id, going) in self.in_order() {
             if free == 0 {
                 return None;
@@ -154,18 +173,25 @@ impl Queue {
                 _ if !going.wanted.scheduled => return Some(Turn::Begin(id.clone())),
                 Gate::Quiet { until } if at < *until => return Some(Turn::Begin(id.clone())),
                 Gate::Busy { again, .. } if at < *again => {}
-                // Its place is kept for as long as it looks: no other one that came later goes before it.
+                // Its place is kept for as long as it looks: no other one that came later goes
+                // before it.
                 Gate::Asking => free -= 1,
-                Gate::Unasked | Gate::Quiet { .. } | Gate::Busy { .. } => return Some(Turn::Look(id.clone())),
+                Gate::Unasked | Gate::Quiet { .. } | Gate::Busy { .. } => {
+                    return Some(Turn::Look(id.clone()));
+                }
             }
         }
         None
     }
 
-    /// When something changes by itself: a busy node is looked at again. What is overdue waits for something else.
+    /// When something changes by itself: a busy node is looked at again. What is overdue waits for
+    /// something else.
     pub fn due(&self, at: Instant) -> Option<Instant> {
         let again = self.going.values().filter_map(|going| match &going.stage {
-            Stage::Queued { gate: Gate::Busy { again, .. }, .. } => Some(*again),
+            Stage::Queued {
+                gate: Gate::Busy { again, .. },
+                ..
+            } => Some(*again),
             Stage::Queued { .. } | Stage::Conducted { .. } => None,
         });
         again.filter(|again| *again > at).min()
@@ -183,33 +209,71 @@ impl Queue {
             return format!("the check {other} of this filesystem goes on");
         }
         match &going.stage {
-            Stage::Queued { gate: Gate::Busy { why, .. }, .. } => why.clone(),
-            Stage::Queued { gate: Gate::Asking, .. } => "it looks how busy the node is".to_owned(),
-            Stage::Queued { .. } | Stage::Conducted { .. } => "it waits for its turn: other checks go on".to_owned(),
+            Stage::Queued {
+                gate: Gate::Busy { why, .. },
+                ..
+            } => why.clone(),
+            Stage::Queued {
+                gate: Gate::Asking, ..
+            } => "it looks how busy the node is".to_owned(),
+            Stage::Queued { .. } | Stage::Conducted { .. } => {
+                "it waits for its turn: other checks go on".to_owned()
+            }
         }
     }
 
     /// Takes what was found of the load; the error: how it ends, having waited for too long.
-    pub fn looked(&mut self, id: &CheckId, why: Option<String>, at: Instant) -> Result<(), Outcome> {
-        let Some(Going { stage: Stage::Queued { gate, busy_since }, wanted, .. }) = self.going.get_mut(id) else { return Ok(()) };
+    pub fn looked(
+        &mut self,
+        id: &CheckId,
+        why: Option<String>,
+        at: Instant,
+    ) -> Result<(), Outcome> {
+        let Some(Going {
+            stage: Stage::Queued { gate, busy_since },
+            wanted,
+            ..
+        }) = self.going.get_mut(id)
+        else {
+            return Ok(());
+        };
         let Some(why) = why else {
-            (*gate, *busy_since) = (Gate::Quiet { until: at + LOOK_EVERY }, None);
+            (*gate, *busy_since) = (
+                Gate::Quiet {
+                    until: at + LOOK_EVERY,
+                },
+                None,
+            );
             return Ok(());
         };
         let since = *busy_since.get_or_insert(at);
         if at.saturating_duration_since(since) >= PATIENCE {
             let reason = format!("skipped: for 24 h it could not begin, at last since {why}");
-            return Err(Outcome { verdict: Verdict::Inconclusive, reason, mode: wanted.target.mode });
+            return Err(Outcome {
+                verdict: Verdict::Inconclusive,
+                reason,
+                mode: wanted.target.mode,
+            });
         }
-        *gate = Gate::Busy { again: at + LOOK_EVERY, why };
+        *gate = Gate::Busy {
+            again: at + LOOK_EVERY,
+            why,
+        };
         Ok(())
     }
 
     /// How a check of a filesystem ends on which a checker hangs.
     pub fn hung(&self, target: &Target) -> Option<Outcome> {
         let mine = devices(target);
-        let stuck = self.stuck.values().find(|stuck| !stuck.devices.is_disjoint(&mine))?;
-        let place = stuck.waiting_in.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
+        let stuck = self
+            .stuck
+            .values()
+            .find(|stuck| !stuck.devices.is_disjoint(&mine))?;
+        let place = stuck
+            .waiting_in
+            .as_ref()
+            .map(|place| format!(" ({place})"))
+            .unwrap_or_default();
         let reason = format!(
             "a checker has hung on this filesystem since {:.0} and cannot be killed{place}: the device does not answer, and until it does nothing else checks it",
             stuck.since
@@ -219,7 +283,11 @@ impl Queue {
 }
 
 pub fn failed(reason: String, mode: Mode) -> Outcome {
-    Outcome { verdict: Verdict::Failed, reason, mode }
+    Outcome {
+        verdict: Verdict::Failed,
+        reason,
+        mode,
+    }
 }
 
 /// Whether `now` differs from `before` by nothing but the phase of a run.

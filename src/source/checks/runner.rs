@@ -1,7 +1,9 @@
-//! One run of a checker, in processes of its own that cannot write: the helper `check` opens the devices for reading only (XFS and btrfs through
-//! read-only direct-io loops), starts the jailed checker, reads its output as a stream, holds it back where it must spare the drive.
+//! One run of a checker, in processes of its own that cannot write: the helper `check` opens the
+//! devices for reading only (XFS and btrfs through read-only direct-io loops), starts the jailed
+//! checker, reads its output as a stream, holds it back where it must spare the drive.
 //!
-//! In: an order. Out: one `model::check::Run`, its ballot already given. Dropping it kills the checker; `Strays` tell whether it went. Knows nothing of freezing.
+//! In: an order. Out: one `model::check::Run`, its ballot already given. Dropping it kills the
+//! checker; `Strays` tell whether it went. Knows nothing of freezing.
 
 pub mod pipe;
 mod strays;
@@ -24,9 +26,11 @@ use crate::model::dev::DevNo;
 use crate::source::checks::runner::pipe::{Ask, Said};
 use crate::source::checks::runner::strays::Leashed;
 
-/// Opening a device and making a loop takes milliseconds. Udev or a sleeping drive may take its time.
+/// Opening a device and making a loop takes milliseconds. Udev or a sleeping drive may take its
+/// time.
 const PREPARING: Duration = Duration::from_secs(20);
-/// The helper keeps the time-out of its checker; this long after that it is not waited for any more.
+/// The helper keeps the time-out of its checker; this long after that it is not waited for any
+/// more.
 const OVERDUE: Duration = Duration::from_secs(5);
 /// A process that was killed has gone by then, or is held by the kernel.
 const DYING: Duration = Duration::from_secs(1);
@@ -53,7 +57,8 @@ pub struct RunOrder {
     pub timeout: Duration,
     /// Address space, in bytes.
     pub memory: u64,
-    /// None: as fast as it can, at usual priority (frozen runs); else held back to this, at the lowest I/O priority.
+    /// None: as fast as it can, at usual priority (frozen runs); else held back to this, at the
+    /// lowest I/O priority.
     pub bytes_per_second: Option<u64>,
 }
 
@@ -72,17 +77,21 @@ pub struct Heard {
 #[derive(Debug)]
 pub struct Ran {
     pub run: Run,
-    /// What is left of a checker that could not be killed: until it is gone, nothing else may check this filesystem.
+    /// What is left of a checker that could not be killed: until it is gone, nothing else may check
+    /// this filesystem.
     pub remains: Option<Remains>,
 }
 
 impl std::fmt::Debug for Prepared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prepared").field("order", &self.order).finish_non_exhaustive()
+        f.debug_struct("Prepared")
+            .field("order", &self.order)
+            .finish_non_exhaustive()
     }
 }
 
-/// At the daemon's start: detaches the loops that a check left which was killed with everything around it. Out: a line for each, for the log.
+/// At the daemon's start: detaches the loops that a check left which was killed with everything
+/// around it. Out: a line for each, for the log.
 pub async fn clean_up(program: &Program) -> Vec<String> {
     let cleaned = async {
         let mut helper = Helper::start(program).await?;
@@ -97,11 +106,23 @@ pub async fn clean_up(program: &Program) -> Vec<String> {
     }
 }
 
-/// `Err` is a run too: one that did not begin (`End::NotStarted`), with its FAILED ballot. When the future, or what it makes, is dropped, nothing is left
-/// but what cannot be killed: that is among the strays.
-pub async fn prepare(program: &Program, strays: &Strays, order: RunOrder) -> Result<Prepared, Box<Ran>> {
-    let failed = |why: String| Box::new(Ran { run: not_started(order.mode, command(&order), why), remains: None });
-    let helper = Helper::start(program).await.map_err(|error| failed(with_causes(&error)))?;
+/// `Err` is a run too: one that did not begin (`End::NotStarted`), with its FAILED ballot. When the
+/// future, or what it makes, is dropped, nothing is left but what cannot be killed: that is among
+/// the strays.
+pub async fn prepare(
+    program: &Program,
+    strays: &Strays,
+    order: RunOrder,
+) -> Result<Prepared, Box<Ran>> {
+    let failed = |why: String| {
+        Box::new(Ran {
+            run: not_started(order.mode, command(&order), why),
+            remains: None,
+        })
+    };
+    let helper = Helper::start(program)
+        .await
+        .map_err(|error| failed(with_causes(&error)))?;
     let mut helper = Leashed::new(helper, strays);
     let ready = async {
         let helper = helper.helper()?;
@@ -110,11 +131,20 @@ pub async fn prepare(program: &Program, strays: &Strays, order: RunOrder) -> Res
     };
     match timeout(PREPARING, ready).await {
         Ok(Ok(Said::Ready)) => Ok(Prepared { order, helper }),
-        Ok(Ok(Said::Ended(run))) => Err(Box::new(Ran { run: *run, remains: None })),
-        Ok(Ok(_)) => Err(failed("the helper that runs checkers says what makes no sense".to_owned())),
+        Ok(Ok(Said::Ended(run))) => Err(Box::new(Ran {
+            run: *run,
+            remains: None,
+        })),
+        Ok(Ok(_)) => Err(failed(
+            "the helper that runs checkers says what makes no sense".to_owned(),
+        )),
         Ok(Err(error)) => Err(failed(with_causes(&error))),
         Err(_) => {
-            let why = format!("opening {} has taken more than {} s", order.device.name, PREPARING.as_secs());
+            let why = format!(
+                "opening {} has taken more than {} s",
+                order.device.name,
+                PREPARING.as_secs()
+            );
             let mut ran = failed(why);
             ran.remains = bury(helper).await;
             if let Some(remains) = &ran.remains {
@@ -126,20 +156,39 @@ pub async fn prepare(program: &Program, strays: &Strays, order: RunOrder) -> Res
 }
 
 impl Prepared {
-    /// Until its end is heard of, by itself or by its time-out. `phase`: what the checker says it is doing. When the future is dropped, the checker is killed.
+    /// Until its end is heard of, by itself or by its time-out. `phase`: what the checker says it
+    /// is doing. When the future is dropped, the checker is killed.
     pub async fn run(mut self, phase: &watch::Sender<String>) -> Heard {
         let deadline = Instant::now() + self.order.timeout + OVERDUE;
         match timeout_at(deadline, self.follow(phase)).await {
-            Ok(Ok(run)) => Heard { run, helper: self.helper },
+            Ok(Ok(run)) => Heard {
+                run,
+                helper: self.helper,
+            },
             Ok(Err(error)) => {
-                let run = self.lost(End::Signal(9), format!("the helper that runs the checker was lost: {}", with_causes(&error)));
+                let run = self.lost(
+                    End::Signal(9),
+                    format!(
+                        "the helper that runs the checker was lost: {}",
+                        with_causes(&error)
+                    ),
+                );
                 self.helper.kill();
-                Heard { run, helper: self.helper }
+                Heard {
+                    run,
+                    helper: self.helper,
+                }
             }
             Err(_) => {
-                let run = self.lost(End::TimedOut, "the helper that runs the checker does not answer".to_owned());
+                let run = self.lost(
+                    End::TimedOut,
+                    "the helper that runs the checker does not answer".to_owned(),
+                );
                 self.helper.kill();
-                Heard { run, helper: self.helper }
+                Heard {
+                    run,
+                    helper: self.helper,
+                }
             }
         }
     }
@@ -157,7 +206,12 @@ impl Prepared {
     }
 
     fn lost(&self, end: End, why: String) -> Run {
-        Run { end, ballot: Ballot::Failed, why: why.clone(), ..not_started(self.order.mode, command(&self.order), why) }
+        Run {
+            end,
+            ballot: Ballot::Failed,
+            why: why.clone(),
+            ..not_started(self.order.mode, command(&self.order), why)
+        }
     }
 }
 
@@ -165,9 +219,12 @@ impl Heard {
     /// Sees to it that nothing is left, or says what is.
     pub async fn settle(self) -> Ran {
         let Heard { run, helper } = self;
-        // The helper stays as long as a checker that cannot be killed, and as long as a device does not let itself be closed.
+        // The helper stays as long as a checker that cannot be killed, and as long as a device does
+        // not let itself be closed.
         let remains = match (&run.end, helper) {
-            (End::Stuck(waiting_in), helper) => helper.take().map(|helper| Remains::until(waiting_in.clone(), helper.ended())),
+            (End::Stuck(waiting_in), helper) => helper
+                .take()
+                .map(|helper| Remains::until(waiting_in.clone(), helper.ended())),
             (End::TimedOut | End::Stopped | End::Signal(_), helper) => bury(helper).await,
             // Let go of: it closes its devices and ends, or is among the strays.
             (End::Exited(_) | End::NotStarted(_), _) => None,
@@ -190,10 +247,19 @@ async fn linger(helper: Helper, within: Duration) -> Option<Remains> {
     match timeout(within, &mut end).await {
         Ok(()) => None,
         // One that only waits for its checker has nothing to tell.
-        Err(_) => Some(Remains::until(waiting_in(id).filter(|state| state.starts_with('D')), end)),
+        Err(_) => Some(Remains::until(
+            waiting_in(id).filter(|state| state.starts_with('D')),
+            end,
+        )),
     }
 }
 
 fn command(order: &RunOrder) -> String {
-    shown(&order.command, &arguments(order.filesystem, Source::Node(&Path::new("/dev").join(&order.device.name))))
+    shown(
+        &order.command,
+        &arguments(
+            order.filesystem,
+            Source::Node(&Path::new("/dev").join(&order.device.name)),
+        ),
+    )
 }

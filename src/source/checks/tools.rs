@@ -1,16 +1,15 @@
-//! The programs that check: where they are, and which version. Without one its filesystems cannot be checked, which is told.
+//! The programs that check: where they are, and which version. Without one its filesystems cannot
+//! be checked, which is told.
 //!
 //! Checkers are looked for in our own mount namespace, lvm in the host's: there it runs.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::checker;
-use crate::host::exec::Exec;
-use crate::host::exec::run;
+use crate::host::exec::{Exec, run};
 use crate::host::root::HostRoot;
 use crate::model::check::Filesystem;
 use crate::model::policy::checks::Tools;
@@ -38,21 +37,43 @@ pub struct Checker {
     pub path: PathBuf,
     /// `1.47.0`; empty where it did not say.
     pub version: String,
-    /// Tells one program at this path from the next: inode, size, time of its last change in seconds.
+    /// Tells one program at this path from the next: inode, size, time of its last change in
+    /// seconds.
     pub stamp: (u64, u64, i64),
 }
 
 impl Found {
     #[cfg(test)]
-    pub fn new(checkers: impl IntoIterator<Item = (Filesystem, Checker)>, lvm: Option<PathBuf>) -> Found {
-        let mut all: BTreeMap<_, _> =
-            ALL.into_iter().map(|filesystem| (filesystem, Err(format!("{} is not installed", filesystem.checker().0)))).collect();
-        all.extend(checkers.into_iter().map(|(filesystem, checker)| (filesystem, Ok(checker))));
-        Found { checkers: all, lvm, absent: None }
+    pub fn new(
+        checkers: impl IntoIterator<Item = (Filesystem, Checker)>,
+        lvm: Option<PathBuf>,
+    ) -> Found {
+        let mut all: BTreeMap<_, _> = ALL
+            .into_iter()
+            .map(|filesystem| {
+                (
+                    filesystem,
+                    Err(format!("{} is not installed", filesystem.checker().0)),
+                )
+            })
+            .collect();
+        all.extend(
+            checkers
+                .into_iter()
+                .map(|(filesystem, checker)| (filesystem, Ok(checker))),
+        );
+        Found {
+            checkers: all,
+            lvm,
+            absent: None,
+        }
     }
 
     pub fn none(why: &str) -> Found {
-        Found { absent: Some(why.to_owned()), ..Found::default() }
+        Found {
+            absent: Some(why.to_owned()),
+            ..Found::default()
+        }
     }
 
     /// The error: why not, and what to do.
@@ -74,14 +95,20 @@ impl Found {
         let (mut names, mut missing) = (Vec::new(), Vec::new());
         for (filesystem, checker) in &self.checkers {
             match checker {
-                Ok(checker) => names.push(format!("{} {}", filesystem.checker().0, checker.version).trim_end().to_owned()),
+                Ok(checker) => names.push(
+                    format!("{} {}", filesystem.checker().0, checker.version)
+                        .trim_end()
+                        .to_owned(),
+                ),
                 Err(why) => missing.push(format!("{} cannot be checked: {why}", filesystem.name())),
             }
         }
         match (names.is_empty(), missing.is_empty()) {
             (true, _) => SourceStatus::Down(missing.join("; ")),
             (false, true) => SourceStatus::Active(names.join(", ")),
-            (false, false) => SourceStatus::Limited(format!("{}; {}", names.join(", "), missing.join("; "))),
+            (false, false) => {
+                SourceStatus::Limited(format!("{}; {}", names.join(", "), missing.join("; ")))
+            }
         }
     }
 }
@@ -96,51 +123,86 @@ pub async fn find(root: &HostRoot, tools: Tools, before: Option<Found>) -> Found
     let looked = tokio::task::spawn_blocking(move || {
         let paths = ALL.map(|filesystem| {
             let there = checker::tool(&tools, filesystem).and_then(|path| {
-                let file = std::fs::metadata(&path).map_err(|error| format!("looking at {}: {error}", path.display()))?;
+                let file = std::fs::metadata(&path)
+                    .map_err(|error| format!("looking at {}: {error}", path.display()))?;
                 Ok((path, (file.ino(), file.size(), file.mtime())))
             });
             (filesystem, there)
         });
         (paths, search(&host, tools.lvm.as_deref(), "lvm"))
     });
-    let Ok((paths, lvm)) = looked.await else { return Found::none("looking for the programs: the task was lost") };
+    let Ok((paths, lvm)) = looked.await else {
+        return Found::none("looking for the programs: the task was lost");
+    };
     let mut checkers = BTreeMap::new();
     for (filesystem, there) in paths {
         let checker = match there {
             Err(why) => Err(why),
             Ok((path, stamp)) => {
-                let known = before.as_ref().and_then(|before| before.checkers.get(&filesystem)?.as_ref().ok());
-                let version = match known.filter(|known| known.path == path && known.stamp == stamp) {
+                let known = before
+                    .as_ref()
+                    .and_then(|before| before.checkers.get(&filesystem)?.as_ref().ok());
+                let version = match known.filter(|known| known.path == path && known.stamp == stamp)
+                {
                     Some(known) => known.version.clone(),
                     None => version(filesystem, &path).await,
                 };
-                Ok(Checker { path, version, stamp })
+                Ok(Checker {
+                    path,
+                    version,
+                    stamp,
+                })
             }
         };
         checkers.insert(filesystem, checker);
     }
-    Found { checkers, lvm, absent: None }
+    Found {
+        checkers,
+        lvm,
+        absent: None,
+    }
 }
 
 /// As the host names it.
 pub async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
     let (root, given) = (root.clone(), given.lvm.clone());
-    tokio::task::spawn_blocking(move || search(&root, given.as_deref(), "lvm")).await.ok().flatten()
+    tokio::task::spawn_blocking(move || search(&root, given.as_deref(), "lvm"))
+        .await
+        .ok()
+        .flatten()
 }
 
 /// What was given, or the first that is there and can be run.
 fn search(root: &HostRoot, given: Option<&Path>, name: &str) -> Option<PathBuf> {
     let places = PLACES.iter().map(|place| Path::new(place).join(name));
-    let runs = |path: &PathBuf| std::fs::metadata(root.at(path)).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0);
-    given.map_or_else(|| places.clone().find(runs), |given| Some(given.to_owned()).filter(runs))
+    let runs = |path: &PathBuf| {
+        std::fs::metadata(root.at(path))
+            .is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0)
+    };
+    given.map_or_else(
+        || places.clone().find(runs),
+        |given| Some(given.to_owned()).filter(runs),
+    )
 }
 
 async fn version(filesystem: Filesystem, path: &Path) -> String {
-    let argument = if filesystem == Filesystem::Btrfs { "--version" } else { "-V" };
-    let exec =
-        Exec { program: path.to_owned(), args: vec![argument.to_owned()], stdin: Vec::new(), timeout: VERSION, max_output: MOST_OUTPUT };
+    let argument = if filesystem == Filesystem::Btrfs {
+        "--version"
+    } else {
+        "-V"
+    };
+    let exec = Exec {
+        program: path.to_owned(),
+        args: vec![argument.to_owned()],
+        stdin: Vec::new(),
+        timeout: VERSION,
+        max_output: MOST_OUTPUT,
+    };
     match run(&exec).await {
-        Ok(output) => parse_version(&String::from_utf8_lossy(&[output.stdout, output.stderr].concat())).unwrap_or_default(),
+        Ok(output) => parse_version(&String::from_utf8_lossy(
+            &[output.stdout, output.stderr].concat(),
+        ))
+        .unwrap_or_default(),
         Err(error) => {
             tracing::warn!(%error, program = %path.display(), "a checker does not tell its version");
             String::new()
@@ -148,11 +210,14 @@ async fn version(filesystem: Filesystem, path: &Path) -> String {
     }
 }
 
-/// `e2fsck 1.47.0 (5-Feb-2023)`, `xfs_repair version 6.1.0`, `btrfs-progs v6.2`: the first word that begins with a number, or a `v` and one.
+/// `e2fsck 1.47.0 (5-Feb-2023)`, `xfs_repair version 6.1.0`, `btrfs-progs v6.2`: the first word
+/// that begins with a number, or a `v` and one.
 fn parse_version(text: &str) -> Option<String> {
     let line = text.lines().find(|line| !line.trim().is_empty())?;
     let number = |word: &str| word.strip_prefix('v').unwrap_or(word).to_owned();
-    line.split_ascii_whitespace().map(number).find(|word| word.starts_with(|first: char| first.is_ascii_digit()))
+    line.split_ascii_whitespace()
+        .map(number)
+        .find(|word| word.starts_with(|first: char| first.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -162,7 +227,10 @@ mod tests {
     #[test]
     fn each_checker_tells_its_version_in_its_own_way() {
         let of = |text| parse_version(text).unwrap();
-        assert_eq!(of("e2fsck 1.47.0 (5-Feb-2023)\n\tUsing EXT2FS Library version 1.47.0, 5-Feb-2023\n"), "1.47.0");
+        assert_eq!(
+            of("e2fsck 1.47.0 (5-Feb-2023)\n\tUsing EXT2FS Library version 1.47.0, 5-Feb-2023\n"),
+            "1.47.0"
+        );
         assert_eq!(of("xfs_repair version 6.1.0\n"), "6.1.0");
         assert_eq!(of("btrfs-progs v6.2\n"), "6.2");
         assert_eq!(parse_version("no idea\n"), None);
@@ -170,21 +238,41 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told_with_what_to_do() {
-        let e2fsck = Checker { path: "/sbin/e2fsck".into(), version: "1.47.0".to_owned(), stamp: (0, 0, 0) };
+        let e2fsck = Checker {
+            path: "/sbin/e2fsck".into(),
+            version: "1.47.0".to_owned(),
+            stamp: (0, 0, 0),
+        };
         let found = Found::new([(Filesystem::Ext4, e2fsck)], None);
         let limited = "e2fsck 1.47.0; xfs cannot be checked: xfs_repair is not installed; btrfs cannot be checked: btrfs is not installed";
         assert_eq!(found.status(), SourceStatus::Limited(limited.to_owned()));
-        assert_eq!(found.checker(Filesystem::Ext4), Ok(Path::new("/sbin/e2fsck")));
-        assert_eq!(found.checker(Filesystem::Xfs), Err("xfs cannot be checked: xfs_repair is not installed".to_owned()));
-        assert!(matches!(Found::new([], None).status(), SourceStatus::Down(_)));
+        assert_eq!(
+            found.checker(Filesystem::Ext4),
+            Ok(Path::new("/sbin/e2fsck"))
+        );
+        assert_eq!(
+            found.checker(Filesystem::Xfs),
+            Err("xfs cannot be checked: xfs_repair is not installed".to_owned())
+        );
+        assert!(matches!(
+            Found::new([], None).status(),
+            SourceStatus::Down(_)
+        ));
     }
 
     #[tokio::test]
     async fn a_program_that_was_named_and_is_not_there_is_not_looked_for_elsewhere() {
         let root = HostRoot::new("/");
-        assert_eq!(search(&root, Some(Path::new("/nonexistent/sh")), "sh"), None);
+        assert_eq!(
+            search(&root, Some(Path::new("/nonexistent/sh")), "sh"),
+            None
+        );
         assert!(search(&root, None, "sh").is_some());
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(search(&root, Some(file.path()), "sh"), None, "not a program");
+        assert_eq!(
+            search(&root, Some(file.path()), "sh"),
+            None,
+            "not a program"
+        );
     }
 }

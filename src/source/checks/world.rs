@@ -1,5 +1,6 @@
-//! What the source does to the world: runs checkers, holds writers, makes snapshots, looks how busy the node is. A seam, so that tests can play
-//! filesystems that hang for a day, and check that none stays frozen.
+//! What the source does to the world: runs checkers, holds writers, makes snapshots, looks how busy
+//! the node is. A seam, so that tests can play filesystems that hang for a day, and check that none
+//! stays frozen.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -11,9 +12,8 @@ use tokio::sync::watch;
 use crate::host::helper::Program;
 use crate::host::root::HostRoot;
 use crate::host::worker::Outcome;
-use crate::model::check::Run;
-use crate::model::check::Signal;
 use crate::model::check::steps::{self, Situation, Step};
+use crate::model::check::{Run, Signal};
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 use crate::model::policy::checks::Tools;
@@ -43,27 +43,49 @@ pub trait World: Clone + Send + Sync + 'static {
     fn tidy(&self, tools: Tools) -> impl Future<Output = Vec<String>> + Send;
 
     /// `before`: what was found last.
-    fn find_tools(&self, tools: Tools, before: Option<Found>) -> impl Future<Output = Found> + Send;
+    fn find_tools(&self, tools: Tools, before: Option<Found>)
+    -> impl Future<Output = Found> + Send;
 
     /// How busy the node is, and where it does not say, the drives beneath these devices.
     fn load(&self, devices: Vec<DevNo>) -> impl Future<Output = Result<Busy, String>> + Send;
 
     /// What is dropped and does not end is among the strays, here and from here on.
-    fn prepare(&self, order: RunOrder, strays: Strays) -> impl Future<Output = Result<Self::Prepared, Box<Ran>>> + Send;
+    fn prepare(
+        &self,
+        order: RunOrder,
+        strays: Strays,
+    ) -> impl Future<Output = Result<Self::Prepared, Box<Ran>>> + Send;
 
     /// Until its end is heard of. Dropping it kills the checker.
-    fn check(&self, prepared: Self::Prepared, phase: &watch::Sender<String>) -> impl Future<Output = Self::Heard> + Send;
+    fn check(
+        &self,
+        prepared: Self::Prepared,
+        phase: &watch::Sender<String>,
+    ) -> impl Future<Output = Self::Heard> + Send;
 
     /// What is left of it, for which nobody may wait while a filesystem is frozen.
     fn settle(&self, heard: Self::Heard) -> impl Future<Output = Ran> + Send;
 
     /// syncfs(2). The error: it did not come back within `limit`, or could not be made.
-    fn sync(&self, mount: HostPath, dev: DevNo, limit: Duration) -> impl Future<Output = Result<Duration, String>> + Send;
+    fn sync(
+        &self,
+        mount: HostPath,
+        dev: DevNo,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Duration, String>> + Send;
 
     /// What XFS itself says of its health. The error: it could not be asked.
-    fn sick(&self, mount: HostPath, dev: DevNo, extent: Extent) -> impl Future<Output = Result<Vec<Signal>, String>> + Send;
+    fn sick(
+        &self,
+        mount: HostPath,
+        dev: DevNo,
+        extent: Extent,
+    ) -> impl Future<Output = Result<Vec<Signal>, String>> + Send;
 
-    fn freeze(&self, order: FreezeOrder) -> impl Future<Output = Result<Self::Frozen, FreezeError>> + Send;
+    fn freeze(
+        &self,
+        order: FreezeOrder,
+    ) -> impl Future<Output = Result<Self::Frozen, FreezeError>> + Send;
 
     /// Cancel-safe.
     fn thawed_early(&self, frozen: &mut Self::Frozen) -> impl Future<Output = String> + Send;
@@ -71,11 +93,15 @@ pub trait World: Clone + Send + Sync + 'static {
     fn thaw(&self, frozen: Self::Frozen) -> impl Future<Output = Thawed> + Send;
 
     /// A snapshot whose log has been replayed. Dropping it, or the future, has it removed.
-    fn snapshot(&self, order: SnapshotOrder) -> impl Future<Output = Result<Self::Snapshot, SnapshotError>> + Send;
+    fn snapshot(
+        &self,
+        order: SnapshotOrder,
+    ) -> impl Future<Output = Result<Self::Snapshot, SnapshotError>> + Send;
 
     fn device_of(&self, snapshot: &Self::Snapshot) -> Device;
 
-    /// Why what was read of it counts for nothing: it had no more room for what changed beneath. None: it is whole.
+    /// Why what was read of it counts for nothing: it had no more room for what changed beneath.
+    /// None: it is whole.
     fn overflown(&self, snapshot: &Self::Snapshot) -> impl Future<Output = Option<String>> + Send;
 
     fn remove(&self, snapshot: Self::Snapshot) -> impl Future<Output = ()> + Send;
@@ -98,8 +124,14 @@ impl Real {
         Real {
             root: context.root.clone(),
             checker: context.checker.clone(),
-            freezer: Freezer { program: context.freezer.clone(), intents: context.freeze_intents.clone() },
-            health: Program { program: context.checker.program.clone(), args: arguments(Place::XfsHealth, &context.root) },
+            freezer: Freezer {
+                program: context.freezer.clone(),
+                intents: context.freeze_intents.clone(),
+            },
+            health: Program {
+                program: context.checker.program.clone(),
+                args: arguments(Place::XfsHealth, &context.root),
+            },
             workers: context.probe_workers.clone(),
             program: context.checker.program.clone(),
         }
@@ -145,18 +177,36 @@ impl World for Real {
     }
 
     async fn sync(&self, mount: HostPath, dev: DevNo, limit: Duration) -> Result<Duration, String> {
-        match self.workers.ask(&format!("syncfs {dev}"), Job::SyncFs { path: mount, dev }, limit).await {
+        match self
+            .workers
+            .ask(
+                &format!("syncfs {dev}"),
+                Job::SyncFs { path: mount, dev },
+                limit,
+            )
+            .await
+        {
             Outcome::Answer(Answer::SyncFs { took }) => Ok(took),
             Outcome::Answer(Answer::Failed { error }) | Outcome::Failed(error) => Err(error),
             Outcome::Answer(_) => Err(UNASKED.to_owned()),
             Outcome::Stuck { waiting_in, .. } => {
-                let place = waiting_in.map(|place| format!(" ({place})")).unwrap_or_default();
-                Err(format!("syncfs took longer than {} s{place}: a freeze would take longer still", limit.as_secs()))
+                let place = waiting_in
+                    .map(|place| format!(" ({place})"))
+                    .unwrap_or_default();
+                Err(format!(
+                    "syncfs took longer than {} s{place}: a freeze would take longer still",
+                    limit.as_secs()
+                ))
             }
         }
     }
 
-    async fn sick(&self, mount: HostPath, dev: DevNo, extent: Extent) -> Result<Vec<Signal>, String> {
+    async fn sick(
+        &self,
+        mount: HostPath,
+        dev: DevNo,
+        extent: Extent,
+    ) -> Result<Vec<Signal>, String> {
         health::ask(&self.health, mount, dev, extent).await
     }
 
@@ -174,7 +224,12 @@ impl World for Real {
 
     async fn snapshot(&self, order: SnapshotOrder) -> Result<Snapshot<Host>, SnapshotError> {
         let freezer = self.freezer.clone();
-        let host = Host { root: self.root.clone(), worker: self.program.clone(), lvm: order.lvm.clone(), freezer };
+        let host = Host {
+            root: self.root.clone(),
+            worker: self.program.clone(),
+            lvm: order.lvm.clone(),
+            freezer,
+        };
         snapshot::make(host, order).await
     }
 

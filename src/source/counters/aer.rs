@@ -1,25 +1,30 @@
-//! PCIe: errors of the link and of transactions that a drive's controller has reported (Advanced Error Reporting, drivers/pci/pcie/aer.c;
-//! since 4.19). In memory of the kernel; the device itself is not asked, and a sleeping one not woken.
+//! PCIe: errors of the link and of transactions that a drive's controller has reported (Advanced
+//! Error Reporting, drivers/pci/pcie/aer.c; since 4.19). In memory of the kernel; the device itself
+//! is not asked, and a sleeping one not woken.
 //!
-//! Counted is the function that a drive, or its host bus adapter, is. The port above it counts its own end of the link and, on a switch, for
-//! others too; it is left out.
+//! Counted is the function that a drive, or its host bus adapter, is. The port above it counts its
+//! own end of the link and, on a switch, for others too; it is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::counters::{Counted, Reading};
 use crate::source::inventory::sysfs::{Gone, Reader};
 
-/// The severities, as they end the names of the attributes and begin ours: fatal and non-fatal errors have the same names.
+/// The severities, as they end the names of the attributes and begin ours: fatal and non-fatal
+/// errors have the same names.
 const SEVERITIES: [&str; 3] = ["correctable", "nonfatal", "fatal"];
 
 /// `NAME COUNT` a line; the last is a total (`TOTAL_ERR_COR`). None for junk.
 pub fn parse(text: &str) -> Option<Vec<(&str, u64)>> {
     let line = |line: &'_ str| -> Option<(usize, u64)> {
-        // Kernels before 5.4 have spaces in the names (`Receiver Error 0`); the count is what stands behind the last one.
+        // Kernels before 5.4 have spaces in the names (`Receiver Error 0`); the count is what
+        // stands behind the last one.
         let at = line.trim_end().rfind(' ')?;
         Some((at, line[at..].trim().parse().ok()?))
     };
-    text.lines().map(|text| line(text).map(|(at, count)| (text[..at].trim_end(), count))).collect()
+    text.lines()
+        .map(|text| line(text).map(|(at, count)| (text[..at].trim_end(), count)))
+        .collect()
 }
 
 /// The PCI function nearest to the device at the end of `path`: the last `0000:03:00.0` in it.
@@ -30,37 +35,72 @@ pub fn function(path: &str) -> Option<&str> {
 /// DOMAIN:BUS:DEVICE.FUNCTION, the domain of four digits or more (Intel's VMD has five).
 fn is_function(name: &str) -> bool {
     let mut parts = name.split(':');
-    let (Some(domain), Some(bus), Some(rest), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else { return false };
-    let hex =
-        |text: &str, digits: std::ops::RangeInclusive<usize>| digits.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
-    rest.split_once('.')
-        .is_some_and(|(device, function)| hex(domain, 4..=8) && hex(bus, 2..=2) && hex(device, 2..=2) && hex(function, 1..=1))
+    let (Some(domain), Some(bus), Some(rest), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return false;
+    };
+    let hex = |text: &str, digits: std::ops::RangeInclusive<usize>| {
+        digits.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit())
+    };
+    rest.split_once('.').is_some_and(|(device, function)| {
+        hex(domain, 4..=8) && hex(bus, 2..=2) && hex(device, 2..=2) && hex(function, 1..=1)
+    })
 }
 
 /// Of the functions below which the block devices `names` and the NVMe controllers are, each once.
 pub fn read(reader: &Reader<'_>, names: &[String]) -> Vec<Reading> {
     let blocks = names.iter().map(|name| format!("/sys/class/block/{name}"));
     // With native multipath, the block device of a namespace is below no controller.
-    let controllers = reader.list("/sys/class/nvme").into_iter().map(|name| format!("/sys/class/nvme/{name}"));
-    let paths: Vec<String> = blocks.chain(controllers).filter_map(|link| reader.link(&link)).collect();
+    let controllers = reader
+        .list("/sys/class/nvme")
+        .into_iter()
+        .map(|name| format!("/sys/class/nvme/{name}"));
+    let paths: Vec<String> = blocks
+        .chain(controllers)
+        .filter_map(|link| reader.link(&link))
+        .collect();
     // Their folders are cut off behind the function's name.
-    let folder = |path: &str| function(path).and_then(|name| Some((name.to_owned(), path[..path.rfind(name)? + name.len()].to_owned())));
-    let functions: BTreeSet<(String, String)> = paths.iter().filter_map(|path| folder(path)).collect();
-    functions.into_iter().filter_map(|(name, folder)| read_one(reader, name, &folder).ok().flatten()).collect()
+    let folder = |path: &str| {
+        function(path).and_then(|name| {
+            Some((
+                name.to_owned(),
+                path[..path.rfind(name)? + name.len()].to_owned(),
+            ))
+        })
+    };
+    let functions: BTreeSet<(String, String)> =
+        paths.iter().filter_map(|path| folder(path)).collect();
+    functions
+        .into_iter()
+        .filter_map(|(name, folder)| read_one(reader, name, &folder).ok().flatten())
+        .collect()
 }
 
 fn read_one(reader: &Reader<'_>, name: String, folder: &str) -> Result<Option<Reading>, Gone> {
     let mut values = BTreeMap::new();
     for severity in SEVERITIES {
         let file = format!("{folder}/aer_dev_{severity}");
-        let Some(text) = reader.text(&file)? else { continue };
+        let Some(text) = reader.text(&file)? else {
+            continue;
+        };
         match parse(&text) {
-            Some(counts) => values.extend(counts.into_iter().map(|(name, count)| (format!("{severity}.{name}"), count))),
+            Some(counts) => values.extend(
+                counts
+                    .into_iter()
+                    .map(|(name, count)| (format!("{severity}.{name}"), count)),
+            ),
             None => reader.warn(format!("{file}: `{text:.80}` are not counters")),
         }
     }
     let file = format!("/sys/bus/pci/devices/{name}/aer_dev_*");
-    Ok((!values.is_empty()).then(|| Reading { of: Counted::Pci(name), source: "aer".into(), file, values, details: BTreeMap::new() }))
+    Ok((!values.is_empty()).then(|| Reading {
+        of: Counted::Pci(name),
+        source: "aer".into(),
+        file,
+        values,
+        details: BTreeMap::new(),
+    }))
 }
 
 #[cfg(test)]
@@ -79,10 +119,15 @@ mod tests {
         let path = "/sys/devices/pci0000:00/0000:00:1c.0/0000:03:00.0/host0/port-0:0/end_device-0:0/target0:0:0/0:0:0:0/block/sda";
         assert_eq!(function(path), Some("0000:03:00.0"));
         assert_eq!(
-            function("/sys/devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:06.0/10000:e1:00.0/nvme/nvme0"),
+            function(
+                "/sys/devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:06.0/10000:e1:00.0/nvme/nvme0"
+            ),
             Some("10000:e1:00.0")
         );
         assert_eq!(function("/sys/devices/virtual/block/loop0"), None);
-        assert_eq!(function("/sys/devices/platform/ahci/ata1/host0/target0:0:0/0:0:0:0/block/sda"), None);
+        assert_eq!(
+            function("/sys/devices/platform/ahci/ata1/host0/target0:0:0/0:0:0:0/block/sda"),
+            None
+        );
     }
 }

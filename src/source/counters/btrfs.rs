@@ -1,8 +1,10 @@
-//! btrfs: errors of each member device, which it keeps over mounts (devinfo/ID/error_stats, since 5.14; fs/btrfs/sysfs.c).
+//! btrfs: errors of each member device, which it keeps over mounts (devinfo/ID/error_stats, since
+//! 5.14; fs/btrfs/sysfs.c).
 //!
-//! sysfs names a member by its id within the filesystem and does not say which block device that is; with one member there is no doubt. The
-//! members of larger ones are told apart by ioctls on the mount (`host::btrfs`), for which its directory is opened, as by a probe: drives that
-//! sleep are not asked.
+//! sysfs names a member by its id within the filesystem and does not say which block device that
+//! is; with one member there is no doubt. The members of larger ones are told apart by ioctls on
+//! the mount (`host::btrfs`), for which its directory is opened, as by a probe: drives that sleep
+//! are not asked.
 
 use std::collections::BTreeMap;
 
@@ -13,55 +15,103 @@ use crate::source::inventory::sysfs::{Gone, Reader};
 
 const DIR: &str = "/sys/fs/btrfs";
 
-/// `NAME COUNT` a line. None for `invalid` (the counters could not be read at the mount) and for junk.
+/// `NAME COUNT` a line. None for `invalid` (the counters could not be read at the mount) and for
+/// junk.
 pub fn parse(text: &str) -> Option<BTreeMap<String, u64>> {
     let line = |line: &str| {
         let (name, count) = line.split_once(' ')?;
         Some((name.to_owned(), count.trim().parse().ok()?))
     };
-    text.lines().map(line).collect::<Option<BTreeMap<_, _>>>().filter(|counts| !counts.is_empty())
+    text.lines()
+        .map(line)
+        .collect::<Option<BTreeMap<_, _>>>()
+        .filter(|counts| !counts.is_empty())
 }
 
 pub fn read(reader: &Reader<'_>) -> Vec<Reading> {
-    let uuids = reader.list(DIR).into_iter().filter(|name| name.len() == 36 && name.matches('-').count() == 4);
-    uuids.filter_map(|uuid| read_one(reader, &uuid).ok().flatten()).collect()
+    let uuids = reader
+        .list(DIR)
+        .into_iter()
+        .filter(|name| name.len() == 36 && name.matches('-').count() == 4);
+    uuids
+        .filter_map(|uuid| read_one(reader, &uuid).ok().flatten())
+        .collect()
 }
 
 fn read_one(reader: &Reader<'_>, uuid: &str) -> Result<Option<Reading>, Gone> {
     let dir = format!("{DIR}/{uuid}");
-    let (members, devices) = (reader.list(&format!("{dir}/devinfo")), reader.list(&format!("{dir}/devices")));
-    let ([member], [device]) = (members.as_slice(), devices.as_slice()) else { return Ok(None) };
+    let (members, devices) = (
+        reader.list(&format!("{dir}/devinfo")),
+        reader.list(&format!("{dir}/devices")),
+    );
+    let ([member], [device]) = (members.as_slice(), devices.as_slice()) else {
+        return Ok(None);
+    };
     reading(reader, uuid, member, device)
 }
 
-/// Of all members of the btrfs mounted at `path`, where it has several. `name` tells the kernel's name of the block device at a path.
-pub fn read_members(reader: &Reader<'_>, path: &HostPath, name: impl Fn(&HostPath) -> Option<String>) -> Result<Vec<Reading>, BtrfsError> {
-    let Some(members) = members(path)?.filter(|members| members.devices.len() > 1) else { return Ok(Vec::new()) };
+/// Of all members of the btrfs mounted at `path`, where it has several. `name` tells the kernel's
+/// name of the block device at a path.
+pub fn read_members(
+    reader: &Reader<'_>,
+    path: &HostPath,
+    name: impl Fn(&HostPath) -> Option<String>,
+) -> Result<Vec<Reading>, BtrfsError> {
+    let Some(members) = members(path)?.filter(|members| members.devices.len() > 1) else {
+        return Ok(Vec::new());
+    };
     let devices = reader.list(&format!("{DIR}/{}/devices", members.uuid));
     let mut readings = Vec::new();
     for (id, path) in &members.devices {
         // The path may lead to another device by now: sysfs knows which are members.
         match name(path).filter(|name| devices.contains(name)) {
-            Some(name) => readings.extend(reading(reader, &members.uuid, &id.to_string(), &name).ok().flatten()),
-            None => reader.warn(format!("{DIR}/{}/devinfo/{id}: {path} is no longer the device of this member", members.uuid)),
+            Some(name) => readings.extend(
+                reading(reader, &members.uuid, &id.to_string(), &name)
+                    .ok()
+                    .flatten(),
+            ),
+            None => reader.warn(format!(
+                "{DIR}/{}/devinfo/{id}: {path} is no longer the device of this member",
+                members.uuid
+            )),
         }
     }
     Ok(readings)
 }
 
 /// Of the member `id`, which is the block device `device`.
-fn reading(reader: &Reader<'_>, uuid: &str, id: &str, device: &str) -> Result<Option<Reading>, Gone> {
+fn reading(
+    reader: &Reader<'_>,
+    uuid: &str,
+    id: &str,
+    device: &str,
+) -> Result<Option<Reading>, Gone> {
     let file = format!("{DIR}/{uuid}/devinfo/{id}/error_stats");
-    let Some(text) = reader.text(&file)? else { return Ok(None) };
+    let Some(text) = reader.text(&file)? else {
+        return Ok(None);
+    };
     let Some(mut values) = parse(&text) else {
         if text != "invalid" {
             reader.warn(format!("{file}: `{text:.80}` are not counters"));
         }
         return Ok(None);
     };
-    values.extend(reader.number(&format!("{DIR}/{uuid}/devinfo/{id}/missing"))?.map(|missing| ("missing".to_owned(), missing)));
-    let details = BTreeMap::from([("filesystem".to_owned(), uuid.to_owned()), ("devid".to_owned(), id.to_owned())]);
-    Ok(Some(Reading { of: Counted::Block(device.to_owned()), source: "btrfs".into(), file, values, details }))
+    values.extend(
+        reader
+            .number(&format!("{DIR}/{uuid}/devinfo/{id}/missing"))?
+            .map(|missing| ("missing".to_owned(), missing)),
+    );
+    let details = BTreeMap::from([
+        ("filesystem".to_owned(), uuid.to_owned()),
+        ("devid".to_owned(), id.to_owned()),
+    ]);
+    Ok(Some(Reading {
+        of: Counted::Block(device.to_owned()),
+        source: "btrfs".into(),
+        file,
+        values,
+        details,
+    }))
 }
 
 #[cfg(test)]
@@ -70,8 +120,17 @@ mod tests {
 
     #[test]
     fn each_line_is_a_counter_and_counters_that_the_kernel_could_not_read_are_none() {
-        let stats = parse("write_errs 1\nread_errs 0\nflush_errs 0\ncorruption_errs 7\ngeneration_errs 0\n").expect("counters");
-        assert_eq!((stats["write_errs"], stats["corruption_errs"], stats.len()), (1, 7, 5));
-        assert_eq!((parse("invalid"), parse(""), parse("write_errs x")), (None, None, None));
+        let stats = parse(
+            "write_errs 1\nread_errs 0\nflush_errs 0\ncorruption_errs 7\ngeneration_errs 0\n",
+        )
+        .expect("counters");
+        assert_eq!(
+            (stats["write_errs"], stats["corruption_errs"], stats.len()),
+            (1, 7, 5)
+        );
+        assert_eq!(
+            (parse("invalid"), parse(""), parse("write_errs x")),
+            (None, None, None)
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! ext4: errors that it has recorded in its superblock, since it was made or last checked, and messages since it was mounted (fs/ext4/sysfs.c).
-//! What is read is the superblock in memory.
+//! ext4: errors that it has recorded in its superblock, since it was made or last checked, and
+//! messages since it was mounted (fs/ext4/sysfs.c). What is read is the superblock in memory.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,49 @@ use crate::source::inventory::sysfs::{Gone, Reader};
 const DIR: &str = "/sys/fs/ext4";
 /// Warnings and messages since 5.0. A mount is worth a message as well, so these are no errors.
 const COUNTS: [&str; 3] = ["errors_count", "warning_count", "msg_count"];
-/// Of the first and of the last error; codes, inode, block, line and function since 5.8 (fs/ext4/ext4.h, EXT4_ERR_* for the codes).
+/// Of the first and of the last error; codes, inode, block, line and function since 5.8
+/// (fs/ext4/ext4.h, EXT4_ERR_* for the codes).
 const FIELDS: [&str; 6] = ["time", "errcode", "func", "line", "ino", "block"];
 
 pub fn read(reader: &Reader<'_>) -> Vec<Reading> {
     // `features` lies beside the filesystems; it has no counts.
-    reader.list(DIR).iter().filter_map(|name| read_one(reader, name).ok().flatten()).collect()
+    reader
+        .list(DIR)
+        .iter()
+        .filter_map(|name| read_one(reader, name).ok().flatten())
+        .collect()
 }
 
 fn read_one(reader: &Reader<'_>, name: &str) -> Result<Option<Reading>, Gone> {
     let file = format!("{DIR}/{name}");
     let (mut values, mut details) = (BTreeMap::new(), BTreeMap::new());
     for attribute in COUNTS {
-        values.extend(reader.number(&format!("{file}/{attribute}"))?.map(|value| (attribute.to_owned(), value)));
+        values.extend(
+            reader
+                .number(&format!("{file}/{attribute}"))?
+                .map(|value| (attribute.to_owned(), value)),
+        );
     }
-    let Some(errors) = values.get("errors_count") else { return Ok(None) };
+    let Some(errors) = values.get("errors_count") else {
+        return Ok(None);
+    };
     if *errors > 0 {
-        for attribute in ["first", "last"].iter().flat_map(|which| FIELDS.map(|field| format!("{which}_error_{field}"))) {
-            details.extend(reader.text(&format!("{file}/{attribute}"))?.map(|text| (attribute, text)));
+        for attribute in ["first", "last"]
+            .iter()
+            .flat_map(|which| FIELDS.map(|field| format!("{which}_error_{field}")))
+        {
+            details.extend(
+                reader
+                    .text(&format!("{file}/{attribute}"))?
+                    .map(|text| (attribute, text)),
+            );
         }
     }
-    Ok(Some(Reading { of: Counted::Block(name.to_owned()), source: "ext4".into(), file, values, details }))
+    Ok(Some(Reading {
+        of: Counted::Block(name.to_owned()),
+        source: "ext4".into(),
+        file,
+        values,
+        details,
+    }))
 }

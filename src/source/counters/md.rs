@@ -1,12 +1,14 @@
-//! md: blocks that differed at the last check or repair, and read errors of each member that were corrected (Documentation/admin-guide/md.rst).
-//! Reading can take the array's lock, which I/O can hold: each array is a question of its own.
+//! md: blocks that differed at the last check or repair, and read errors of each member that were
+//! corrected (Documentation/admin-guide/md.rst). Reading can take the array's lock, which I/O can
+//! hold: each array is a question of its own.
 
 use std::collections::BTreeMap;
 
 use crate::model::counters::{Counted, Reading};
 use crate::source::inventory::sysfs::{Gone, Reader};
 
-/// `mismatch_cnt` is of the array, in sectors, set to 0 when a check begins; `errors` is of the member, by its own name.
+/// `mismatch_cnt` is of the array, in sectors, set to 0 when a check begins; `errors` is of the
+/// member, by its own name.
 pub fn read(reader: &Reader<'_>, array: &str) -> Result<Vec<Reading>, Gone> {
     let dir = format!("/sys/block/{array}/md");
     let reading = |device: &str, file: String, name: &str, value: u64| Reading {
@@ -19,14 +21,31 @@ pub fn read(reader: &Reader<'_>, array: &str) -> Result<Vec<Reading>, Gone> {
     let mut readings = Vec::new();
     // Levels without redundancy have none.
     if let Some(value) = reader.number(&format!("{dir}/mismatch_cnt"))? {
-        readings.push(reading(array, format!("{dir}/mismatch_cnt"), "mismatch_cnt", value));
+        readings.push(reading(
+            array,
+            format!("{dir}/mismatch_cnt"),
+            "mismatch_cnt",
+            value,
+        ));
     }
-    for member in reader.list(&dir).iter().filter(|name| name.starts_with("dev-")) {
-        // Of a member that was pulled out, the link is gone and the name remains; it may be another's by now.
-        let Some(block) = reader.link(&format!("{dir}/{member}/block")) else { continue };
+    for member in reader
+        .list(&dir)
+        .iter()
+        .filter(|name| name.starts_with("dev-"))
+    {
+        // Of a member that was pulled out, the link is gone and the name remains; it may be
+        // another's by now.
+        let Some(block) = reader.link(&format!("{dir}/{member}/block")) else {
+            continue;
+        };
         let device = block.rsplit('/').next().unwrap_or_default();
         if let Some(value) = reader.number(&format!("{dir}/{member}/errors"))? {
-            readings.push(reading(device, format!("{dir}/{member}/errors"), "errors", value));
+            readings.push(reading(
+                device,
+                format!("{dir}/{member}/errors"),
+                "errors",
+                value,
+            ));
         }
     }
     Ok(readings)

@@ -1,12 +1,15 @@
-//! SCSI disks: commands that failed and that timed out, as the mid layer counts them (show_iostat_counterbits(), drivers/scsi/scsi_sysfs.c).
-//! In memory of the kernel, from 0 at each boot or re-plugging.
+//! SCSI disks: commands that failed and that timed out, as the mid layer counts them
+//! (show_iostat_counterbits(), drivers/scsi/scsi_sysfs.c). In memory of the kernel, from 0 at each
+//! boot or re-plugging.
 //!
-//! `ioerr_cnt` counts every command whose result is not 0 (scsi_complete(), drivers/scsi/scsi_lib.c): also a page that the disk does not know, or
-//! the unit attention behind a reset. Alone it accuses nobody.
+//! `ioerr_cnt` counts every command whose result is not 0 (scsi_complete(),
+//! drivers/scsi/scsi_lib.c): also a page that the disk does not know, or the unit attention behind
+//! a reset. Alone it accuses nobody.
 //!
-//! `iotmo_cnt` of a disk of libata's counts more than time-outs: whatever libata hands to its error handler goes by way of the block layer's time-out
-//! (ata_qc_schedule_eh(), blk_abort_request(); scsi_timeout()), were it a log page that the disk does not have. There it is not read: a real time-out is
-//! in the kernel's log.
+//! `iotmo_cnt` of a disk of libata's counts more than time-outs: whatever libata hands to its error
+//! handler goes by way of the block layer's time-out (ata_qc_schedule_eh(), blk_abort_request();
+//! scsi_timeout()), were it a log page that the disk does not have. There it is not read: a real
+//! time-out is in the kernel's log.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +19,8 @@ use crate::source::inventory::sysfs::{Gone, Reader};
 
 /// Commands that ended with an error; that ran into their time-out (since 6.1).
 const COUNTS: [&str; 2] = ["ioerr_cnt", "iotmo_cnt"];
-/// How much was asked and answered at all. They grow all the time, so they are no counters of errors but go with them.
+/// How much was asked and answered at all. They grow all the time, so they are no counters of
+/// errors but go with them.
 const TRAFFIC: [&str; 2] = ["iorequest_cnt", "iodone_cnt"];
 
 /// `0x1f`.
@@ -32,19 +36,33 @@ pub fn read(reader: &Reader<'_>, name: &str) -> Result<Option<Reading>, Gone> {
     }
     let (mut values, mut details) = (BTreeMap::new(), BTreeMap::new());
     let path = |attribute: &str| format!("/sys/class/block/{name}/device/{attribute}");
-    let of_libata = reader.link(&format!("/sys/class/block/{name}")).is_some_and(|path| classify::ata_port(&path).is_some());
-    for attribute in COUNTS.into_iter().filter(|attribute| !(of_libata && *attribute == "iotmo_cnt")) {
-        let Some(text) = reader.text(&path(attribute))? else { continue };
+    let of_libata = reader
+        .link(&format!("/sys/class/block/{name}"))
+        .is_some_and(|path| classify::ata_port(&path).is_some());
+    for attribute in COUNTS
+        .into_iter()
+        .filter(|attribute| !(of_libata && *attribute == "iotmo_cnt"))
+    {
+        let Some(text) = reader.text(&path(attribute))? else {
+            continue;
+        };
         match parse(&text) {
             Some(value) => drop(values.insert(attribute.to_owned(), value)),
-            None => reader.warn(format!("{}: `{text:.40}` is not a hexadecimal number", path(attribute))),
+            None => reader.warn(format!(
+                "{}: `{text:.40}` is not a hexadecimal number",
+                path(attribute)
+            )),
         }
     }
     if values.is_empty() {
         return Ok(None);
     }
     for attribute in TRAFFIC {
-        details.extend(reader.text(&path(attribute))?.map(|text| (attribute.to_owned(), text)));
+        details.extend(
+            reader
+                .text(&path(attribute))?
+                .map(|text| (attribute.to_owned(), text)),
+        );
     }
     Ok(Some(Reading {
         of: Counted::Block(name.to_owned()),
@@ -61,6 +79,15 @@ mod tests {
 
     #[test]
     fn counts_are_hexadecimal() {
-        assert_eq!((parse("0x1f\n"), parse("0x0"), parse("31"), parse("0x"), parse("")), (Some(31), Some(0), None, None, None));
+        assert_eq!(
+            (
+                parse("0x1f\n"),
+                parse("0x0"),
+                parse("31"),
+                parse("0x"),
+                parse("")
+            ),
+            (Some(31), Some(0), None, None, None)
+        );
     }
 }

@@ -20,27 +20,77 @@ fn of(name: &str) -> crate::model::counters::Counted {
     crate::model::counters::Counted::Block(name.into())
 }
 
-/// A disk on an HBA with ext4 on its partition, in an md with a disk that was pulled out, a btrfs with one member and one with two, a bcache.
+/// A disk on an HBA with ext4 on its partition, in an md with a disk that was pulled out, a btrfs
+/// with one member and one with two, a bcache.
 fn tree() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("dir");
     let root = dir.path();
     let function = "sys/devices/pci0000:00/0000:03:00.0";
     let disk = format!("{function}/host0/target0:0:0/0:0:0:0");
-    for (name, text) in [("ioerr_cnt", "0x1f"), ("iotmo_cnt", "0x2"), ("iodone_cnt", "0x1000"), ("iorequest_cnt", "0x1001")] {
+    for (name, text) in [
+        ("ioerr_cnt", "0x1f"),
+        ("iotmo_cnt", "0x2"),
+        ("iodone_cnt", "0x1000"),
+        ("iorequest_cnt", "0x1001"),
+    ] {
         put(root, &format!("{disk}/{name}"), &format!("{text}\n"));
     }
-    put(root, &format!("{function}/aer_dev_correctable"), "RxErr 3\nTOTAL_ERR_COR 3\n");
-    put(root, &format!("{function}/aer_dev_fatal"), "DLP 0\nTOTAL_ERR_FATAL 0\n");
-    put(root, &format!("{disk}/block/sda/sda1/bcache/io_errors"), "4\n");
+    put(
+        root,
+        &format!("{function}/aer_dev_correctable"),
+        "RxErr 3\nTOTAL_ERR_COR 3\n",
+    );
+    put(
+        root,
+        &format!("{function}/aer_dev_fatal"),
+        "DLP 0\nTOTAL_ERR_FATAL 0\n",
+    );
+    put(
+        root,
+        &format!("{disk}/block/sda/sda1/bcache/io_errors"),
+        "4\n",
+    );
     link(root, &format!("{disk}/block/sda/device"), "../..");
-    link(root, "sys/class/block/sda", &format!("../../../{disk}/block/sda"));
-    link(root, "sys/class/block/sda1", &format!("../../../{disk}/block/sda/sda1"));
-    link(root, "sys/class/block/sr0", &format!("../../../{disk}/block/sda"));
-    put(root, "sys/devices/virtual/block/md0/md/mismatch_cnt", "128\n");
-    put(root, "sys/devices/virtual/block/md0/md/dev-sda2/errors", "7\n");
-    put(root, "sys/devices/virtual/block/md0/md/dev-sdz1/errors", "9\n");
-    link(root, "sys/devices/virtual/block/md0/md/dev-sda2/block", "../../../../../pci0000:00/0000:03:00.0/host0/block/sda/sda2");
-    link(root, "sys/class/block/md0", "../../devices/virtual/block/md0");
+    link(
+        root,
+        "sys/class/block/sda",
+        &format!("../../../{disk}/block/sda"),
+    );
+    link(
+        root,
+        "sys/class/block/sda1",
+        &format!("../../../{disk}/block/sda/sda1"),
+    );
+    link(
+        root,
+        "sys/class/block/sr0",
+        &format!("../../../{disk}/block/sda"),
+    );
+    put(
+        root,
+        "sys/devices/virtual/block/md0/md/mismatch_cnt",
+        "128\n",
+    );
+    put(
+        root,
+        "sys/devices/virtual/block/md0/md/dev-sda2/errors",
+        "7\n",
+    );
+    put(
+        root,
+        "sys/devices/virtual/block/md0/md/dev-sdz1/errors",
+        "9\n",
+    );
+    link(
+        root,
+        "sys/devices/virtual/block/md0/md/dev-sda2/block",
+        "../../../../../pci0000:00/0000:03:00.0/host0/block/sda/sda2",
+    );
+    link(
+        root,
+        "sys/class/block/md0",
+        "../../devices/virtual/block/md0",
+    );
     link(root, "sys/block/md0", "../devices/virtual/block/md0");
     for (name, text) in [
         ("errors_count", "2"),
@@ -49,7 +99,11 @@ fn tree() -> tempfile::TempDir {
         ("last_error_func", "ext4_lookup"),
         ("last_error_errcode", "5"),
     ] {
-        put(root, &format!("sys/fs/ext4/sda1/{name}"), &format!("{text}\n"));
+        put(
+            root,
+            &format!("sys/fs/ext4/sda1/{name}"),
+            &format!("{text}\n"),
+        );
     }
     put(root, "sys/fs/ext4/features/lazy_itable_init", "supported\n");
     let stats = "write_errs 1\nread_errs 0\nflush_errs 0\ncorruption_errs 7\ngeneration_errs 0\n";
@@ -68,14 +122,27 @@ fn tree() -> tempfile::TempDir {
 fn what_libata_sends_through_its_error_handler_is_no_time_out() {
     let tree = tempfile::tempdir().expect("dir");
     let disk = "sys/devices/pci0000:00/0000:00:1f.2/ata3/host2/target2:0:0/2:0:0:0";
-    for (name, text) in [("ioerr_cnt", "0x4"), ("iotmo_cnt", "0x3"), ("iodone_cnt", "0x1000"), ("iorequest_cnt", "0x1001")] {
+    for (name, text) in [
+        ("ioerr_cnt", "0x4"),
+        ("iotmo_cnt", "0x3"),
+        ("iodone_cnt", "0x1000"),
+        ("iorequest_cnt", "0x1001"),
+    ] {
         put(tree.path(), &format!("{disk}/{name}"), &format!("{text}\n"));
     }
     std::fs::create_dir_all(tree.path().join(disk).join("block/sda")).expect("made");
     link(tree.path(), &format!("{disk}/block/sda/device"), "../..");
-    link(tree.path(), "sys/class/block/sda", &format!("../../../{disk}/block/sda"));
+    link(
+        tree.path(),
+        "sys/class/block/sda",
+        &format!("../../../{disk}/block/sda"),
+    );
     let answer = read(&HostRoot::new(tree.path()), &Part::Plain).expect("read");
-    let values: Vec<_> = answer.readings.iter().map(|reading| reading.values.clone()).collect();
+    let values: Vec<_> = answer
+        .readings
+        .iter()
+        .map(|reading| reading.values.clone())
+        .collect();
     assert_eq!(values, [[("ioerr_cnt".to_owned(), 4)].into()]);
 }
 
@@ -83,7 +150,10 @@ fn what_libata_sends_through_its_error_handler_is_no_time_out() {
 fn every_kind_of_counter_is_found_on_the_thing_that_it_is_of() {
     let tree = tree();
     let answer = read(&HostRoot::new(tree.path()), &Part::Plain).expect("read");
-    assert_eq!((&answer.warnings, &answer.arrays, &answer.bcache), (&vec![], &vec!["md0".to_owned()], &vec!["sda1".to_owned()]));
+    assert_eq!(
+        (&answer.warnings, &answer.arrays, &answer.bcache),
+        (&vec![], &vec!["md0".to_owned()], &vec!["sda1".to_owned()])
+    );
     let expected = serde_json::json!([
         {
             "of": {"kind": "block", "name": "sda"}, "source": "scsi", "file": "/sys/block/sda/device",
@@ -105,35 +175,85 @@ fn every_kind_of_counter_is_found_on_the_thing_that_it_is_of() {
             "values": {"correctable.RxErr": 3, "correctable.TOTAL_ERR_COR": 3, "fatal.DLP": 0, "fatal.TOTAL_ERR_FATAL": 0}, "details": {},
         },
     ]);
-    assert_eq!(serde_json::to_value(&answer.readings).expect("JSON"), expected);
+    assert_eq!(
+        serde_json::to_value(&answer.readings).expect("JSON"),
+        expected
+    );
 }
 
 #[test]
 fn an_array_and_its_members_are_counted_and_a_member_that_is_gone_is_not() {
     let tree = tree();
-    let answer = read(&HostRoot::new(tree.path()), &Part::Md { array: "md0".into() }).expect("read");
-    let seen: Vec<_> = answer.readings.iter().map(|reading| (reading.of.clone(), reading.values.clone())).collect();
+    let answer = read(
+        &HostRoot::new(tree.path()),
+        &Part::Md {
+            array: "md0".into(),
+        },
+    )
+    .expect("read");
+    let seen: Vec<_> = answer
+        .readings
+        .iter()
+        .map(|reading| (reading.of.clone(), reading.values.clone()))
+        .collect();
     let values = |name: &str, value| BTreeMap::from([(name.to_owned(), value)]);
-    assert_eq!(seen, [(of("md0"), values("mismatch_cnt", 128)), (of("sda2"), values("errors", 7))]);
+    assert_eq!(
+        seen,
+        [
+            (of("md0"), values("mismatch_cnt", 128)),
+            (of("sda2"), values("errors", 7))
+        ]
+    );
 }
 
 #[test]
 fn a_bcache_is_counted_where_its_device_is() {
     let tree = tree();
-    let answer = read(&HostRoot::new(tree.path()), &Part::Bcache { devices: vec!["sda1".into(), "gone".into()] }).expect("read");
+    let answer = read(
+        &HostRoot::new(tree.path()),
+        &Part::Bcache {
+            devices: vec!["sda1".into(), "gone".into()],
+        },
+    )
+    .expect("read");
     assert_eq!(answer.readings.len(), 1);
-    assert_eq!((&answer.readings[0].of, answer.readings[0].values["io_errors"]), (&of("sda1"), 4));
+    assert_eq!(
+        (
+            &answer.readings[0].of,
+            answer.readings[0].values["io_errors"]
+        ),
+        (&of("sda1"), 4)
+    );
 }
 
 #[test]
 fn a_counter_that_makes_no_sense_is_a_warning_and_the_others_are_there() {
     let tree = tree();
-    put(tree.path(), "sys/devices/pci0000:00/0000:03:00.0/host0/target0:0:0/0:0:0:0/ioerr_cnt", "many\n");
-    put(tree.path(), "sys/fs/btrfs/0a000000-0000-4000-8000-000000000001/devinfo/1/error_stats", "invalid\n");
+    put(
+        tree.path(),
+        "sys/devices/pci0000:00/0000:03:00.0/host0/target0:0:0/0:0:0:0/ioerr_cnt",
+        "many\n",
+    );
+    put(
+        tree.path(),
+        "sys/fs/btrfs/0a000000-0000-4000-8000-000000000001/devinfo/1/error_stats",
+        "invalid\n",
+    );
     let answer = read(&HostRoot::new(tree.path()), &Part::Plain).expect("read");
-    assert_eq!(answer.warnings, ["/sys/class/block/sda/device/ioerr_cnt: `many` is not a hexadecimal number"]);
-    let sources: Vec<&str> = answer.readings.iter().map(|reading| reading.source.as_str()).collect();
-    assert_eq!(sources, ["scsi", "ext4", "aer"], "`invalid` is no counter and nothing to warn of");
+    assert_eq!(
+        answer.warnings,
+        ["/sys/class/block/sda/device/ioerr_cnt: `many` is not a hexadecimal number"]
+    );
+    let sources: Vec<&str> = answer
+        .readings
+        .iter()
+        .map(|reading| reading.source.as_str())
+        .collect();
+    assert_eq!(
+        sources,
+        ["scsi", "ext4", "aer"],
+        "`invalid` is no counter and nothing to warn of"
+    );
 }
 
 #[test]
@@ -144,8 +264,12 @@ fn one_mount_of_each_xfs_is_asked_and_none_on_a_sleeping_drive() {
         asleep,
         filesystem: filesystem.into(),
     };
-    let targets =
-        [target("/a", 1, "xfs", false), target("/b", 1, "xfs", false), target("/c", 2, "xfs", true), target("/d", 3, "ext4", false)];
+    let targets = [
+        target("/a", 1, "xfs", false),
+        target("/b", 1, "xfs", false),
+        target("/c", 2, "xfs", true),
+        target("/d", 3, "ext4", false),
+    ];
     assert_eq!(mounts_of(&targets, "xfs"), [&targets[0]]);
 }
 

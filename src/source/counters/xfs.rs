@@ -1,11 +1,13 @@
-//! XFS: which of its metadata the kernel has found to be sick, from the ioctl XFS_IOC_FSGEOMETRY (struct xfs_fsop_geom, fs/xfs/libxfs/xfs_fs.h;
-//! `sick` since 5.2). Only the filesystem as a whole is asked for; the bits of its allocation groups and inodes belong to a check.
+//! XFS: which of its metadata the kernel has found to be sick, from the ioctl XFS_IOC_FSGEOMETRY
+//! (struct xfs_fsop_geom, fs/xfs/libxfs/xfs_fs.h; `sick` since 5.2). Only the filesystem as a whole
+//! is asked for; the bits of its allocation groups and inodes belong to a check.
 //!
-//! The ioctl reads memory. Opening the mount's directory may read its first block ahead (xfs_dir_open()), without waiting for it, as every probe
-//! of the mount does; so drives that sleep are not asked. /sys/fs/xfs/DEVICE/error holds policy and no counters.
+//! The ioctl reads memory. Opening the mount's directory may read its first block ahead
+//! (xfs_dir_open()), without waiting for it, as every probe of the mount does; so drives that sleep
+//! are not asked. /sys/fs/xfs/DEVICE/error holds policy and no counters.
 //!
-//! Newer kernels push what becomes sick through a monitor of XFS's own (XFS_IOC_HEALTH_MONITOR). It would be a source of its own beside
-//! `fs_errors`, not a part of this.
+//! Newer kernels push what becomes sick through a monitor of XFS's own (XFS_IOC_HEALTH_MONITOR). It
+//! would be a source of its own beside `fs_errors`, not a part of this.
 
 use std::collections::BTreeMap;
 
@@ -14,28 +16,66 @@ use crate::model::counters::{Counted, Reading};
 use crate::model::path::HostPath;
 
 /// XFS_FSOP_GEOM_SICK_*, from bit 0.
-const SICK: [&str; 10] =
-    ["counters", "uquota", "gquota", "pquota", "rt_bitmap", "rt_summary", "quotacheck", "nlinks", "metadir", "metapath"];
+const SICK: [&str; 10] = [
+    "counters",
+    "uquota",
+    "gquota",
+    "pquota",
+    "rt_bitmap",
+    "rt_summary",
+    "quotacheck",
+    "nlinks",
+    "metadir",
+    "metapath",
+];
 /// Offsets in struct xfs_fsop_geom.
 const SICK_AT: usize = 112;
 const CHECKED_AT: usize = 116;
 
-/// One value a bit, `sick_NAME`, 0 or 1; bits of later kernels by their number. What was ever checked goes with them.
+/// One value a bit, `sick_NAME`, 0 or 1; bits of later kernels by their number. What was ever
+/// checked goes with them.
 pub fn parse(geometry: &[u8; GEOMETRY]) -> (BTreeMap<String, u64>, BTreeMap<String, String>) {
-    let word = |at: usize| u32::from_ne_bytes([geometry[at], geometry[at + 1], geometry[at + 2], geometry[at + 3]]);
+    let word = |at: usize| {
+        u32::from_ne_bytes([
+            geometry[at],
+            geometry[at + 1],
+            geometry[at + 2],
+            geometry[at + 3],
+        ])
+    };
     let (sick, checked) = (word(SICK_AT), word(CHECKED_AT));
-    let name = |bit: usize| SICK.get(bit).map_or_else(|| format!("sick_bit_{bit}"), |name| format!("sick_{name}"));
+    let name = |bit: usize| {
+        SICK.get(bit)
+            .map_or_else(|| format!("sick_bit_{bit}"), |name| format!("sick_{name}"))
+    };
     let bits = (0..32).filter(|bit| *bit < SICK.len() || sick >> bit & 1 == 1);
-    let values = bits.map(|bit| (name(bit), u64::from(sick >> bit & 1))).collect();
-    (values, BTreeMap::from([("sick".to_owned(), format!("{sick:#x}")), ("checked".to_owned(), format!("{checked:#x}"))]))
+    let values = bits
+        .map(|bit| (name(bit), u64::from(sick >> bit & 1)))
+        .collect();
+    (
+        values,
+        BTreeMap::from([
+            ("sick".to_owned(), format!("{sick:#x}")),
+            ("checked".to_owned(), format!("{checked:#x}")),
+        ]),
+    )
 }
 
-/// Of the XFS mounted at `path`, which lies on the block device `device`. None where the kernel does not answer the question.
+/// Of the XFS mounted at `path`, which lies on the block device `device`. None where the kernel
+/// does not answer the question.
 pub fn read(path: &HostPath, device: String) -> Result<Option<Reading>, XfsError> {
-    let Some(geometry) = geometry(path)? else { return Ok(None) };
+    let Some(geometry) = geometry(path)? else {
+        return Ok(None);
+    };
     let (values, mut details) = parse(&geometry);
     details.insert("mount".into(), path.to_string());
-    Ok(Some(Reading { of: Counted::Block(device), source: "xfs".into(), file: "XFS_IOC_FSGEOMETRY".into(), values, details }))
+    Ok(Some(Reading {
+        of: Counted::Block(device),
+        source: "xfs".into(),
+        file: "XFS_IOC_FSGEOMETRY".into(),
+        values,
+        details,
+    }))
 }
 
 #[cfg(test)]
@@ -49,7 +89,15 @@ mod tests {
         assert_eq!(parse(&geometry).0.len(), 10);
         geometry[SICK_AT..SICK_AT + 4].copy_from_slice(&(1_u32 | 1 << 7 | 1 << 20).to_ne_bytes());
         let (values, details) = parse(&geometry);
-        assert_eq!((values["sick_counters"], values["sick_nlinks"], values["sick_uquota"], values["sick_bit_20"]), (1, 1, 0, 1));
+        assert_eq!(
+            (
+                values["sick_counters"],
+                values["sick_nlinks"],
+                values["sick_uquota"],
+                values["sick_bit_20"]
+            ),
+            (1, 1, 0, 1)
+        );
         assert_eq!(details["sick"], "0x100081");
     }
 }

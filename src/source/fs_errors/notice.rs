@@ -1,7 +1,8 @@
-//! What fanotify's bytes say (fanotify(7), struct fanotify_event_metadata and the records behind it; include/uapi/linux/fanotify.h).
+//! What fanotify's bytes say (fanotify(7), struct fanotify_event_metadata and the records behind
+//! it; include/uapi/linux/fanotify.h).
 //!
-//! In: one read(2) of a group that reports file handles. Out: notices of errors. Pure. Records of unknown kinds are passed over; where lengths
-//! make no sense, the rest is left.
+//! In: one read(2) of a group that reports file handles. Out: notices of errors. Pure. Records of
+//! unknown kinds are passed over; where lengths make no sense, the rest is left.
 
 use crate::host::fanotify::FsId;
 
@@ -49,7 +50,11 @@ fn next_event(bytes: &[u8]) -> Option<(Option<Notice>, &[u8])> {
     if mask & Q_OVERFLOW != 0 {
         return Some((Some(Notice::Overflow), rest));
     }
-    let notice = if mask & FS_ERROR == 0 { None } else { error(event.get(header..).unwrap_or_default()) };
+    let notice = if mask & FS_ERROR == 0 {
+        None
+    } else {
+        error(event.get(header..).unwrap_or_default())
+    };
     Some((notice, rest))
 }
 
@@ -59,7 +64,11 @@ fn error(mut records: &[u8]) -> Option<Notice> {
     while let Some((kind, record, rest)) = next_record(records) {
         match kind {
             // ext4 passes errors with either sign before 7.0; user space is promised positive ones.
-            ERROR => what = u32_at(record, 4).zip(u32_at(record, 8)).map(|(errno, count)| (errno.cast_signed().saturating_abs(), count)),
+            ERROR => {
+                what = u32_at(record, 4)
+                    .zip(u32_at(record, 8))
+                    .map(|(errno, count)| (errno.cast_signed().saturating_abs(), count))
+            }
             FID => {
                 fsid = array(record, 4);
                 inode = file_inode(record);
@@ -69,7 +78,12 @@ fn error(mut records: &[u8]) -> Option<Notice> {
         records = rest;
     }
     let (errno, count) = what?;
-    Some(Notice::Error { fsid, errno, count, inode })
+    Some(Notice::Error {
+        fsid,
+        errno,
+        count,
+        inode,
+    })
 }
 
 /// struct fanotify_event_info_header: kind, padding, length with the header.
@@ -78,11 +92,16 @@ fn next_record(records: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     if length < 4 {
         return None;
     }
-    Some((*records.first()?, records.get(..length)?, records.get(length..)?))
+    Some((
+        *records.first()?,
+        records.get(..length)?,
+        records.get(length..)?,
+    ))
 }
 
-/// Of the struct file_handle behind the filesystem's id: length, type, handle. An error of no file in particular has the type 0xff and no
-/// handle. Types: include/linux/exportfs.h; XFS's are FILEID_INO32_GEN with 0x80 added for 64 bits (fs/xfs/xfs_export.h).
+/// Of the struct file_handle behind the filesystem's id: length, type, handle. An error of no file
+/// in particular has the type 0xff and no handle. Types: include/linux/exportfs.h; XFS's are
+/// FILEID_INO32_GEN with 0x80 added for 64 bits (fs/xfs/xfs_export.h).
 fn file_inode(record: &[u8]) -> Option<u64> {
     let length = usize::try_from(u32_at(record, 12)?).ok()?;
     let handle = record.get(20..)?.get(..length)?;
@@ -131,7 +150,16 @@ mod tests {
 
     fn fid(fsid: FsId, kind: i32, handle: &[u8]) -> Vec<u8> {
         let length = u32::try_from(handle.len()).expect("short");
-        record(FID, &[&fsid[..], &length.to_ne_bytes(), &kind.to_ne_bytes(), handle].concat())
+        record(
+            FID,
+            &[
+                &fsid[..],
+                &length.to_ne_bytes(),
+                &kind.to_ne_bytes(),
+                handle,
+            ]
+            .concat(),
+        )
     }
 
     fn failure(errno: i32, count: u32) -> Vec<u8> {
@@ -144,24 +172,60 @@ mod tests {
     fn an_error_of_a_file_names_filesystem_errno_count_and_inode() {
         let handle = [12_u32.to_ne_bytes(), 7_u32.to_ne_bytes()].concat();
         let mut bytes = event(FS_ERROR, &[failure(117, 3), fid(FS, 1, &handle)]);
-        bytes.extend(event(FS_ERROR, &[fid(FS, 0x81, &[&99_u64.to_ne_bytes()[..], &[0; 4]].concat()), failure(-5, 1)]));
-        let error = |errno, count, inode| Notice::Error { fsid: Some(FS), errno, count, inode };
-        assert_eq!(parse(&bytes), [error(117, 3, Some(12)), error(5, 1, Some(99))]);
+        bytes.extend(event(
+            FS_ERROR,
+            &[
+                fid(FS, 0x81, &[&99_u64.to_ne_bytes()[..], &[0; 4]].concat()),
+                failure(-5, 1),
+            ],
+        ));
+        let error = |errno, count, inode| Notice::Error {
+            fsid: Some(FS),
+            errno,
+            count,
+            inode,
+        };
+        assert_eq!(
+            parse(&bytes),
+            [error(117, 3, Some(12)), error(5, 1, Some(99))]
+        );
     }
 
     #[test]
     fn an_error_of_no_file_in_particular_has_no_inode() {
         let bytes = event(FS_ERROR, &[failure(5, 1), fid(FS, 0xff, &[])]);
-        assert_eq!(parse(&bytes), [Notice::Error { fsid: Some(FS), errno: 5, count: 1, inode: None }]);
+        assert_eq!(
+            parse(&bytes),
+            [Notice::Error {
+                fsid: Some(FS),
+                errno: 5,
+                count: 1,
+                inode: None
+            }]
+        );
     }
 
     #[test]
     fn other_events_and_unknown_records_are_passed_over() {
         let mut bytes = event(0x2, &[fid(FS, 1, &[0; 8])]);
         bytes.extend(event(Q_OVERFLOW, &[]));
-        bytes.extend(event(FS_ERROR, &[record(77, &[0; 5]), failure(117, 1), record(6, &[])]));
+        bytes.extend(event(
+            FS_ERROR,
+            &[record(77, &[0; 5]), failure(117, 1), record(6, &[])],
+        ));
         bytes.extend(event(FS_ERROR, &[fid(FS, 1, &[0; 8])]));
-        assert_eq!(parse(&bytes), [Notice::Overflow, Notice::Error { fsid: None, errno: 117, count: 1, inode: None }]);
+        assert_eq!(
+            parse(&bytes),
+            [
+                Notice::Overflow,
+                Notice::Error {
+                    fsid: None,
+                    errno: 117,
+                    count: 1,
+                    inode: None
+                }
+            ]
+        );
     }
 
     proptest! {

@@ -17,7 +17,8 @@ pub struct Filesystem {
     pub dev: DevNo,
     /// `ext4`
     pub kind: String,
-    /// Mounts of it, in PID 1's mount namespace: one is enough, the others are for when that one does not serve.
+    /// Mounts of it, in PID 1's mount namespace: one is enough, the others are for when that one
+    /// does not serve.
     pub paths: Vec<HostPath>,
 }
 

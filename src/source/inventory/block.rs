@@ -1,5 +1,5 @@
-//! One block device: what /sys/class/block/NAME says of it, joined with udev's record. Makes the node of the graph; whether it is a drive is
-//! decided beside (`drive`, `nvme`).
+//! One block device: what /sys/class/block/NAME says of it, joined with udev's record. Makes the
+//! node of the graph; whether it is a drive is decided beside (`drive`, `nvme`).
 
 use crate::model::block::{BlockDevice, Layer};
 use crate::model::dev::DevNo;
@@ -17,11 +17,13 @@ pub struct Entry {
     pub sysfs: String,
     /// Empty where udev has no record.
     pub udev: UdevRecord,
-    /// For an NVMe namespace, the directory of its controller or (with the kernel's multipath) of its subsystem.
+    /// For an NVMe namespace, the directory of its controller or (with the kernel's multipath) of
+    /// its subsystem.
     pub nvme_parent: Option<String>,
 }
 
-/// None for a device that goes while it is read, and for the hidden nodes of the kernel's NVMe multipath (`nvme0c0n1`), which nobody can open.
+/// None for a device that goes while it is read, and for the hidden nodes of the kernel's NVMe
+/// multipath (`nvme0c0n1`), which nobody can open.
 pub fn read(reader: &Reader<'_>, name: &str) -> Option<Entry> {
     let sysfs = reader.link(&format!("/sys/class/block/{name}"))?;
     // On `Gone`, an event is on its way.
@@ -43,8 +45,14 @@ fn read_at(reader: &Reader<'_>, name: &str, sysfs: String) -> Result<Option<Entr
     let sectors = reader.number(&format!("{sysfs}/size"))?.unwrap_or(0);
     let udev = reader.udev(&format!("b{dev}")).unwrap_or_default();
     let (layer, below) = layer(reader, name, &sysfs, &udev)?;
-    let whole = if matches!(layer, Layer::Partition { .. }) { parent(&sysfs) } else { &sysfs };
-    let iostats = reader.flag(&format!("{whole}/queue/iostats"))?.unwrap_or(true);
+    let whole = if matches!(layer, Layer::Partition { .. }) {
+        parent(&sysfs)
+    } else {
+        &sysfs
+    };
+    let iostats = reader
+        .flag(&format!("{whole}/queue/iostats"))?
+        .unwrap_or(true);
     let read_only = reader.flag(&format!("{sysfs}/ro"))?.unwrap_or(false);
     // Gone meanwhile: what was read before may be of two devices.
     if !reader.exists(&dev_file) {
@@ -69,19 +77,43 @@ fn read_at(reader: &Reader<'_>, name: &str, sysfs: String) -> Result<Option<Entr
         fs_label: udev.get_decoded("ID_FS_LABEL"),
         iostats,
     };
-    Ok(Some(Entry { device, sysfs, udev, nvme_parent }))
+    Ok(Some(Entry {
+        device,
+        sysfs,
+        udev,
+        nvme_parent,
+    }))
 }
 
 /// What the device is, and the kernel names of what it stands on.
-fn layer(reader: &Reader<'_>, name: &str, sysfs: &str, udev: &UdevRecord) -> Result<(Layer, Vec<String>), Gone> {
+fn layer(
+    reader: &Reader<'_>,
+    name: &str,
+    sysfs: &str,
+    udev: &UdevRecord,
+) -> Result<(Layer, Vec<String>), Gone> {
     if let Some(number) = reader.number(&format!("{sysfs}/partition"))? {
-        let start_bytes = reader.number(&format!("{sysfs}/start"))?.unwrap_or(0).saturating_mul(SECTOR);
+        let start_bytes = reader
+            .number(&format!("{sysfs}/start"))?
+            .unwrap_or(0)
+            .saturating_mul(SECTOR);
         let number = u32::try_from(number).unwrap_or(0);
-        return Ok((Layer::Partition { number, start_bytes }, vec![file_name(parent(sysfs)).to_owned()]));
+        return Ok((
+            Layer::Partition {
+                number,
+                start_bytes,
+            },
+            vec![file_name(parent(sysfs)).to_owned()],
+        ));
     }
     let below = reader.list(&format!("{sysfs}/slaves"));
     if reader.is_dir(&format!("{sysfs}/md")) {
-        return Ok((Layer::Md { level: reader.text(&format!("{sysfs}/md/level"))? }, below));
+        return Ok((
+            Layer::Md {
+                level: reader.text(&format!("{sysfs}/md/level"))?,
+            },
+            below,
+        ));
     }
     if reader.is_dir(&format!("{sysfs}/dm")) {
         return Ok((dm(reader, sysfs, udev)?, below));
@@ -93,18 +125,23 @@ fn layer(reader: &Reader<'_>, name: &str, sysfs: &str, udev: &UdevRecord) -> Res
         let backing_file = reader.text(&format!("{sysfs}/loop/backing_file"))?;
         return Ok((Layer::Loop { backing_file }, below));
     }
-    // Hardware partitions of an eMMC (boot0, boot1, rpmb, gp0) are disks of their own inside the disk's folder.
+    // Hardware partitions of an eMMC (boot0, boot1, rpmb, gp0) are disks of their own inside the
+    // disk's folder.
     let whole = file_name(parent(sysfs));
     if numbered(whole, "mmcblk") && name.starts_with(whole) {
         return Ok((Layer::Other, vec![whole.to_owned()]));
     }
     let is_disk = !is_never_a_drive(name)
-        && (reader.exists(&format!("{sysfs}/device")) || name.starts_with("nvme") || is_connected_nbd(reader, name, sysfs)?);
+        && (reader.exists(&format!("{sysfs}/device"))
+            || name.starts_with("nvme")
+            || is_connected_nbd(reader, name, sysfs)?);
     Ok((if is_disk { Layer::Disk } else { Layer::Other }, below))
 }
 
 fn dm(reader: &Reader<'_>, sysfs: &str, udev: &UdevRecord) -> Result<Layer, Gone> {
-    let name = reader.text(&format!("{sysfs}/dm/name"))?.unwrap_or_default();
+    let name = reader
+        .text(&format!("{sysfs}/dm/name"))?
+        .unwrap_or_default();
     let uuid = reader.text(&format!("{sysfs}/dm/uuid"))?;
     let is_lvm = uuid.as_ref().is_some_and(|uuid| uuid.starts_with("LVM-"));
     let (volume_group, logical_volume) = match (udev.get("DM_VG_NAME"), udev.get("DM_LV_NAME")) {
@@ -112,12 +149,19 @@ fn dm(reader: &Reader<'_>, sysfs: &str, udev: &UdevRecord) -> Result<Layer, Gone
         _ if is_lvm => text::split_lvm_name(&name).unzip(),
         _ => (None, None),
     };
-    Ok(Layer::Dm { name, uuid, volume_group, logical_volume })
+    Ok(Layer::Dm {
+        name,
+        uuid,
+        volume_group,
+        logical_volume,
+    })
 }
 
 /// Devices with a driver behind them that are no drives: optical, floppy, raw flash.
 fn is_never_a_drive(name: &str) -> bool {
-    ["sr", "fd", "ram", "zram", "mtdblock", "ubiblock"].iter().any(|prefix| numbered(name, prefix))
+    ["sr", "fd", "ram", "zram", "mtdblock", "ubiblock"]
+        .iter()
+        .any(|prefix| numbered(name, prefix))
 }
 
 fn is_connected_nbd(reader: &Reader<'_>, name: &str, sysfs: &str) -> Result<bool, Gone> {

@@ -1,4 +1,5 @@
-//! Mounted btrfs filesystems, from /sys/fs/btrfs (Documentation/ABI: fs/btrfs/sysfs.c). Their members are otherwise in no device's `slaves/`.
+//! Mounted btrfs filesystems, from /sys/fs/btrfs (Documentation/ABI: fs/btrfs/sysfs.c). Their
+//! members are otherwise in no device's `slaves/`.
 
 use crate::model::block::BtrfsFs;
 use crate::source::inventory::sysfs::{Gone, Reader};
@@ -7,8 +8,13 @@ const DIR: &str = "/sys/fs/btrfs";
 
 pub fn read(reader: &Reader<'_>) -> Vec<BtrfsFs> {
     // `features` and `debug` lie beside the filesystems, whose folders are named by their UUIDs.
-    let uuids = reader.list(DIR).into_iter().filter(|name| name.len() == 36 && name.matches('-').count() == 4);
-    uuids.filter_map(|uuid| read_one(reader, uuid).ok()).collect()
+    let uuids = reader
+        .list(DIR)
+        .into_iter()
+        .filter(|name| name.len() == 36 && name.matches('-').count() == 4);
+    uuids
+        .filter_map(|uuid| read_one(reader, uuid).ok())
+        .collect()
 }
 
 fn read_one(reader: &Reader<'_>, uuid: String) -> Result<BtrfsFs, Gone> {
@@ -31,5 +37,9 @@ fn read_one(reader: &Reader<'_>, uuid: String) -> Result<BtrfsFs, Gone> {
 
 /// Profiles are folders between attribute files.
 fn profiles(reader: &Reader<'_>, dir: &str) -> Vec<String> {
-    reader.list(dir).into_iter().filter(|name| reader.is_dir(&format!("{dir}/{name}"))).collect()
+    reader
+        .list(dir)
+        .into_iter()
+        .filter(|name| reader.is_dir(&format!("{dir}/{name}")))
+        .collect()
 }

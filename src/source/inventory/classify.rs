@@ -1,4 +1,5 @@
-//! What kind of thing a disk is and how it is attached, from where it hangs in /sys/devices and what it says of itself. Pure.
+//! What kind of thing a disk is and how it is attached, from where it hangs in /sys/devices and
+//! what it says of itself. Pure.
 
 use crate::model::drive::{DriveKind, Transport};
 
@@ -26,7 +27,11 @@ pub struct Signs<'a> {
 pub fn transport(signs: &Signs<'_>) -> Transport {
     let has = |prefix: &str| components(signs.sysfs).any(|part| numbered(part, prefix));
     if let Some(nvme) = signs.nvme_transport {
-        return if matches!(nvme, "tcp" | "rdma" | "fc" | "loop") { Transport::NvmeFabrics } else { Transport::Nvme };
+        return if matches!(nvme, "tcp" | "rdma" | "fc" | "loop") {
+            Transport::NvmeFabrics
+        } else {
+            Transport::Nvme
+        };
     }
     if numbered(signs.name, "loop") {
         Transport::Loop
@@ -40,18 +45,22 @@ pub fn transport(signs: &Signs<'_>) -> Transport {
         Transport::Iscsi
     } else if components(signs.sysfs).any(|part| part.starts_with("rport-")) {
         Transport::FibreChannel
-    } else if components(signs.sysfs).any(|part| part.starts_with("VMBUS:") || part.starts_with("MSFT1000:"))
+    } else if components(signs.sysfs)
+        .any(|part| part.starts_with("VMBUS:") || part.starts_with("MSFT1000:"))
         || signs.scsi_driver == Some("storvsc_host")
     {
         Transport::HyperV
-    } else if components(signs.sysfs).any(|part| part.starts_with("vbd-")) || signs.name.starts_with("xvd") {
+    } else if components(signs.sysfs).any(|part| part.starts_with("vbd-"))
+        || signs.name.starts_with("xvd")
+    {
         Transport::Xen
     } else if has("virtio") {
         Transport::Virtio
     } else if is_logical_disk(signs) {
         Transport::Raid
     } else if has("ata") || signs.vendor == Some("ATA") {
-        // Also a SATA disk behind a SAS controller, whose translation calls the vendor so (SAT-3, 8.2.2).
+        // Also a SATA disk behind a SAS controller, whose translation calls the vendor so (SAT-3,
+        // 8.2.2).
         Transport::Sata
     } else if below_sas(signs.sysfs) {
         Transport::Sas
@@ -69,12 +78,19 @@ fn is_logical_disk(signs: &Signs<'_>) -> bool {
         // Channels 0 and 1 are physical disks (MEGASAS_IS_LOGICAL in megaraid_sas.h).
         Some("megaraid_sas") => signs.scsi_channel.is_some_and(|channel| channel >= 2),
         // raid_level_show() of hpsa.c and smartpqi_init.c.
-        Some("hpsa" | "smartpqi") => signs.raid_level.is_some_and(|level| !level.starts_with("N/A")),
-        // Containers are on channel 0 (CONTAINER_CHANNEL in aacraid.h), physical disks on the others.
+        Some("hpsa" | "smartpqi") => signs
+            .raid_level
+            .is_some_and(|level| !level.starts_with("N/A")),
+        // Containers are on channel 0 (CONTAINER_CHANNEL in aacraid.h), physical disks on the
+        // others.
         Some("aacraid") => signs.scsi_channel == Some(0),
-        // Physical disks hang below an end device of the SAS transport, volumes do not (RAID_CHANNEL in mpt3sas_base.h).
+        // Physical disks hang below an end device of the SAS transport, volumes do not
+        // (RAID_CHANNEL in mpt3sas_base.h).
         Some("mpt2sas" | "mpt3sas" | "mpi3mr") => !below_sas(signs.sysfs) && !physical_vendor,
-        Some("3w-9xxx" | "3w-sas" | "3w-xxxx" | "arcmsr" | "ips" | "megaraid" | "megaraid_legacy" | "stex") => !physical_vendor,
+        Some(
+            "3w-9xxx" | "3w-sas" | "3w-xxxx" | "arcmsr" | "ips" | "megaraid" | "megaraid_legacy"
+            | "stex",
+        ) => !physical_vendor,
         _ => signs.name.starts_with("cciss!"),
     }
 }
@@ -85,7 +101,9 @@ pub fn below_sas(sysfs: &str) -> bool {
 
 pub fn kind(signs: &Signs<'_>, transport: Transport) -> DriveKind {
     match transport {
-        Transport::Loop | Transport::Virtio | Transport::Xen | Transport::HyperV => DriveKind::Virtual,
+        Transport::Loop | Transport::Virtio | Transport::Xen | Transport::HyperV => {
+            DriveKind::Virtual
+        }
         _ if transport.is_remote() || numbered(signs.name, "rbd") => DriveKind::Remote,
         _ if is_hypervisors(signs) => DriveKind::Virtual,
         Transport::Mmc => DriveKind::Emmc,
@@ -103,7 +121,17 @@ pub fn kind(signs: &Signs<'_>, transport: Transport) -> DriveKind {
 
 /// Disks that a hypervisor or a cloud makes up: health and rotation speed of them mean nothing.
 fn is_hypervisors(signs: &Signs<'_>) -> bool {
-    const VENDORS: [&str; 9] = ["QEMU", "VMware", "VBOX", "Msft", "Google", "NUTANIX", "Xen", "Virtuozzo", "AHV"];
+    const VENDORS: [&str; 9] = [
+        "QEMU",
+        "VMware",
+        "VBOX",
+        "Msft",
+        "Google",
+        "NUTANIX",
+        "Xen",
+        "Virtuozzo",
+        "AHV",
+    ];
     const MODELS: [&str; 13] = [
         "QEMU ",
         "VMware",
@@ -134,22 +162,38 @@ pub fn pci_address(sysfs: &str) -> Option<&str> {
 fn is_pci_address(part: &str) -> bool {
     let mut fields = part.split([':', '.']);
     let mut hex = |length: std::ops::RangeInclusive<usize>| {
-        fields.next().is_some_and(|field| length.contains(&field.len()) && field.bytes().all(|b| b.is_ascii_hexdigit()))
+        fields.next().is_some_and(|field| {
+            length.contains(&field.len()) && field.bytes().all(|b| b.is_ascii_hexdigit())
+        })
     };
     // Domains have four digits, behind a VMD controller more.
-    hex(4..=8) && hex(2..=2) && hex(2..=2) && hex(1..=1) && fields.next().is_none() && part.matches(':').count() == 2
+    hex(4..=8)
+        && hex(2..=2)
+        && hex(2..=2)
+        && hex(1..=1)
+        && fields.next().is_none()
+        && part.matches(':').count() == 2
 }
 
 /// SCSI `host:channel:target:lun`, the component of that form nearest to the disk.
 pub fn hctl(sysfs: &str) -> Option<&str> {
     components(sysfs)
-        .filter(|part| part.split(':').count() == 4 && part.split(':').all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())))
+        .filter(|part| {
+            part.split(':').count() == 4
+                && part
+                    .split(':')
+                    .all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        })
         .last()
 }
 
 /// Number of the libata port above: `3` of `…/ata3/host2/target2:0:0/…`.
 pub fn ata_port(sysfs: &str) -> Option<u32> {
-    components(sysfs).find(|part| numbered(part, "ata"))?.strip_prefix("ata")?.parse().ok()
+    components(sysfs)
+        .find(|part| numbered(part, "ata"))?
+        .strip_prefix("ata")?
+        .parse()
+        .ok()
 }
 
 fn components(sysfs: &str) -> impl Iterator<Item = &str> {
@@ -158,14 +202,20 @@ fn components(sysfs: &str) -> impl Iterator<Item = &str> {
 
 /// `usb1` for `usb`: the prefix and a number.
 pub fn numbered(name: &str, prefix: &str) -> bool {
-    name.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+    name.strip_prefix(prefix)
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(sysfs: &str, vendor: &str, scsi_driver: Option<&str>, rotational: bool) -> (Transport, DriveKind) {
+    fn told(
+        sysfs: &str,
+        vendor: &str,
+        scsi_driver: Option<&str>,
+        rotational: bool,
+    ) -> (Transport, DriveKind) {
         let signs = Signs {
             name: sysfs.rsplit('/').next().unwrap_or_default(),
             sysfs,
@@ -182,33 +232,116 @@ mod tests {
     #[test]
     fn the_place_in_sysfs_tells_the_transport() {
         let pci = "/sys/devices/pci0000:00/0000:00:1f.2";
-        let check =
-            |path: &str, vendor: &str, driver: &str, rotational: bool| told(&format!("{pci}/{path}"), vendor, Some(driver), rotational);
-        assert_eq!(check("ata1/host0/target0:0:0/0:0:0:0/block/sda", "ATA", "ahci", true), (Transport::Sata, DriveKind::Hdd));
-        let sas = "host0/port-0:0/expander-0:0/port-0:0:1/end_device-0:0:1/target0:0:1/0:0:1:0/block/sdb";
-        assert_eq!(check(sas, "SEAGATE", "mpt3sas", true), (Transport::Sas, DriveKind::Hdd));
-        assert_eq!(check(sas, "ATA", "mpt3sas", false), (Transport::Sata, DriveKind::Ssd));
-        assert_eq!(check("host0/target0:1:0/0:1:0:0/block/sdb", "LSI", "mpt3sas", true), (Transport::Raid, DriveKind::Hdd));
-        assert_eq!(check("host0/target0:2:0/0:2:0:0/block/sdb", "DELL", "megaraid_sas", true), (Transport::Raid, DriveKind::Hdd));
-        assert_eq!(check("host0/target0:0:9/0:0:9:0/block/sdb", "SEAGATE", "megaraid_sas", true), (Transport::Scsi, DriveKind::Hdd));
-        assert_eq!(check("usb2/2-1/2-1:1.0/host6/target6:0:0/6:0:0:0/block/sdb", "WD", "uas", true), (Transport::Usb, DriveKind::Usb));
+        let check = |path: &str, vendor: &str, driver: &str, rotational: bool| {
+            told(&format!("{pci}/{path}"), vendor, Some(driver), rotational)
+        };
         assert_eq!(
-            check("host3/rport-3:0-1/target3:0:0/3:0:0:4/block/sdx", "NETAPP", "qla2xxx", false),
+            check(
+                "ata1/host0/target0:0:0/0:0:0:0/block/sda",
+                "ATA",
+                "ahci",
+                true
+            ),
+            (Transport::Sata, DriveKind::Hdd)
+        );
+        let sas =
+            "host0/port-0:0/expander-0:0/port-0:0:1/end_device-0:0:1/target0:0:1/0:0:1:0/block/sdb";
+        assert_eq!(
+            check(sas, "SEAGATE", "mpt3sas", true),
+            (Transport::Sas, DriveKind::Hdd)
+        );
+        assert_eq!(
+            check(sas, "ATA", "mpt3sas", false),
+            (Transport::Sata, DriveKind::Ssd)
+        );
+        assert_eq!(
+            check(
+                "host0/target0:1:0/0:1:0:0/block/sdb",
+                "LSI",
+                "mpt3sas",
+                true
+            ),
+            (Transport::Raid, DriveKind::Hdd)
+        );
+        assert_eq!(
+            check(
+                "host0/target0:2:0/0:2:0:0/block/sdb",
+                "DELL",
+                "megaraid_sas",
+                true
+            ),
+            (Transport::Raid, DriveKind::Hdd)
+        );
+        assert_eq!(
+            check(
+                "host0/target0:0:9/0:0:9:0/block/sdb",
+                "SEAGATE",
+                "megaraid_sas",
+                true
+            ),
+            (Transport::Scsi, DriveKind::Hdd)
+        );
+        assert_eq!(
+            check(
+                "usb2/2-1/2-1:1.0/host6/target6:0:0/6:0:0:0/block/sdb",
+                "WD",
+                "uas",
+                true
+            ),
+            (Transport::Usb, DriveKind::Usb)
+        );
+        assert_eq!(
+            check(
+                "host3/rport-3:0-1/target3:0:0/3:0:0:4/block/sdx",
+                "NETAPP",
+                "qla2xxx",
+                false
+            ),
             (Transport::FibreChannel, DriveKind::Remote)
         );
-        assert_eq!(check("virtio1/block/vda", "0x1af4", "", true), (Transport::Virtio, DriveKind::Virtual));
         assert_eq!(
-            check("virtio1/host0/target0:0:0/0:0:0:1/block/sda", "QEMU", "virtio_scsi", false),
+            check("virtio1/block/vda", "0x1af4", "", true),
             (Transport::Virtio, DriveKind::Virtual)
         );
-        assert_eq!(check("ata1/host0/target0:0:0/0:0:0:0/block/sda", "VBOX", "ahci", true), (Transport::Sata, DriveKind::Virtual));
-        assert_eq!(check("mmc_host/mmc0/mmc0:0001/block/mmcblk0", "", "", false), (Transport::Mmc, DriveKind::Emmc));
-        assert_eq!(told("/sys/devices/vbd-51712/block/xvda", "", None, false), (Transport::Xen, DriveKind::Virtual));
         assert_eq!(
-            told("/sys/devices/platform/host2/session1/target2:0:0/2:0:0:0/block/sdc", "LIO-ORG", None, false),
+            check(
+                "virtio1/host0/target0:0:0/0:0:0:1/block/sda",
+                "QEMU",
+                "virtio_scsi",
+                false
+            ),
+            (Transport::Virtio, DriveKind::Virtual)
+        );
+        assert_eq!(
+            check(
+                "ata1/host0/target0:0:0/0:0:0:0/block/sda",
+                "VBOX",
+                "ahci",
+                true
+            ),
+            (Transport::Sata, DriveKind::Virtual)
+        );
+        assert_eq!(
+            check("mmc_host/mmc0/mmc0:0001/block/mmcblk0", "", "", false),
+            (Transport::Mmc, DriveKind::Emmc)
+        );
+        assert_eq!(
+            told("/sys/devices/vbd-51712/block/xvda", "", None, false),
+            (Transport::Xen, DriveKind::Virtual)
+        );
+        assert_eq!(
+            told(
+                "/sys/devices/platform/host2/session1/target2:0:0/2:0:0:0/block/sdc",
+                "LIO-ORG",
+                None,
+                false
+            ),
             (Transport::Iscsi, DriveKind::Remote)
         );
-        assert_eq!(told("/sys/devices/virtual/block/nbd3", "", None, false), (Transport::Nbd, DriveKind::Remote));
+        assert_eq!(
+            told("/sys/devices/virtual/block/nbd3", "", None, false),
+            (Transport::Nbd, DriveKind::Remote)
+        );
     }
 
     #[test]
@@ -217,7 +350,9 @@ mod tests {
         assert_eq!(pci_address(path), Some("0000:03:00.0"));
         assert_eq!(hctl(path), Some("0:0:1:0"));
         assert_eq!(
-            pci_address("/sys/devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:06.0/10000:e1:00.0/nvme/nvme0"),
+            pci_address(
+                "/sys/devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:06.0/10000:e1:00.0/nvme/nvme0"
+            ),
             Some("10000:e1:00.0")
         );
         assert_eq!(pci_address("/sys/devices/virtual/block/loop0"), None);

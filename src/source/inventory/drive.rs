@@ -1,6 +1,8 @@
-//! Drives out of block devices: SCSI and ATA disks, virtio, MMC, nbd, and virtual devices that the configuration admits. NVMe: see `nvme`.
+//! Drives out of block devices: SCSI and ATA disks, virtio, MMC, nbd, and virtual devices that the
+//! configuration admits. NVMe: see `nvme`.
 //!
-//! `find` reads what one node says of itself, `name` decides which nodes are one drive and what it is called.
+//! `find` reads what one node says of itself, `name` decides which nodes are one drive and what it
+//! is called.
 
 use crate::model::block::Layer;
 use crate::model::drive::{DriveDevice, DriveFacts, Location, Transport, WriteCache};
@@ -20,11 +22,15 @@ pub struct Found {
 /// Gives each drive its id and joins the paths of one. Sorted by id.
 pub fn name(found: Vec<Found>) -> Vec<DriveFacts> {
     let candidates: Vec<Candidate> = found.iter().map(|found| found.candidate.clone()).collect();
-    let mut facts: Vec<Option<DriveFacts>> = found.into_iter().map(|found| Some(found.facts)).collect();
+    let mut facts: Vec<Option<DriveFacts>> =
+        found.into_iter().map(|found| Some(found.facts)).collect();
     let mut drives: Vec<DriveFacts> = identity::assign(&candidates)
         .into_iter()
         .filter_map(|assigned| {
-            let mut paths = assigned.members.iter().filter_map(|at| facts.get_mut(*at)?.take());
+            let mut paths = assigned
+                .members
+                .iter()
+                .filter_map(|at| facts.get_mut(*at)?.take());
             let first = paths.next()?;
             let mut drive = paths.fold(first, join);
             drive.devices.sort_by(|a, b| by_name(&a.name, &b.name));
@@ -42,7 +48,8 @@ fn by_name(a: &str, b: &str) -> std::cmp::Ordering {
     a.len().cmp(&b.len()).then_with(|| a.cmp(b))
 }
 
-/// One more path of the same drive. The drive runs while one path does; each path's own state stays with its device.
+/// One more path of the same drive. The drive runs while one path does; each path's own state stays
+/// with its device.
 fn join(mut drive: DriveFacts, path: DriveFacts) -> DriveFacts {
     if by_name(&path.name, &drive.name).is_lt() {
         drive.name = path.name;
@@ -63,25 +70,45 @@ pub fn find(reader: &Reader<'_>, entry: &Entry, admit: &[String]) -> Option<Foun
     let admitted = || text::matches_any(admit, &entry.device.name);
     let found = match &entry.device.layer {
         Layer::Disk => hardware(reader, entry),
-        Layer::Loop { backing_file: Some(file) } if admitted() => virtual_drive(reader, entry, Some(file)),
-        Layer::Other if entry.device.size_bytes > 0 && entry.device.below.is_empty() && admitted() => virtual_drive(reader, entry, None),
+        Layer::Loop {
+            backing_file: Some(file),
+        } if admitted() => virtual_drive(reader, entry, Some(file)),
+        Layer::Other
+            if entry.device.size_bytes > 0 && entry.device.below.is_empty() && admitted() =>
+        {
+            virtual_drive(reader, entry, None)
+        }
         _ => return None,
     };
     // On `Gone`, an event is on its way.
     found.ok()
 }
 
-/// A loop device is named by its backing file; other virtual ones have nothing but their kernel name.
-fn virtual_drive(reader: &Reader<'_>, entry: &Entry, backing_file: Option<&str>) -> Result<Found, Gone> {
+/// A loop device is named by its backing file; other virtual ones have nothing but their kernel
+/// name.
+fn virtual_drive(
+    reader: &Reader<'_>,
+    entry: &Entry,
+    backing_file: Option<&str>,
+) -> Result<Found, Gone> {
     let mut facts = facts(reader, entry)?;
-    let signs = Signs { name: &facts.name, sysfs: &entry.sysfs, ..Signs::default() };
+    let signs = Signs {
+        name: &facts.name,
+        sysfs: &entry.sysfs,
+        ..Signs::default()
+    };
     facts.transport = classify::transport(&signs);
     facts.kind = classify::kind(&signs, facts.transport);
-    let offset = reader.number(&format!("{}/loop/offset", entry.sysfs))?.filter(|offset| *offset > 0);
+    let offset = reader
+        .number(&format!("{}/loop/offset", entry.sysfs))?
+        .filter(|offset| *offset > 0);
     let identity = backing_file.map(|file| {
         // What the kernel adds to a path whose file was removed is not a part of its name.
         let file = file.strip_suffix(" (deleted)").unwrap_or(file);
-        offset.map_or_else(|| format!("loop:{file}"), |offset| format!("loop:{file}:{offset}"))
+        offset.map_or_else(
+            || format!("loop:{file}"),
+            |offset| format!("loop:{file}:{offset}"),
+        )
     });
     let candidate = Candidate {
         identities: identity.into_iter().collect(),
@@ -99,15 +126,26 @@ pub fn facts(reader: &Reader<'_>, entry: &Entry) -> Result<DriveFacts, Gone> {
     let (sysfs, device) = (&entry.sysfs, &entry.device);
     let block_size = |name: &str| -> Result<u32, Gone> {
         let size = reader.number(&format!("{sysfs}/queue/{name}"))?;
-        Ok(size.and_then(|size| u32::try_from(size).ok()).unwrap_or(512))
+        Ok(size
+            .and_then(|size| u32::try_from(size).ok())
+            .unwrap_or(512))
     };
     let write_cache = reader.text(&format!("{sysfs}/queue/write_cache"))?;
-    let by_id_or_path = device.links.iter().filter(|link| link.starts_with("/dev/disk/by-"));
+    let by_id_or_path = device
+        .links
+        .iter()
+        .filter(|link| link.starts_with("/dev/disk/by-"));
     Ok(DriveFacts {
         id: DriveId::default(),
         id_stable: false,
         name: device.name.clone(),
-        devices: vec![DriveDevice { name: device.name.clone(), dev: device.dev, size_bytes: device.size_bytes, state: None, hctl: None }],
+        devices: vec![DriveDevice {
+            name: device.name.clone(),
+            dev: device.dev,
+            size_bytes: device.size_bytes,
+            state: None,
+            hctl: None,
+        }],
         links: by_id_or_path.cloned().collect(),
         vendor: None,
         model: None,
@@ -144,19 +182,33 @@ fn hardware(reader: &Reader<'_>, entry: &Entry) -> Result<Found, Gone> {
     let is_scsi = hctl.is_some();
 
     let ata = match is_scsi {
-        true => reader.bytes(&format!("{sysfs}/device/vpd_pg89"))?.and_then(|page| text::parse_vpd_ata(&page)).unwrap_or_default(),
+        true => reader
+            .bytes(&format!("{sysfs}/device/vpd_pg89"))?
+            .and_then(|page| text::parse_vpd_ata(&page))
+            .unwrap_or_default(),
         false => AtaIdentify::default(),
     };
     let (vendor, inquiry_model) = match is_scsi {
         true => (attribute("vendor")?, attribute("model")?),
-        // An MMC card's `name`; elsewhere `device/vendor` is a bus's number (virtio's 0x1af4), which names nobody.
+        // An MMC card's `name`; elsewhere `device/vendor` is a bus's number (virtio's 0x1af4),
+        // which names nobody.
         false => (None, attribute("name")?),
     };
-    let proc_name = scsi_host(sysfs).map(|host| reader.text(&format!("{host}/proc_name"))).transpose()?.flatten();
+    let proc_name = scsi_host(sysfs)
+        .map(|host| reader.text(&format!("{host}/proc_name")))
+        .transpose()?
+        .flatten();
     let raid_level = attribute("raid_level")?;
-    // udev's model wins only where it knows more than the inquiry's sixteen characters: ATA and USB.
-    let udev_model = udev.get_decoded("ID_MODEL").filter(|_| matches!(udev.get("ID_BUS"), Some("ata" | "usb")));
-    facts.model = ata.model.or(udev_model).or(inquiry_model).or_else(|| udev.get_decoded("ID_MODEL"));
+    // udev's model wins only where it knows more than the inquiry's sixteen characters: ATA and
+    // USB.
+    let udev_model = udev
+        .get_decoded("ID_MODEL")
+        .filter(|_| matches!(udev.get("ID_BUS"), Some("ata" | "usb")));
+    facts.model = ata
+        .model
+        .or(udev_model)
+        .or(inquiry_model)
+        .or_else(|| udev.get_decoded("ID_MODEL"));
     facts.vendor = vendor.clone();
     facts.firmware = match (ata.firmware, udev.get("ID_REVISION")) {
         (Some(firmware), _) => Some(firmware),
@@ -171,7 +223,9 @@ fn hardware(reader: &Reader<'_>, entry: &Entry) -> Result<Found, Gone> {
         model: facts.model.as_deref(),
         nvme_transport: None,
         scsi_driver: proc_name.as_deref(),
-        scsi_channel: hctl.as_ref().and_then(|hctl| hctl.split(':').nth(1)?.parse().ok()),
+        scsi_channel: hctl
+            .as_ref()
+            .and_then(|hctl| hctl.split(':').nth(1)?.parse().ok()),
         raid_level: raid_level.as_deref(),
         rotational: facts.rotational,
     };
@@ -183,9 +237,14 @@ fn hardware(reader: &Reader<'_>, entry: &Entry) -> Result<Found, Gone> {
         true => attribute("wwid")?.as_deref().and_then(text::parse_wwid),
         false => None,
     };
-    let udev_wwn =
-        ["ID_WWN_WITH_EXTENSION", "ID_WWN"].iter().find_map(|key| text::parse_wwid(udev.get(key)?)).filter(|wwid| wwid.number().is_some());
-    let number = wwid.clone().filter(|wwid| wwid.number().is_some()).or(udev_wwn);
+    let udev_wwn = ["ID_WWN_WITH_EXTENSION", "ID_WWN"]
+        .iter()
+        .find_map(|key| text::parse_wwid(udev.get(key)?))
+        .filter(|wwid| wwid.number().is_some());
+    let number = wwid
+        .clone()
+        .filter(|wwid| wwid.number().is_some())
+        .or(udev_wwn);
     facts.wwn = number.as_ref().and_then(Wwid::number);
 
     facts.state = if is_scsi { attribute("state")? } else { None };
@@ -197,25 +256,47 @@ fn hardware(reader: &Reader<'_>, entry: &Entry) -> Result<Found, Gone> {
     facts.devices[0].state.clone_from(&facts.state);
     facts.devices[0].hctl = hctl;
 
-    // An attribute of a disk that is being removed reads as one that it does not have: such a drive would have the wrong id.
-    // A SCSI device loses its attributes before its disk goes (device_del(), drivers/base/core.c); `state` it has for all its life.
-    if !reader.exists(&format!("{sysfs}/dev")) || (is_scsi && !reader.exists(&format!("{sysfs}/device/state"))) {
+    // An attribute of a disk that is being removed reads as one that it does not have: such a drive
+    // would have the wrong id. A SCSI device loses its attributes before its disk goes
+    // (device_del(), drivers/base/core.c); `state` it has for all its life.
+    if !reader.exists(&format!("{sysfs}/dev"))
+        || (is_scsi && !reader.exists(&format!("{sysfs}/device/state")))
+    {
         return Err(Gone);
     }
     let candidate = candidate(&facts, sysfs, number, wwid);
     Ok(Found { facts, candidate })
 }
 
-fn candidate(facts: &DriveFacts, sysfs: &str, number: Option<Wwid>, wwid: Option<Wwid>) -> Candidate {
-    let serial = facts.serial.clone().filter(|serial| !identity::is_bogus_serial(serial));
+fn candidate(
+    facts: &DriveFacts,
+    sysfs: &str,
+    number: Option<Wwid>,
+    wwid: Option<Wwid>,
+) -> Candidate {
+    let serial = facts
+        .serial
+        .clone()
+        .filter(|serial| !identity::is_bogus_serial(serial));
     let mut identities = Vec::new();
     // Wide numbers go before naa; a device has one of them.
-    identities.extend(number.filter(|number| !is_bogus_wwid(number)).and_then(|number| number.number()));
-    identities
-        .extend(serial.as_ref().map(|serial| identity::model_serial(facts.model.as_deref().unwrap_or(bus_name(facts.transport)), serial)));
+    identities.extend(
+        number
+            .filter(|number| !is_bogus_wwid(number))
+            .and_then(|number| number.number()),
+    );
+    identities.extend(serial.as_ref().map(|serial| {
+        identity::model_serial(
+            facts.model.as_deref().unwrap_or(bus_name(facts.transport)),
+            serial,
+        )
+    }));
     if let (Some(Wwid::Text(words)), None) = (wwid, &serial) {
         // `t10.` and a vendor of eight characters, then what the vendor made up.
-        let own = words.strip_prefix("t10.").and_then(|rest| rest.get(8..)).unwrap_or("");
+        let own = words
+            .strip_prefix("t10.")
+            .and_then(|rest| rest.get(8..))
+            .unwrap_or("");
         let last = own.split_whitespace().last().unwrap_or("");
         if !identity::is_bogus_serial(last) && Some(own.trim()) != facts.model.as_deref() {
             identities.push(words.split_whitespace().collect::<Vec<_>>().join("_"));
@@ -241,18 +322,26 @@ fn candidate(facts: &DriveFacts, sysfs: &str, number: Option<Wwid>, wwid: Option
 /// host:channel:target, where several ways can lead to one drive.
 fn target(facts: &DriveFacts) -> Option<String> {
     let several = match facts.transport {
-        Transport::Sas | Transport::Scsi | Transport::FibreChannel | Transport::Iscsi | Transport::Virtio | Transport::HyperV => true,
+        Transport::Sas
+        | Transport::Scsi
+        | Transport::FibreChannel
+        | Transport::Iscsi
+        | Transport::Virtio
+        | Transport::HyperV => true,
         // Only behind a SAS expander can a SATA disk be reached twice.
         Transport::Sata => facts.location.sas_address.is_some(),
         _ => false,
     };
     let hctl = facts.location.hctl.as_ref().filter(|_| several)?;
-    hctl.rsplit_once(':').map(|(target, _lun)| target.to_owned())
+    hctl.rsplit_once(':')
+        .map(|(target, _lun)| target.to_owned())
 }
 
 fn is_bogus_wwid(wwid: &Wwid) -> bool {
     match wwid {
-        Wwid::Naa(digits) | Wwid::Eui(digits) | Wwid::Nguid(digits) | Wwid::Uuid(digits) => identity::is_bogus_number(digits),
+        Wwid::Naa(digits) | Wwid::Eui(digits) | Wwid::Nguid(digits) | Wwid::Uuid(digits) => {
+            identity::is_bogus_number(digits)
+        }
         Wwid::Text(_) => true,
     }
 }
@@ -269,7 +358,8 @@ fn bus_name(transport: Transport) -> &'static str {
     }
 }
 
-/// Where the device is in sysfs, without the kernel name of the disk: `pci0000:00/0000:00:02.0/virtio1`.
+/// Where the device is in sysfs, without the kernel name of the disk:
+/// `pci0000:00/0000:00:02.0/virtio1`.
 fn exact_path(sysfs: &str) -> &str {
     let device = match parent(sysfs) {
         dir if file_name(dir) == "block" && !dir.ends_with("/virtual/block") => parent(dir),
@@ -279,12 +369,22 @@ fn exact_path(sysfs: &str) -> &str {
 }
 
 /// The first that says something sensible; else the first that says anything, for people to see.
-fn serial(reader: &Reader<'_>, entry: &Entry, ata: Option<String>, is_scsi: bool, transport: Transport) -> Result<Option<String>, Gone> {
+fn serial(
+    reader: &Reader<'_>,
+    entry: &Entry,
+    ata: Option<String>,
+    is_scsi: bool,
+    transport: Transport,
+) -> Result<Option<String>, Gone> {
     let (sysfs, udev) = (&entry.sysfs, &entry.udev);
     let mut said = Vec::new();
     said.extend(ata);
     if is_scsi {
-        said.extend(reader.bytes(&format!("{sysfs}/device/vpd_pg80"))?.and_then(|page| text::parse_vpd_serial(&page)));
+        said.extend(
+            reader
+                .bytes(&format!("{sysfs}/device/vpd_pg80"))?
+                .and_then(|page| text::parse_vpd_serial(&page)),
+        );
         said.extend(udev.get("ID_SCSI_SERIAL").map(str::to_owned));
     }
     // On a SCSI bus ID_SERIAL_SHORT is the WWN once more (scsi_id).
@@ -294,14 +394,20 @@ fn serial(reader: &Reader<'_>, entry: &Entry, ata: Option<String>, is_scsi: bool
     match transport {
         Transport::Mmc => said.extend(reader.text(&format!("{sysfs}/device/serial"))?),
         Transport::Usb => said.extend(usb_serial(reader, sysfs)?),
-        // virtio-blk asks the hypervisor each time this is read (virtblk_get_id), so udev's copy goes first.
+        // virtio-blk asks the hypervisor each time this is read (virtblk_get_id), so udev's copy
+        // goes first.
         Transport::Virtio if !is_scsi && said.is_empty() && udev.get("ID_SERIAL").is_none() => {
             said.extend(reader.text(&format!("{sysfs}/serial"))?)
         }
-        Transport::Virtio if !is_scsi && said.is_empty() => said.extend(udev.get("ID_SERIAL").map(str::to_owned)),
+        Transport::Virtio if !is_scsi && said.is_empty() => {
+            said.extend(udev.get("ID_SERIAL").map(str::to_owned))
+        }
         _ => {}
     }
-    let sensible = said.iter().position(|serial| !identity::is_bogus_serial(serial)).unwrap_or(0);
+    let sensible = said
+        .iter()
+        .position(|serial| !identity::is_bogus_serial(serial))
+        .unwrap_or(0);
     Ok((sensible < said.len()).then(|| said.swap_remove(sensible)))
 }
 
@@ -329,7 +435,8 @@ fn scsi_host(sysfs: &str) -> Option<String> {
     None
 }
 
-/// Of the SAS end device above (scsi_transport_sas), or of the device itself where the driver has no such transport (hpsa, smartpqi).
+/// Of the SAS end device above (scsi_transport_sas), or of the device itself where the driver has
+/// no such transport (hpsa, smartpqi).
 fn sas_address(reader: &Reader<'_>, sysfs: &str) -> Result<Option<String>, Gone> {
     let mut dir = sysfs;
     while !dir.is_empty() {
@@ -342,19 +449,34 @@ fn sas_address(reader: &Reader<'_>, sysfs: &str) -> Result<Option<String>, Gone>
     reader.text(&format!("{sysfs}/device/sas_address"))
 }
 
-/// From the links of the enclosure driver (drivers/misc/enclosure.c). Its `id` and the names are kept in memory; `status`, `fault` and `locate` of a
-/// slot ask the enclosure and are not read here.
+/// From the links of the enclosure driver (drivers/misc/enclosure.c). Its `id` and the names are
+/// kept in memory; `status`, `fault` and `locate` of a slot ask the enclosure and are not read
+/// here.
 fn enclosure(reader: &Reader<'_>, sysfs: &str) -> Result<(Option<String>, Option<String>), Gone> {
     let device = format!("{sysfs}/device");
     // Through the link itself: it is the SCSI device's folder.
-    let Some(link) = reader.list(&device).into_iter().find(|name| name.starts_with("enclosure_device:")) else {
+    let Some(link) = reader
+        .list(&device)
+        .into_iter()
+        .find(|name| name.starts_with("enclosure_device:"))
+    else {
         return Ok((None, None));
     };
-    let slot = link.trim_start_matches("enclosure_device:").trim().to_owned();
+    let slot = link
+        .trim_start_matches("enclosure_device:")
+        .trim()
+        .to_owned();
     // Resolved by name from the SCSI device's own folder, not from below `block/`.
     let scsi_device = parent(parent(sysfs));
-    let Some(component) = reader.link(&format!("{scsi_device}/{link}")) else { return Ok((None, Some(slot))) };
+    let Some(component) = reader.link(&format!("{scsi_device}/{link}")) else {
+        return Ok((None, Some(slot)));
+    };
     let enclosure = parent(&component);
-    let id = reader.text(&format!("{enclosure}/id"))?.filter(|id| !identity::is_bogus_number(id.trim_start_matches("0x")));
-    Ok((Some(id.unwrap_or_else(|| file_name(enclosure).to_owned())), Some(slot)))
+    let id = reader
+        .text(&format!("{enclosure}/id"))?
+        .filter(|id| !identity::is_bogus_number(id.trim_start_matches("0x")));
+    Ok((
+        Some(id.unwrap_or_else(|| file_name(enclosure).to_owned())),
+        Some(slot),
+    ))
 }

@@ -1,13 +1,16 @@
 //! Which identity a drive has, and which device nodes are one drive. Pure.
 //!
-//! In: what each device node says of itself. Out: groups of nodes, each a drive, with an id that depends on no kernel name.
+//! In: what each device node says of itself. Out: groups of nodes, each a drive, with an id that
+//! depends on no kernel name.
 //!
 //! The order of identities (the first that is valid and that no other drive has too):
-//! 1. a number with an authority behind it that is wide: nguid, eui64, uuid; 2. naa (the WWN of SCSI and ATA); 3. `MODEL_SERIAL`, then a vendor's
-//!    `t10.` text; 4. `path:…`, which names the place and is marked unstable.
+//! 1. a number with an authority behind it that is wide: nguid, eui64, uuid; 2. naa (the WWN of
+//!    SCSI and ATA); 3. `MODEL_SERIAL`, then a vendor's `t10.` text; 4. `path:…`, which names the
+//!    place and is marked unstable.
 //!
-//! An NVMe controller is a drive, and nguid and eui64 belong to its namespaces, which come and go: a second one is created, the only one is
-//! deleted, a failing controller loses all. So a controller's `MODEL_SERIAL` (mandatory in Identify Controller) goes first, and a namespace's
+//! An NVMe controller is a drive, and nguid and eui64 belong to its namespaces, which come and go:
+//! a second one is created, the only one is deleted, a failing controller loses all. So a
+//! controller's `MODEL_SERIAL` (mandatory in Identify Controller) goes first, and a namespace's
 //! number is taken only when the serial is bogus or not unique.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +22,8 @@ use crate::model::ids::DriveId;
 pub struct Candidate {
     /// Identities, best first, already free of bogus ones. Never empty strings.
     pub identities: Vec<String>,
-    /// Where it sits, for the fallback; differs between any two nodes that exist at once, except for namespaces of one place.
+    /// Where it sits, for the fallback; differs between any two nodes that exist at once, except
+    /// for namespaces of one place.
     pub path: String,
     /// Where it sits in sysfs, without its kernel name: tells two apart whose `path` is the same.
     pub exact_path: String,
@@ -27,8 +31,9 @@ pub struct Candidate {
     pub serial: Option<String>,
     pub model: Option<String>,
     pub size_bytes: u64,
-    /// The target it is reached through (host:channel:target), where one drive can be reached through several; None where it cannot
-    /// (USB, a SATA port, virtio-blk): there, equal serials are a lie of the hardware.
+    /// The target it is reached through (host:channel:target), where one drive can be reached
+    /// through several; None where it cannot (USB, a SATA port, virtio-blk): there, equal serials
+    /// are a lie of the hardware.
     pub nexus: Option<String>,
     /// Whether a non-path identity is one that stays with the drive (false for loop devices).
     pub never_stable: bool,
@@ -49,7 +54,10 @@ pub fn assign(candidates: &[Candidate]) -> Vec<Assigned> {
     let mut paths: BTreeMap<&str, usize> = BTreeMap::new();
     for members in &groups {
         *paths.entry(place(candidates, members)).or_default() += 1;
-        let own: BTreeSet<&str> = members.iter().flat_map(|at| candidates[*at].identities.iter().map(String::as_str)).collect();
+        let own: BTreeSet<&str> = members
+            .iter()
+            .flat_map(|at| candidates[*at].identities.iter().map(String::as_str))
+            .collect();
         for identity in own {
             *claims.entry(identity).or_default() += 1;
         }
@@ -58,39 +66,65 @@ pub fn assign(candidates: &[Candidate]) -> Vec<Assigned> {
         .iter()
         .map(|members| {
             let first = &candidates[members[0]];
-            let common = |identity: &&String| members.iter().all(|at| candidates[*at].identities.contains(*identity));
-            let unique = first.identities.iter().filter(common).find(|identity| claims.get(identity.as_str()) == Some(&1));
+            let common = |identity: &&String| {
+                members
+                    .iter()
+                    .all(|at| candidates[*at].identities.contains(*identity))
+            };
+            let unique = first
+                .identities
+                .iter()
+                .filter(common)
+                .find(|identity| claims.get(identity.as_str()) == Some(&1));
             let place = place(candidates, members);
             let (id, stable) = match unique {
                 Some(identity) => (DriveId::new(identity), !first.never_stable),
-                None if paths.get(place) == Some(&1) => (DriveId::new(format!("path:{place}")), false),
+                None if paths.get(place) == Some(&1) => {
+                    (DriveId::new(format!("path:{place}")), false)
+                }
                 None => (DriveId::new(format!("path:{}", first.exact_path)), false),
             };
-            Assigned { members: members.clone(), id, stable }
+            Assigned {
+                members: members.clone(),
+                id,
+                stable,
+            }
         })
         .collect()
 }
 
-/// The place of a drive with several paths is the first in the alphabet, so that it does not depend on the order in which they were found.
+/// The place of a drive with several paths is the first in the alphabet, so that it does not depend
+/// on the order in which they were found.
 fn place<'a>(candidates: &'a [Candidate], members: &[usize]) -> &'a str {
-    members.iter().map(|at| candidates[*at].path.as_str()).min().unwrap_or_default()
+    members
+        .iter()
+        .map(|at| candidates[*at].path.as_str())
+        .min()
+        .unwrap_or_default()
 }
 
-/// Two nodes are one drive only on equal best identity, model, size and (where both say one) serial, reached through different targets.
+/// Two nodes are one drive only on equal best identity, model, size and (where both say one)
+/// serial, reached through different targets.
 fn group(candidates: &[Candidate]) -> Vec<Vec<usize>> {
     let mut by_key: BTreeMap<(&str, Option<&str>, u64), Vec<usize>> = BTreeMap::new();
     let mut groups = Vec::new();
     for (at, candidate) in candidates.iter().enumerate() {
         match (candidate.identities.first(), &candidate.nexus) {
             (Some(identity), Some(_)) => {
-                by_key.entry((identity, candidate.model.as_deref(), candidate.size_bytes)).or_default().push(at);
+                by_key
+                    .entry((identity, candidate.model.as_deref(), candidate.size_bytes))
+                    .or_default()
+                    .push(at);
             }
             _ => groups.push(vec![at]),
         }
     }
     for members in by_key.into_values() {
         let targets: BTreeSet<_> = members.iter().map(|at| &candidates[*at].nexus).collect();
-        let serials: BTreeSet<_> = members.iter().filter_map(|at| candidates[*at].serial.as_ref()).collect();
+        let serials: BTreeSet<_> = members
+            .iter()
+            .filter_map(|at| candidates[*at].serial.as_ref())
+            .collect();
         if targets.len() == members.len() && serials.len() <= 1 {
             groups.push(members);
         } else {
@@ -107,7 +141,8 @@ pub fn model_serial(model: &str, serial: &str) -> String {
     format!("{}_{}", fold(model), fold(serial))
 }
 
-/// A serial number that identifies nothing: empty, one character repeated, digits counted up, a placeholder, unprintable.
+/// A serial number that identifies nothing: empty, one character repeated, digits counted up, a
+/// placeholder, unprintable.
 pub fn is_bogus_serial(serial: &str) -> bool {
     const PLACEHOLDERS: [&str; 10] = [
         "1.0",
@@ -130,8 +165,8 @@ pub fn is_bogus_serial(serial: &str) -> bool {
         || PLACEHOLDERS.contains(&lower.as_str())
 }
 
-/// The digits of a nguid, eui64 or naa number that identify nothing: zeros, one digit repeated, counted up, or a constant of a bridge whose
-/// vendor part is empty (`5000000000000001`).
+/// The digits of a nguid, eui64 or naa number that identify nothing: zeros, one digit repeated,
+/// counted up, or a constant of a bridge whose vendor part is empty (`5000000000000001`).
 pub fn is_bogus_number(digits: &str) -> bool {
     let lower = digits.to_ascii_lowercase();
     let plain: String = lower.chars().filter(char::is_ascii_hexdigit).collect();
@@ -156,7 +191,11 @@ fn is_counting(text: &str) -> bool {
         b'f' => b == b'0',
         _ => a.is_ascii_hexdigit() && b == a + 1,
     };
-    text.len() >= 6 && text.as_bytes().windows(2).all(|pair| follows(pair[0], pair[1]))
+    text.len() >= 6
+        && text
+            .as_bytes()
+            .windows(2)
+            .all(|pair| follows(pair[0], pair[1]))
 }
 
 #[cfg(test)]
@@ -176,7 +215,10 @@ mod tests {
     }
 
     fn ids(candidates: &[Candidate]) -> Vec<(String, bool, usize)> {
-        assign(candidates).into_iter().map(|drive| (drive.id.to_string(), drive.stable, drive.members.len())).collect()
+        assign(candidates)
+            .into_iter()
+            .map(|drive| (drive.id.to_string(), drive.stable, drive.members.len()))
+            .collect()
     }
 
     #[test]
@@ -195,40 +237,81 @@ mod tests {
         ] {
             assert!(is_bogus_serial(serial), "{serial:?}");
         }
-        for serial in ["QM00001", "S5GXNX0R123456", "2000", "overlayblk", "WD-WX11A00000", "root"] {
+        for serial in [
+            "QM00001",
+            "S5GXNX0R123456",
+            "2000",
+            "overlayblk",
+            "WD-WX11A00000",
+            "root",
+        ] {
             assert!(!is_bogus_serial(serial), "{serial:?}");
         }
-        for number in ["0000000000000000", "ffffffffffffffff", "5000000000000001", "5000000000000000"] {
+        for number in [
+            "0000000000000000",
+            "ffffffffffffffff",
+            "5000000000000001",
+            "5000000000000000",
+        ] {
             assert!(is_bogus_number(number), "{number}");
         }
-        for number in ["5000c500a1b2c3d4", "0025385b01234567", "33333330000007d0", "60014055a9b8a5ee27f4b4b8a8e1d2c3"] {
+        for number in [
+            "5000c500a1b2c3d4",
+            "0025385b01234567",
+            "33333330000007d0",
+            "60014055a9b8a5ee27f4b4b8a8e1d2c3",
+        ] {
             assert!(!is_bogus_number(number), "{number}");
         }
     }
 
     #[test]
     fn the_same_serial_on_two_drives_identifies_neither() {
-        let mut docks = [candidate(&["JMicron_DOCK1"], "usb-1", 1), candidate(&["JMicron_DOCK1"], "usb-2", 1)];
+        let mut docks = [
+            candidate(&["JMicron_DOCK1"], "usb-1", 1),
+            candidate(&["JMicron_DOCK1"], "usb-2", 1),
+        ];
         for dock in &mut docks {
             dock.serial = Some("DOCK1".into());
         }
-        assert_eq!(ids(&docks), [("path:usb-1".into(), false, 1), ("path:usb-2".into(), false, 1)]);
+        assert_eq!(
+            ids(&docks),
+            [
+                ("path:usb-1".into(), false, 1),
+                ("path:usb-2".into(), false, 1)
+            ]
+        );
     }
 
     #[test]
     fn a_duplicate_falls_to_the_next_level_only() {
-        let drives = [candidate(&["naa.1", "M_A"], "1", 1), candidate(&["naa.1", "M_B"], "2", 2)];
-        assert_eq!(ids(&drives), [("M_A".into(), true, 1), ("M_B".into(), true, 1)]);
+        let drives = [
+            candidate(&["naa.1", "M_A"], "1", 1),
+            candidate(&["naa.1", "M_B"], "2", 2),
+        ];
+        assert_eq!(
+            ids(&drives),
+            [("M_A".into(), true, 1), ("M_B".into(), true, 1)]
+        );
     }
 
     #[test]
     fn paths_of_one_unit_are_one_drive() {
-        let path = |nexus: &str| Candidate { nexus: Some(nexus.into()), ..candidate(&["naa.6", "LUN_1"], nexus, 10) };
-        assert_eq!(ids(&[path("0:0:0"), path("1:0:0")]), [("naa.6".into(), true, 2)]);
+        let path = |nexus: &str| Candidate {
+            nexus: Some(nexus.into()),
+            ..candidate(&["naa.6", "LUN_1"], nexus, 10)
+        };
+        assert_eq!(
+            ids(&[path("0:0:0"), path("1:0:0")]),
+            [("naa.6".into(), true, 2)]
+        );
         // The same target cannot be two ways to one unit.
         assert_eq!(ids(&[path("0:0:0"), path("0:0:0")]).len(), 2);
         // Another size is another drive.
-        let other = Candidate { size_bytes: 11, ..path("2:0:0") };
+        let other = Candidate {
+            size_bytes: 11,
+            ..path("2:0:0")
+        };
         assert_eq!(ids(&[path("0:0:0"), other]).len(), 2);
     }
 
@@ -236,16 +319,34 @@ mod tests {
     fn two_things_in_one_place_are_told_apart() {
         let mut luns = [candidate(&[], "pci-1", 1), candidate(&[], "pci-1", 1)];
         luns[1].exact_path = "exact/other".into();
-        assert_eq!(ids(&luns), [("path:exact/pci-1".into(), false, 1), ("path:exact/other".into(), false, 1)]);
+        assert_eq!(
+            ids(&luns),
+            [
+                ("path:exact/pci-1".into(), false, 1),
+                ("path:exact/other".into(), false, 1)
+            ]
+        );
     }
 
     fn any_candidate() -> impl Strategy<Value = Candidate> {
         let identities = proptest::collection::vec("[ab]_[12]", 0..3);
         let serial = proptest::option::of("[12]");
         let nexus = proptest::option::of("[0-3]:0:0");
-        (identities, serial, proptest::option::of("[ab]"), 0u64..3, nexus).prop_map(|(identities, serial, model, size_bytes, nexus)| {
-            Candidate { identities, serial, model, size_bytes, nexus, ..Candidate::default() }
-        })
+        (
+            identities,
+            serial,
+            proptest::option::of("[ab]"),
+            0u64..3,
+            nexus,
+        )
+            .prop_map(|(identities, serial, model, size_bytes, nexus)| Candidate {
+                identities,
+                serial,
+                model,
+                size_bytes,
+                nexus,
+                ..Candidate::default()
+            })
     }
 
     fn placed(mut candidates: Vec<Candidate>) -> Vec<Candidate> {

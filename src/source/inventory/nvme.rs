@@ -1,5 +1,6 @@
-//! NVMe: a controller is a drive, its namespaces are the drive's devices. Controllers of one subsystem (a dual-ported drive, the paths of an array)
-//! are one drive, as the kernel itself joins them (nvme_init_subsystem(), drivers/nvme/host/core.c).
+//! NVMe: a controller is a drive, its namespaces are the drive's devices. Controllers of one
+//! subsystem (a dual-ported drive, the paths of an array) are one drive, as the kernel itself joins
+//! them (nvme_init_subsystem(), drivers/nvme/host/core.c).
 
 use std::collections::BTreeMap;
 
@@ -34,28 +35,50 @@ struct Namespace<'a> {
 /// Drives whose name, or the name of one of whose namespaces, is ignored are left out.
 pub fn find(reader: &Reader<'_>, entries: &[Entry], ignored: &dyn Fn(&str) -> bool) -> Vec<Found> {
     let mut subsystems: BTreeMap<String, Vec<Member>> = BTreeMap::new();
-    for (class, prefix) in [("/sys/class/nvme", "nvme"), ("/sys/class/nvme-subsystem", "nvme-subsys")] {
-        for name in reader.list(class).into_iter().filter(|name| numbered(name, prefix)) {
+    for (class, prefix) in [
+        ("/sys/class/nvme", "nvme"),
+        ("/sys/class/nvme-subsystem", "nvme-subsys"),
+    ] {
+        for name in reader
+            .list(class)
+            .into_iter()
+            .filter(|name| numbered(name, prefix))
+        {
             // On `Gone`, an event is on its way.
-            if let Some(Ok((key, member))) = reader.link(&format!("{class}/{name}")).map(|sysfs| read_member(reader, &name, sysfs)) {
+            if let Some(Ok((key, member))) = reader
+                .link(&format!("{class}/{name}"))
+                .map(|sysfs| read_member(reader, &name, sysfs))
+            {
                 subsystems.entry(key).or_default().push(member);
             }
         }
     }
-    let drives = subsystems.into_values().filter(|members| !members.iter().any(|member| ignored(&member.name)));
+    let drives = subsystems
+        .into_values()
+        .filter(|members| !members.iter().any(|member| ignored(&member.name)));
     drives
         .filter_map(|members| drive(reader, &members, entries).ok())
-        .filter(|found| !found.facts.devices.iter().any(|device| ignored(&device.name)))
+        .filter(|found| {
+            !found
+                .facts
+                .devices
+                .iter()
+                .any(|device| ignored(&device.name))
+        })
         .collect()
 }
 
-/// With what it shares with the other controllers of its subsystem: the subsystem's qualified name, model and serial. The name alone is not
-/// enough, there are drives that all have the same.
+/// With what it shares with the other controllers of its subsystem: the subsystem's qualified name,
+/// model and serial. The name alone is not enough, there are drives that all have the same.
 fn read_member(reader: &Reader<'_>, name: &str, sysfs: String) -> Result<(String, Member), Gone> {
     let attribute = |attribute: &str| reader.text(&format!("{sysfs}/{attribute}"));
     let (model, serial) = (attribute("model")?, attribute("serial")?);
     let key = match attribute("subsysnqn")? {
-        Some(nqn) => format!("{nqn}\n{}\n{}", model.as_deref().unwrap_or(""), serial.as_deref().unwrap_or("")),
+        Some(nqn) => format!(
+            "{nqn}\n{}\n{}",
+            model.as_deref().unwrap_or(""),
+            serial.as_deref().unwrap_or("")
+        ),
         None => name.to_owned(),
     };
     let firmware = attribute("firmware_rev")?;
@@ -63,18 +86,40 @@ fn read_member(reader: &Reader<'_>, name: &str, sysfs: String) -> Result<(String
     if !reader.is_dir(&sysfs) {
         return Err(Gone);
     }
-    Ok((key, Member { name: name.to_owned(), model, serial, firmware, transport, state, sysfs }))
+    Ok((
+        key,
+        Member {
+            name: name.to_owned(),
+            model,
+            serial,
+            firmware,
+            transport,
+            state,
+            sysfs,
+        },
+    ))
 }
 
 fn drive(reader: &Reader<'_>, members: &[Member], entries: &[Entry]) -> Result<Found, Gone> {
-    let controllers: Vec<&Member> = members.iter().filter(|member| numbered(&member.name, "nvme")).collect();
+    let controllers: Vec<&Member> = members
+        .iter()
+        .filter(|member| numbered(&member.name, "nvme"))
+        .collect();
     // A subsystem without controllers remains while its namespaces are in use.
-    let first = controllers.first().copied().or(members.first()).ok_or(Gone)?;
+    let first = controllers
+        .first()
+        .copied()
+        .or(members.first())
+        .ok_or(Gone)?;
     let mut namespaces = Vec::new();
-    for entry in
-        entries.iter().filter(|entry| entry.nvme_parent.as_ref().is_some_and(|dir| members.iter().any(|member| &member.sysfs == dir)))
-    {
-        // A partition's parent is a namespace, so this is one. One that goes meanwhile does not take the drive with it.
+    for entry in entries.iter().filter(|entry| {
+        entry
+            .nvme_parent
+            .as_ref()
+            .is_some_and(|dir| members.iter().any(|member| &member.sysfs == dir))
+    }) {
+        // A partition's parent is a namespace, so this is one. One that goes meanwhile does not
+        // take the drive with it.
         namespaces.extend(namespace(reader, entry));
     }
     if controllers.is_empty() && namespaces.is_empty() {
@@ -82,11 +127,30 @@ fn drive(reader: &Reader<'_>, members: &[Member], entries: &[Entry]) -> Result<F
     }
     namespaces.sort_by_key(|namespace| namespace.nsid);
 
-    let state = controllers.iter().find(|member| member.state.as_deref() == Some("live")).unwrap_or(&first).state.clone();
-    let mut facts = namespaces.iter().find_map(|namespace| drive::facts(reader, namespace.entry).ok()).unwrap_or_else(without_namespace);
-    facts.devices = namespaces.iter().map(|namespace| device(namespace, &controllers, state.as_ref())).collect();
-    facts.devices.sort_by(|a, b| a.name.len().cmp(&b.name.len()).then_with(|| a.name.cmp(&b.name)));
-    facts.name = facts.devices.first().map_or_else(|| first.name.clone(), |device| device.name.clone());
+    let state = controllers
+        .iter()
+        .find(|member| member.state.as_deref() == Some("live"))
+        .unwrap_or(&first)
+        .state
+        .clone();
+    let mut facts = namespaces
+        .iter()
+        .find_map(|namespace| drive::facts(reader, namespace.entry).ok())
+        .unwrap_or_else(without_namespace);
+    facts.devices = namespaces
+        .iter()
+        .map(|namespace| device(namespace, &controllers, state.as_ref()))
+        .collect();
+    facts.devices.sort_by(|a, b| {
+        a.name
+            .len()
+            .cmp(&b.name.len())
+            .then_with(|| a.name.cmp(&b.name))
+    });
+    facts.name = facts
+        .devices
+        .first()
+        .map_or_else(|| first.name.clone(), |device| device.name.clone());
     facts.links = namespaces
         .iter()
         .flat_map(|namespace| &namespace.entry.device.links)
@@ -95,21 +159,40 @@ fn drive(reader: &Reader<'_>, members: &[Member], entries: &[Entry]) -> Result<F
         .collect();
     facts.links.sort();
     facts.links.dedup();
-    facts.size_bytes = facts.devices.iter().map(|device| device.size_bytes).fold(0, u64::saturating_add);
+    facts.size_bytes = facts
+        .devices
+        .iter()
+        .map(|device| device.size_bytes)
+        .fold(0, u64::saturating_add);
     facts.model.clone_from(&first.model);
     facts.serial.clone_from(&first.serial);
     facts.firmware.clone_from(&first.firmware);
-    facts.wwn = namespaces.first().and_then(|namespace| namespace.wwid.as_ref()?.number());
+    facts.wwn = namespaces
+        .first()
+        .and_then(|namespace| namespace.wwid.as_ref()?.number());
     facts.location.pci = classify::pci_address(&first.sysfs).map(str::to_owned);
-    facts.location.controllers = controllers.iter().map(|member| member.name.clone()).collect();
+    facts.location.controllers = controllers
+        .iter()
+        .map(|member| member.name.clone())
+        .collect();
     facts.location.controllers.sort();
     facts.state = state;
     let signs = Signs {
         name: &facts.name,
         sysfs: &first.sysfs,
         model: first.model.as_deref(),
-        // A subsystem does not tell; without controllers it can only be guessed, and a local drive does not lose them.
-        nvme_transport: Some(first.transport.as_deref().unwrap_or(if controllers.is_empty() { "tcp" } else { "pcie" })),
+        // A subsystem does not tell; without controllers it can only be guessed, and a local drive
+        // does not lose them.
+        nvme_transport: Some(
+            first
+                .transport
+                .as_deref()
+                .unwrap_or(if controllers.is_empty() {
+                    "tcp"
+                } else {
+                    "pcie"
+                }),
+        ),
         ..Signs::default()
     };
     facts.transport = classify::transport(&signs);
@@ -120,46 +203,89 @@ fn drive(reader: &Reader<'_>, members: &[Member], entries: &[Entry]) -> Result<F
 
 fn namespace<'a>(reader: &Reader<'_>, entry: &'a Entry) -> Result<Namespace<'a>, Gone> {
     let attribute = |name: &str| reader.text(&format!("{}/{name}", entry.sysfs));
-    let wwid = text::parse_namespace_id(attribute("nguid")?.as_deref(), attribute("eui")?.as_deref());
+    let wwid =
+        text::parse_namespace_id(attribute("nguid")?.as_deref(), attribute("eui")?.as_deref());
     let wwid = match wwid {
         Some(wwid) => Some(wwid),
-        None => attribute("wwid")?.as_deref().and_then(text::parse_wwid).filter(|wwid| wwid.number().is_some()),
+        None => attribute("wwid")?
+            .as_deref()
+            .and_then(text::parse_wwid)
+            .filter(|wwid| wwid.number().is_some()),
     };
     // Without the attribute the name's number serves.
-    let by_name = || entry.device.name.rsplit_once('n').and_then(|(_, number)| number.parse().ok());
-    let nsid = reader.number(&format!("{}/nsid", entry.sysfs))?.or_else(by_name).unwrap_or(u64::MAX);
+    let by_name = || {
+        entry
+            .device
+            .name
+            .rsplit_once('n')
+            .and_then(|(_, number)| number.parse().ok())
+    };
+    let nsid = reader
+        .number(&format!("{}/nsid", entry.sysfs))?
+        .or_else(by_name)
+        .unwrap_or(u64::MAX);
     if !reader.is_dir(&entry.sysfs) {
         return Err(Gone);
     }
     Ok(Namespace { entry, nsid, wwid })
 }
 
-/// A namespace below one controller has that controller's state; one below the subsystem works while one controller lives.
+/// A namespace below one controller has that controller's state; one below the subsystem works
+/// while one controller lives.
 fn device(namespace: &Namespace<'_>, controllers: &[&Member], any: Option<&String>) -> DriveDevice {
     let block = &namespace.entry.device;
-    let own = controllers.iter().find(|member| namespace.entry.nvme_parent.as_ref() == Some(&member.sysfs));
+    let own = controllers
+        .iter()
+        .find(|member| namespace.entry.nvme_parent.as_ref() == Some(&member.sysfs));
     let state = own.map_or_else(|| any.cloned(), |member| member.state.clone());
-    DriveDevice { name: block.name.clone(), dev: block.dev, size_bytes: block.size_bytes, state, hctl: None }
+    DriveDevice {
+        name: block.name.clone(),
+        dev: block.dev,
+        size_bytes: block.size_bytes,
+        state,
+        hctl: None,
+    }
 }
 
 fn candidate(facts: &DriveFacts, first: &Member, namespaces: &[Namespace<'_>]) -> Candidate {
-    let serial = first.serial.clone().filter(|serial| !identity::is_bogus_serial(serial));
+    let serial = first
+        .serial
+        .clone()
+        .filter(|serial| !identity::is_bogus_serial(serial));
     let mut identities = Vec::new();
-    identities.extend(serial.as_ref().map(|serial| identity::model_serial(first.model.as_deref().unwrap_or("nvme"), serial)));
-    let number = namespaces.iter().filter_map(|namespace| namespace.wwid.as_ref()).find(|wwid| match wwid {
-        Wwid::Naa(digits) | Wwid::Eui(digits) | Wwid::Nguid(digits) | Wwid::Uuid(digits) => !identity::is_bogus_number(digits),
-        Wwid::Text(_) => false,
-    });
+    identities.extend(
+        serial
+            .as_ref()
+            .map(|serial| identity::model_serial(first.model.as_deref().unwrap_or("nvme"), serial)),
+    );
+    let number = namespaces
+        .iter()
+        .filter_map(|namespace| namespace.wwid.as_ref())
+        .find(|wwid| match wwid {
+            Wwid::Naa(digits) | Wwid::Eui(digits) | Wwid::Nguid(digits) | Wwid::Uuid(digits) => {
+                !identity::is_bogus_number(digits)
+            }
+            Wwid::Text(_) => false,
+        });
     identities.extend(number.and_then(Wwid::number));
-    let exact_path = first.sysfs.strip_prefix("/sys/devices/").unwrap_or(&first.sysfs);
+    let exact_path = first
+        .sysfs
+        .strip_prefix("/sys/devices/")
+        .unwrap_or(&first.sysfs);
     // The folder ends in the controller's number, which the kernel gives in the order of finding.
     let exact_path = match facts.location.pci {
-        Some(_) => exact_path.trim_end_matches(file_name(&first.sysfs)).trim_end_matches('/'),
+        Some(_) => exact_path
+            .trim_end_matches(file_name(&first.sysfs))
+            .trim_end_matches('/'),
         None => exact_path,
     };
     Candidate {
         identities,
-        path: facts.location.pci.as_ref().map_or_else(|| exact_path.to_owned(), |pci| format!("pci-{pci}")),
+        path: facts
+            .location
+            .pci
+            .as_ref()
+            .map_or_else(|| exact_path.to_owned(), |pci| format!("pci-{pci}")),
         exact_path: exact_path.to_owned(),
         serial,
         model: first.model.clone(),

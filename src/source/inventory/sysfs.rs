@@ -1,7 +1,9 @@
-//! The thin reader below the scan: attributes, links and folders of the host, with what went wrong noted beside.
+//! The thin reader below the scan: attributes, links and folders of the host, with what went wrong
+//! noted beside.
 //!
-//! Three kinds of failure: an attribute that does not apply (None), a device that goes while it is read (`Gone`: the caller drops the device,
-//! an event will follow), and everything else (None and a warning that names the file).
+//! Three kinds of failure: an attribute that does not apply (None), a device that goes while it is
+//! read (`Gone`: the caller drops the device, an event will follow), and everything else (None and
+//! a warning that names the file).
 
 use std::cell::RefCell;
 use std::io::{self, Read};
@@ -29,7 +31,10 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub fn new(root: &'a HostRoot) -> Reader<'a> {
-        Reader { root, warnings: RefCell::default() }
+        Reader {
+            root,
+            warnings: RefCell::default(),
+        }
     }
 
     pub fn into_warnings(self) -> Vec<String> {
@@ -70,7 +75,8 @@ impl<'a> Reader<'a> {
     /// An attribute's bytes. None where the device has no such attribute.
     pub fn bytes(&self, path: &str) -> Result<Option<Vec<u8>>, Gone> {
         let mut bytes = Vec::new();
-        let read = std::fs::File::open(self.root.at(path)).and_then(|file| file.take(LONGEST_FILE).read_to_end(&mut bytes));
+        let read = std::fs::File::open(self.root.at(path))
+            .and_then(|file| file.take(LONGEST_FILE).read_to_end(&mut bytes));
         match read {
             Ok(_) => Ok(Some(bytes)),
             Err(error) if is_gone(&error) => Err(Gone),
@@ -82,9 +88,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An attribute's text without white space around it; None when empty. Bytes that are no UTF-8 are shown as U+FFFD and warned of.
+    /// An attribute's text without white space around it; None when empty. Bytes that are no UTF-8
+    /// are shown as U+FFFD and warned of.
     pub fn text(&self, path: &str) -> Result<Option<String>, Gone> {
-        let Some(bytes) = self.bytes(path)? else { return Ok(None) };
+        let Some(bytes) = self.bytes(path)? else {
+            return Ok(None);
+        };
         let text = String::from_utf8_lossy(&bytes);
         if matches!(text, std::borrow::Cow::Owned(_)) {
             self.warn(format!("{path}: not UTF-8: {text:.80}"));
@@ -94,7 +103,9 @@ impl<'a> Reader<'a> {
     }
 
     pub fn number(&self, path: &str) -> Result<Option<u64>, Gone> {
-        let Some(text) = self.text(path)? else { return Ok(None) };
+        let Some(text) = self.text(path)? else {
+            return Ok(None);
+        };
         let number = text.parse().ok();
         if number.is_none() {
             self.warn(format!("{path}: `{text:.40}` is not a number"));
@@ -107,8 +118,8 @@ impl<'a> Reader<'a> {
         Ok(self.number(path)?.map(|number| number != 0))
     }
 
-    /// Where a link of sysfs leads, as the host names it. sysfs's links are relative and cross no other link, so they are resolved by name:
-    /// the same on a recorded tree, wherever it lies.
+    /// Where a link of sysfs leads, as the host names it. sysfs's links are relative and cross no
+    /// other link, so they are resolved by name: the same on a recorded tree, wherever it lies.
     pub fn link(&self, path: &str) -> Option<String> {
         let target = match std::fs::read_link(self.root.at(path)) {
             Ok(target) => target,
@@ -133,7 +144,10 @@ impl<'a> Reader<'a> {
         match resolved.into_os_string().into_string() {
             Ok(text) => Some(text),
             Err(text) => {
-                self.warn(format!("{path}: leads to {}, which is no UTF-8", HostPath::from(Path::new(&text))));
+                self.warn(format!(
+                    "{path}: leads to {}, which is no UTF-8",
+                    HostPath::from(Path::new(&text))
+                ));
                 None
             }
         }
@@ -164,12 +178,22 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What drivers answer for an attribute that this device does not have. EINVAL and ENXIO are what sd and the SCSI core say of pages that
-/// are not there (scsi_sysfs.c); 524 is the kernel's ENOTSUPP, which has no name in user space.
+/// What drivers answer for an attribute that this device does not have. EINVAL and ENXIO are what
+/// sd and the SCSI core say of pages that are not there (scsi_sysfs.c); 524 is the kernel's
+/// ENOTSUPP, which has no name in user space.
 fn is_absent(error: &io::Error) -> bool {
     const ENOTSUPP: i32 = 524;
-    let absent = [Errno::ENOENT, Errno::ENOTDIR, Errno::EINVAL, Errno::ENXIO, Errno::EOPNOTSUPP, Errno::ENODATA];
-    error.raw_os_error().is_some_and(|code| code == ENOTSUPP || absent.iter().any(|errno| *errno as i32 == code))
+    let absent = [
+        Errno::ENOENT,
+        Errno::ENOTDIR,
+        Errno::EINVAL,
+        Errno::ENXIO,
+        Errno::EOPNOTSUPP,
+        Errno::ENODATA,
+    ];
+    error
+        .raw_os_error()
+        .is_some_and(|code| code == ENOTSUPP || absent.iter().any(|errno| *errno as i32 == code))
 }
 
 fn is_gone(error: &io::Error) -> bool {

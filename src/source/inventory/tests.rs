@@ -29,7 +29,9 @@ impl Tree {
 
     /// A SATA disk on port `port`, called `name`.
     fn disk(&self, port: usize, name: &str, wwid: Option<&str>, serial: Option<&str>) {
-        let device = format!("devices/pci0000:00/0000:00:17.0/ata{port}/host{port}/target{port}:0:0/{port}:0:0:0");
+        let device = format!(
+            "devices/pci0000:00/0000:00:17.0/ata{port}/host{port}/target{port}:0:0/{port}:0:0:0"
+        );
         let sysfs = format!("sys/{device}/block/{name}");
         self.file(&format!("{sysfs}/dev"), format!("8:{}\n", port * 16));
         self.file(&format!("{sysfs}/size"), "2048\n");
@@ -41,29 +43,55 @@ impl Tree {
         }
         if let Some(serial) = serial {
             let length = u8::try_from(serial.len()).unwrap();
-            self.file(&format!("sys/{device}/vpd_pg80"), [&[0, 0x80, 0, length], serial.as_bytes()].concat());
+            self.file(
+                &format!("sys/{device}/vpd_pg80"),
+                [&[0, 0x80, 0, length], serial.as_bytes()].concat(),
+            );
         }
-        symlink(format!("../../../{port}:0:0:0"), self.path().join(format!("{sysfs}/device"))).unwrap();
-        symlink(format!("../../{device}/block/{name}"), self.path().join(format!("sys/class/block/{name}"))).unwrap();
+        symlink(
+            format!("../../../{port}:0:0:0"),
+            self.path().join(format!("{sysfs}/device")),
+        )
+        .unwrap();
+        symlink(
+            format!("../../{device}/block/{name}"),
+            self.path().join(format!("sys/class/block/{name}")),
+        )
+        .unwrap();
     }
 
     fn nvme(&self, namespaces: &[u32], serial: &str) {
         let controller = "devices/pci0000:00/0000:01:00.0/nvme/nvme0";
-        for (name, text) in
-            [("model", "Fast\n"), ("serial", serial), ("transport", "pcie\n"), ("state", "live\n"), ("subsysnqn", "nqn.x\n")]
-        {
+        for (name, text) in [
+            ("model", "Fast\n"),
+            ("serial", serial),
+            ("transport", "pcie\n"),
+            ("state", "live\n"),
+            ("subsysnqn", "nqn.x\n"),
+        ] {
             self.file(&format!("sys/{controller}/{name}"), text);
         }
         fs::create_dir_all(self.path().join("sys/class/nvme")).unwrap();
-        symlink(format!("../../{controller}"), self.path().join("sys/class/nvme/nvme0")).unwrap();
+        symlink(
+            format!("../../{controller}"),
+            self.path().join("sys/class/nvme/nvme0"),
+        )
+        .unwrap();
         for nsid in namespaces {
             let name = format!("nvme0n{nsid}");
             let sysfs = format!("sys/{controller}/{name}");
             self.file(&format!("{sysfs}/dev"), format!("259:{nsid}\n"));
             self.file(&format!("{sysfs}/size"), "2048\n");
             self.file(&format!("{sysfs}/nsid"), format!("{nsid}\n"));
-            self.file(&format!("{sysfs}/eui"), format!("00 25 38 5b 01 23 45 0{nsid}\n"));
-            symlink(format!("../../{controller}/{name}"), self.path().join(format!("sys/class/block/{name}"))).unwrap();
+            self.file(
+                &format!("{sysfs}/eui"),
+                format!("00 25 38 5b 01 23 45 0{nsid}\n"),
+            );
+            symlink(
+                format!("../../{controller}/{name}"),
+                self.path().join(format!("sys/class/block/{name}")),
+            )
+            .unwrap();
         }
     }
 
@@ -72,7 +100,11 @@ impl Tree {
     }
 
     fn ids(&self) -> Vec<String> {
-        self.scan().drives.iter().map(|drive| drive.id.to_string()).collect()
+        self.scan()
+            .drives
+            .iter()
+            .map(|drive| drive.id.to_string())
+            .collect()
     }
 }
 
@@ -86,7 +118,11 @@ fn without_the_folder_of_block_devices_there_is_an_error_and_no_empty_inventory(
 #[test]
 fn a_device_that_vanishes_is_left_out_without_a_word() {
     let tree = Tree::new();
-    symlink("../../devices/pci0000:00/block/sdz", tree.path().join("sys/class/block/sdz")).unwrap();
+    symlink(
+        "../../devices/pci0000:00/block/sdz",
+        tree.path().join("sys/class/block/sdz"),
+    )
+    .unwrap();
     tree.disk(1, "sda", Some("naa.5000c500a1b2c3d4"), None);
     let inventory = tree.scan();
     assert_eq!(inventory.devices.keys().collect::<Vec<_>>(), ["sda"]);
@@ -98,12 +134,27 @@ fn what_cannot_be_read_is_a_warning_that_names_the_file() {
     let tree = Tree::new();
     tree.disk(1, "sda", None, Some("S1"));
     tree.file("run/udev/data/b8:16", b"E:ID_FS_LABEL=\xff\n");
-    // A folder where an attribute should be: EISDIR, which no driver answers for an attribute that it does not have.
+    // A folder where an attribute should be: EISDIR, which no driver answers for an attribute that
+    // it does not have.
     fs::create_dir_all(tree.path().join("sys/class/block/sda/removable")).unwrap();
     let inventory = tree.scan();
     assert_eq!(inventory.drives.len(), 1);
-    assert!(inventory.warnings.iter().any(|line| line.contains("/run/udev/data/b8:16")), "{:?}", inventory.warnings);
-    assert!(inventory.warnings.iter().any(|line| line.contains("block/sda/removable")), "{:?}", inventory.warnings);
+    assert!(
+        inventory
+            .warnings
+            .iter()
+            .any(|line| line.contains("/run/udev/data/b8:16")),
+        "{:?}",
+        inventory.warnings
+    );
+    assert!(
+        inventory
+            .warnings
+            .iter()
+            .any(|line| line.contains("block/sda/removable")),
+        "{:?}",
+        inventory.warnings
+    );
 }
 
 #[test]
@@ -114,10 +165,16 @@ fn a_second_namespace_does_not_change_a_controllers_id() {
         let inventory = tree.scan();
         assert_eq!(inventory.drives.len(), 1);
         assert_eq!(inventory.drives[0].devices.len(), namespaces.len());
-        assert_eq!(inventory.drives[0].size_bytes, 1024 * 1024 * namespaces.len() as u64);
+        assert_eq!(
+            inventory.drives[0].size_bytes,
+            1024 * 1024 * namespaces.len() as u64
+        );
         inventory.drives[0].id.to_string()
     };
-    assert_eq!([id(&[]), id(&[1]), id(&[1, 2]), id(&[2])], ["Fast_SERIAL7"; 4]);
+    assert_eq!(
+        [id(&[]), id(&[1]), id(&[1, 2]), id(&[2])],
+        ["Fast_SERIAL7"; 4]
+    );
 }
 
 #[test]
@@ -132,7 +189,14 @@ fn a_controller_without_namespaces_is_a_drive_with_the_controllers_name() {
     let tree = Tree::new();
     tree.nvme(&[], "SERIAL7\n");
     let drive = tree.scan().drives.remove(0);
-    assert_eq!((drive.name.as_str(), drive.state.as_deref(), drive.size_bytes), ("nvme0", Some("live"), 0));
+    assert_eq!(
+        (
+            drive.name.as_str(),
+            drive.state.as_deref(),
+            drive.size_bytes
+        ),
+        ("nvme0", Some("live"), 0)
+    );
 }
 
 #[test]
@@ -150,10 +214,21 @@ fn a_network_block_device_is_a_drive_while_it_is_connected() {
         let sysfs = format!("devices/virtual/block/nbd{number}");
         tree.file(&format!("sys/{sysfs}/dev"), format!("43:{number}\n"));
         tree.file(&format!("sys/{sysfs}/size"), format!("{size}\n"));
-        symlink(format!("../../{sysfs}"), tree.path().join(format!("sys/class/block/nbd{number}"))).unwrap();
+        symlink(
+            format!("../../{sysfs}"),
+            tree.path().join(format!("sys/class/block/nbd{number}")),
+        )
+        .unwrap();
     }
     let inventory = tree.scan();
-    assert_eq!(inventory.drives.iter().map(|drive| (drive.name.as_str(), drive.kind)).collect::<Vec<_>>(), [("nbd0", DriveKind::Remote)]);
+    assert_eq!(
+        inventory
+            .drives
+            .iter()
+            .map(|drive| (drive.name.as_str(), drive.kind))
+            .collect::<Vec<_>>(),
+        [("nbd0", DriveKind::Remote)]
+    );
     assert!(!inventory.drives[0].id_stable);
     assert_eq!(inventory.devices.len(), 2);
 }
@@ -174,7 +249,12 @@ fn ignored_drives_are_devices_but_no_drives() {
     let tree = Tree::new();
     tree.disk(1, "sda", None, Some("S1"));
     tree.nvme(&[1], "SERIAL7\n");
-    let inventory = scan(&HostRoot::new(tree.path()), &[], &["sd*".into(), "nvme0".into()]).unwrap();
+    let inventory = scan(
+        &HostRoot::new(tree.path()),
+        &[],
+        &["sd*".into(), "nvme0".into()],
+    )
+    .unwrap();
     assert!(inventory.drives.is_empty());
     assert_eq!(inventory.devices.len(), 2);
 }
@@ -224,15 +304,26 @@ proptest! {
 #[test]
 fn a_snapshot_that_a_check_made_is_nobodys_device() {
     let tree = Tree::new();
-    for (name, number, mapped) in [("dm-0", "253:0", "vg-home"), ("dm-1", "253:1", "vg-diskvitals--check--0123456789ab")] {
+    for (name, number, mapped) in [
+        ("dm-0", "253:0", "vg-home"),
+        ("dm-1", "253:1", "vg-diskvitals--check--0123456789ab"),
+    ] {
         let sysfs = format!("devices/virtual/block/{name}");
         tree.file(&format!("sys/{sysfs}/dev"), format!("{number}\n"));
         tree.file(&format!("sys/{sysfs}/size"), "2048\n");
         tree.file(&format!("sys/{sysfs}/dm/name"), format!("{mapped}\n"));
         tree.file(&format!("sys/{sysfs}/dm/uuid"), format!("LVM-{name}\n"));
-        symlink(format!("../../{sysfs}"), tree.path().join(format!("sys/class/block/{name}"))).unwrap();
+        symlink(
+            format!("../../{sysfs}"),
+            tree.path().join(format!("sys/class/block/{name}")),
+        )
+        .unwrap();
     }
     let seen = tree.scan();
     assert_eq!(seen.devices.into_keys().collect::<Vec<_>>(), ["dm-0"]);
-    assert_eq!(seen.of_checks.into_iter().collect::<Vec<_>>(), ["dm-1"], "and what the kernel says of it is nobody's either");
+    assert_eq!(
+        seen.of_checks.into_iter().collect::<Vec<_>>(),
+        ["dm-1"],
+        "and what the kernel says of it is nobody's either"
+    );
 }

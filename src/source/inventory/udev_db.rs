@@ -1,6 +1,8 @@
-//! udev's database, /run/udev/data: one file a device (`b8:0` for block devices), written by systemd's sd-device (`device_update_db`).
+//! udev's database, /run/udev/data: one file a device (`b8:0` for block devices), written by
+//! systemd's sd-device (`device_update_db`).
 //!
-//! In: the bytes of one file. Out: links and properties. Lines of other letters (G tags, I initialised at, L priority, V version…) are not needed.
+//! In: the bytes of one file. Out: links and properties. Lines of other letters (G tags, I
+//! initialised at, L priority, V version…) are not needed.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +18,17 @@ pub struct UdevRecord {
 
 pub fn parse(bytes: &[u8]) -> UdevRecord {
     let text = String::from_utf8_lossy(bytes);
-    let mut record = UdevRecord { damaged: matches!(text, std::borrow::Cow::Owned(_)), ..UdevRecord::default() };
+    let mut record = UdevRecord {
+        damaged: matches!(text, std::borrow::Cow::Owned(_)),
+        ..UdevRecord::default()
+    };
     for line in text.lines() {
         if let Some(link) = line.strip_prefix("S:") {
             record.links.push(format!("/dev/{link}"));
-        } else if let Some((key, value)) = line.strip_prefix("E:").and_then(|rest| rest.split_once('=')) {
+        } else if let Some((key, value)) = line
+            .strip_prefix("E:")
+            .and_then(|rest| rest.split_once('='))
+        {
             record.properties.insert(key.to_owned(), value.to_owned());
         }
     }
@@ -32,24 +40,34 @@ pub fn parse(bytes: &[u8]) -> UdevRecord {
 impl UdevRecord {
     /// A property as it stands; None when absent or empty.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.properties.get(key).map(|value| value.trim()).filter(|value| !value.is_empty())
+        self.properties
+            .get(key)
+            .map(|value| value.trim())
+            .filter(|value| !value.is_empty())
     }
 
-    /// A property of which udev also keeps an encoded form: `ID_MODEL` has its spaces replaced by `_`, `ID_MODEL_ENC` has them as `\x20`.
-    /// The encoded one is the truer.
+    /// A property of which udev also keeps an encoded form: `ID_MODEL` has its spaces replaced by
+    /// `_`, `ID_MODEL_ENC` has them as `\x20`. The encoded one is the truer.
     pub fn get_decoded(&self, key: &str) -> Option<String> {
-        let encoded = self.get(&format!("{key}_ENC")).map(unescape).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+        let encoded = self
+            .get(&format!("{key}_ENC"))
+            .map(unescape)
+            .map(|value| value.trim().to_owned())
+            .filter(|value| !value.is_empty());
         encoded.or_else(|| self.get(key).map(str::to_owned))
     }
 }
 
-/// Undoes `\xHH` (udev's `encode_devnode_name`); bytes that make no UTF-8 become U+FFFD, a backslash that starts no escape stands for itself.
+/// Undoes `\xHH` (udev's `encode_devnode_name`); bytes that make no UTF-8 become U+FFFD, a
+/// backslash that starts no escape stands for itself.
 pub fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
         match rest {
-            [b'\\', b'x', high, low, after @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+            [b'\\', b'x', high, low, after @ ..]
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
                 bytes.push(hex(*high) << 4 | hex(*low));
                 rest = after;
             }
@@ -81,7 +99,10 @@ mod tests {
         let record = parse(
             b"S:disk/by-id/ata-X_1\nS:disk/by-path/pci-1\nL:10\nI:123\nE:ID_MODEL=A_B\nE:ID_MODEL_ENC=A\\x20B\\x20\\x20\nE:EMPTY=\nG:systemd\nV:1\n",
         );
-        assert_eq!(record.links, ["/dev/disk/by-id/ata-X_1", "/dev/disk/by-path/pci-1"]);
+        assert_eq!(
+            record.links,
+            ["/dev/disk/by-id/ata-X_1", "/dev/disk/by-path/pci-1"]
+        );
         assert_eq!(record.get_decoded("ID_MODEL").as_deref(), Some("A B"));
         assert_eq!(record.get("EMPTY"), None);
         assert!(!record.damaged);

@@ -1,6 +1,8 @@
-//! journald's copy of the kernel's records, for where /dev/kmsg cannot be read: `journalctl --output=json` (systemd.journal-fields(7)).
+//! journald's copy of the kernel's records, for where /dev/kmsg cannot be read:
+//! `journalctl --output=json` (systemd.journal-fields(7)).
 //!
-//! In: a line of JSON. Out: the record as /dev/kmsg would have given it, so that there is one parser. Which rights are missing is not its business.
+//! In: a line of JSON. Out: the record as /dev/kmsg would have given it, so that there is one
+//! parser. Which rights are missing is not its business.
 
 use std::path::Path;
 
@@ -9,21 +11,33 @@ use serde::Deserialize;
 
 use crate::host::root::HostRoot;
 
-/// Where distributions have it; looked for in this order, in our own root: it must fit our own libraries.
+/// Where distributions have it; looked for in this order, in our own root: it must fit our own
+/// libraries.
 pub const PROGRAMS: [&str; 2] = ["/usr/bin/journalctl", "/bin/journalctl"];
-/// journald listens here as long as it runs. A journal alone would be followed for ever without a word.
+/// journald listens here as long as it runs. A journal alone would be followed for ever without a
+/// word.
 const SOCKET: &str = "/run/systemd/journal/socket";
 /// What is asked for besides the fields with two underscores, which always come.
-const FIELDS: &str = "MESSAGE,PRIORITY,SYSLOG_FACILITY,_SOURCE_MONOTONIC_TIMESTAMP,_KERNEL_SUBSYSTEM,_KERNEL_DEVICE";
+const FIELDS: &str =
+    "MESSAGE,PRIORITY,SYSLOG_FACILITY,_SOURCE_MONOTONIC_TIMESTAMP,_KERNEL_SUBSYSTEM,_KERNEL_DEVICE";
 
 /// The host's journald runs.
 pub fn is_running(root: &HostRoot) -> bool {
     root.at(SOCKET).exists()
 }
 
-/// The kernel's records of this boot, and what comes after them, for ever. `after`: the journal's own cursor.
+/// The kernel's records of this boot, and what comes after them, for ever. `after`: the journal's
+/// own cursor.
 pub fn arguments(root: &HostRoot, boot_id: &str, after: Option<&str>) -> Vec<String> {
-    let mut arguments: Vec<String> = ["--quiet", "--no-pager", "--output=json", "--follow", "--no-tail"].map(str::to_owned).into();
+    let mut arguments: Vec<String> = [
+        "--quiet",
+        "--no-pager",
+        "--output=json",
+        "--follow",
+        "--no-tail",
+    ]
+    .map(str::to_owned)
+    .into();
     arguments.push(format!("--output-fields={FIELDS}"));
     if root.dir() != Path::new("/") {
         arguments.push(format!("--root={}", root.dir().display()));
@@ -60,7 +74,8 @@ struct Line {
     cursor: Option<Value>,
 }
 
-/// Text; bytes, where they are not UTF-8 or not printable; a list, where a field comes more than once.
+/// Text; bytes, where they are not UTF-8 or not printable; a list, where a field comes more than
+/// once.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Value {
@@ -111,12 +126,19 @@ pub fn entry(line: &[u8]) -> Option<Entry> {
     let text = |value: &Option<Value>| value.as_ref().and_then(Value::text);
     let cursor = text(&line.cursor);
     // Told since systemd 254; it has always been a part of the cursor, in hexadecimal.
-    let in_cursor = || cursor.as_deref()?.split(';').find_map(|part| u64::from_str_radix(part.strip_prefix("i=")?, 16).ok());
+    let in_cursor = || {
+        cursor
+            .as_deref()?
+            .split(';')
+            .find_map(|part| u64::from_str_radix(part.strip_prefix("i=")?, 16).ok())
+    };
     let seq = number(&line.seqnum).or_else(in_cursor)?;
     // Without a facility nobody says that it is the kernel's word: 1 is user space's.
     let facility = number(&line.facility).unwrap_or(1).min(127);
     let priority = facility << 3 | number(&line.priority).unwrap_or(6).min(7);
-    let time = number(&line.kernel_time).or_else(|| number(&line.monotonic)).unwrap_or_default();
+    let time = number(&line.kernel_time)
+        .or_else(|| number(&line.monotonic))
+        .unwrap_or_default();
     let mut raw = format!("{priority},{seq},{time},-;").into_bytes();
     escape(&message, &mut raw);
     for (key, value) in [("SUBSYSTEM", &line.subsystem), ("DEVICE", &line.device)] {
@@ -125,8 +147,13 @@ pub fn entry(line: &[u8]) -> Option<Entry> {
             escape(&value, &mut raw);
         }
     }
-    let written = number(&line.realtime).and_then(|time| Timestamp::from_microsecond(i64::try_from(time).ok()?).ok());
-    Some(Entry { raw, written, cursor })
+    let written = number(&line.realtime)
+        .and_then(|time| Timestamp::from_microsecond(i64::try_from(time).ok()?).ok());
+    Some(Entry {
+        raw,
+        written,
+        cursor,
+    })
 }
 
 /// As the kernel does (msg_add_ext_text(), kernel/printk/printk.c); journald has undone it.
@@ -144,7 +171,8 @@ mod tests {
     use super::*;
     use crate::model::kernel::record;
 
-    const REALTIME: &str = r#""__REALTIME_TIMESTAMP":"1700000000123456","__MONOTONIC_TIMESTAMP":"22048500""#;
+    const REALTIME: &str =
+        r#""__REALTIME_TIMESTAMP":"1700000000123456","__MONOTONIC_TIMESTAMP":"22048500""#;
 
     #[test]
     fn a_record_of_the_journal_is_the_kernels_record() {
@@ -153,20 +181,41 @@ mod tests {
         );
         let entry = entry(line.as_bytes()).unwrap();
         let record = record::parse(&entry.raw).unwrap();
-        assert_eq!((record.facility, record.level, record.seq, record.time), (0, Some(3), 0x4d2, 22_048_412));
-        assert_eq!((record.subsystem, record.device), (Some("scsi"), Some("+scsi:6:0:0:0")));
+        assert_eq!(
+            (record.facility, record.level, record.seq, record.time),
+            (0, Some(3), 0x4d2, 22_048_412)
+        );
+        assert_eq!(
+            (record.subsystem, record.device),
+            (Some("scsi"), Some("+scsi:6:0:0:0"))
+        );
         assert_eq!(record.text, "cmd a\\b\n  res");
-        assert_eq!(entry.written.unwrap().as_microsecond(), 1_700_000_000_123_456);
+        assert_eq!(
+            entry.written.unwrap().as_microsecond(),
+            1_700_000_000_123_456
+        );
         assert_eq!(entry.cursor.as_deref(), Some("s=ab;i=4d2;b=ee;m=1;t=2;x=3"));
     }
 
     #[test]
     fn a_message_may_be_bytes_or_come_twice_and_the_sequence_number_may_be_a_field() {
-        for (message, text) in [("[66,255,67]", "B\u{fffd}C"), (r#"["one","two"]"#, "one"), ("[[66,67],\"x\"]", "BC")] {
+        for (message, text) in [
+            ("[66,255,67]", "B\u{fffd}C"),
+            (r#"["one","two"]"#, "one"),
+            ("[[66,67],\"x\"]", "BC"),
+        ] {
             let line = format!(r#"{{"__SEQNUM":"7","SYSLOG_FACILITY":"0","MESSAGE":{message}}}"#);
             let entry = entry(line.as_bytes()).unwrap();
             let record = record::parse(&entry.raw).unwrap();
-            assert_eq!((record.seq, record.text.as_ref(), record.level, entry.written), (7, text, Some(6), None));
+            assert_eq!(
+                (
+                    record.seq,
+                    record.text.as_ref(),
+                    record.level,
+                    entry.written
+                ),
+                (7, text, Some(6), None)
+            );
         }
     }
 
@@ -174,7 +223,12 @@ mod tests {
     fn what_no_kernel_said_has_not_its_facility() {
         for facility in [r#""SYSLOG_FACILITY":"3","#, ""] {
             let line = format!(r#"{{"__SEQNUM":7,{facility}"MESSAGE":"I/O error"}}"#);
-            assert_ne!(record::parse(&entry(line.as_bytes()).unwrap().raw).unwrap().facility, 0);
+            assert_ne!(
+                record::parse(&entry(line.as_bytes()).unwrap().raw)
+                    .unwrap()
+                    .facility,
+                0
+            );
         }
     }
 
@@ -196,8 +250,16 @@ mod tests {
     #[test]
     fn a_hosts_journal_is_asked_for_below_its_root() {
         let all = arguments(&HostRoot::new("/host"), "bc41-5868", Some("s=1;i=2"));
-        assert!(all.contains(&"--root=/host".to_owned()) && all.contains(&"--after-cursor=s=1;i=2".to_owned()), "{all:?}");
+        assert!(
+            all.contains(&"--root=/host".to_owned())
+                && all.contains(&"--after-cursor=s=1;i=2".to_owned()),
+            "{all:?}"
+        );
         assert_eq!(all.last().unwrap(), "_BOOT_ID=bc415868");
-        assert!(!arguments(&HostRoot::new("/"), "b", None).iter().any(|one| one.starts_with("--root") || one.starts_with("--after")));
+        assert!(
+            !arguments(&HostRoot::new("/"), "b", None)
+                .iter()
+                .any(|one| one.starts_with("--root") || one.starts_with("--after"))
+        );
     }
 }

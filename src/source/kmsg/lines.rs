@@ -1,9 +1,12 @@
-//! Records in a stream of bytes: a pipe, a file, or a program's output in place of /dev/kmsg, which gives one whole record a read.
+//! Records in a stream of bytes: a pipe, a file, or a program's output in place of /dev/kmsg, which
+//! gives one whole record a read.
 //!
-//! In: pieces of any length. Out: records: a line, with the lines behind it that begin with a space where the stream is written as /dev/kmsg
-//! writes. Holds one record at most. What a record means is not its business.
+//! In: pieces of any length. Out: records: a line, with the lines behind it that begin with a space
+//! where the stream is written as /dev/kmsg writes. Holds one record at most. What a record means
+//! is not its business.
 
-/// The kernel's longest record has 8 KiB (PRINTKRB_RECORD_MAX and the escapes); a longer one is dropped up to the next line.
+/// The kernel's longest record has 8 KiB (PRINTKRB_RECORD_MAX and the escapes); a longer one is
+/// dropped up to the next line.
 pub const MAX_RECORD: usize = 64 * 1024;
 
 #[derive(Debug)]
@@ -21,7 +24,13 @@ pub struct Lines {
 
 impl Lines {
     pub fn new(continued: bool) -> Lines {
-        Lines { continued, record: Vec::new(), whole: false, dropping: false, dropped: 0 }
+        Lines {
+            continued,
+            record: Vec::new(),
+            whole: false,
+            dropping: false,
+            dropped: 0,
+        }
     }
 
     pub fn push(&mut self, mut piece: &[u8], mut give: impl FnMut(&[u8])) {
@@ -97,8 +106,13 @@ mod tests {
         records
     }
 
-    const STREAM: &[u8] = b"6,1,2,-;one\n SUBSYSTEM=scsi\n DEVICE=b8:0\n\n6,2,3,-;two\n6,3,4,-;\xff\n X=1\n";
-    const RECORDS: [&str; 3] = ["6,1,2,-;one\n SUBSYSTEM=scsi\n DEVICE=b8:0", "6,2,3,-;two", "6,3,4,-;\u{fffd}\n X=1"];
+    const STREAM: &[u8] =
+        b"6,1,2,-;one\n SUBSYSTEM=scsi\n DEVICE=b8:0\n\n6,2,3,-;two\n6,3,4,-;\xff\n X=1\n";
+    const RECORDS: [&str; 3] = [
+        "6,1,2,-;one\n SUBSYSTEM=scsi\n DEVICE=b8:0",
+        "6,2,3,-;two",
+        "6,3,4,-;\u{fffd}\n X=1",
+    ];
 
     #[test]
     fn a_record_torn_at_any_place_is_one_record() {
@@ -123,14 +137,25 @@ mod tests {
     fn a_line_of_a_megabyte_is_dropped_with_what_continues_it_and_the_next_record_is_whole() {
         let mut lines = Lines::new(true);
         let long = vec![b'x'; 1 << 20];
-        let given = all(&mut lines, &[b"6,1,2,-;", &long[..], &long[..], b"\n SUBSYSTEM=scsi\n6,2,3,-;two\n"]);
+        let given = all(
+            &mut lines,
+            &[
+                b"6,1,2,-;",
+                &long[..],
+                &long[..],
+                b"\n SUBSYSTEM=scsi\n6,2,3,-;two\n",
+            ],
+        );
         assert_eq!((given, lines.dropped), (vec!["6,2,3,-;two".to_owned()], 1));
         assert!(lines.record.capacity() <= MAX_RECORD);
     }
 
     #[test]
     fn a_line_that_continues_nothing_is_a_record_of_its_own() {
-        assert_eq!(all(&mut Lines::new(true), &[b" SUBSYSTEM=scsi\n6,2,3,-;two\n"]), [" SUBSYSTEM=scsi", "6,2,3,-;two"]);
+        assert_eq!(
+            all(&mut Lines::new(true), &[b" SUBSYSTEM=scsi\n6,2,3,-;two\n"]),
+            [" SUBSYSTEM=scsi", "6,2,3,-;two"]
+        );
     }
 
     proptest! {

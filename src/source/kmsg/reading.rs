@@ -1,33 +1,29 @@
-//! The reading of the log without its I/O: which records are new, which were lost, what time they have, and when a batch is made of them.
+//! The reading of the log without its I/O: which records are new, which were lost, what time they
+//! have, and when a batch is made of them.
 //!
-//! In: raw records as they are read, and their time of arrival. Out: `Batch`es, bounded. No clock, no descriptor: a test can stop it anywhere.
+//! In: raw records as they are read, and their time of arrival. Out: `Batch`es, bounded. No clock,
+//! no descriptor: a test can stop it anywhere.
 
 use std::collections::BTreeSet;
 
-use jiff::SignedDuration;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use crate::model::kernel::classify::Classifier;
-use crate::model::kernel::classify::Scope;
-use crate::model::kernel::event::Attached;
-use crate::model::kernel::event::Batch;
-use crate::model::kernel::event::Cursor;
-use crate::model::kernel::event::Event;
-use crate::model::kernel::event::Refused;
+use crate::model::kernel::classify::{Classifier, Scope};
+use crate::model::kernel::event::{Attached, Batch, Cursor, Event, Refused};
 use crate::model::kernel::record;
-use crate::model::kernel::rollup::Fences;
-use crate::model::kernel::rollup::rollup;
-use crate::source::kmsg::numbering::Numbering;
-use crate::source::kmsg::numbering::Start;
+use crate::model::kernel::rollup::{Fences, rollup};
+use crate::source::kmsg::numbering::{Numbering, Start};
 
-/// From so many events on, a batch in the making is rolled up; four times what it may have at its end.
+/// From so many events on, a batch in the making is rolled up; four times what it may have at its
+/// end.
 const ROLL_UP_AT: usize = 1024;
 /// A drive is told of while it is probed, this long before the kernel calls it attached.
 const PROBED_FOR: SignedDuration = SignedDuration::from_secs(30);
 /// A batch is cut at so many notices of devices.
 const MAX_ATTACHED: usize = 1024;
 
-/// The kernel's clock on the wall: its microseconds stand still in suspend and drift, so they are used for what was before only.
+/// The kernel's clock on the wall: its microseconds stand still in suspend and drift, so they are
+/// used for what was before only.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelClock {
     pub now: Timestamp,
@@ -38,8 +34,13 @@ pub struct KernelClock {
 impl KernelClock {
     /// Never later than the moment at which the clock was read.
     fn at(&self, microseconds: u64) -> Timestamp {
-        let ago = i64::try_from(self.monotonic.as_micros()).unwrap_or(i64::MAX).saturating_sub_unsigned(microseconds);
-        self.now.checked_sub(SignedDuration::from_micros(ago)).unwrap_or(self.now).min(self.now)
+        let ago = i64::try_from(self.monotonic.as_micros())
+            .unwrap_or(i64::MAX)
+            .saturating_sub_unsigned(microseconds);
+        self.now
+            .checked_sub(SignedDuration::from_micros(ago))
+            .unwrap_or(self.now)
+            .min(self.now)
     }
 }
 
@@ -56,7 +57,8 @@ pub enum CaughtUp {
 pub struct How {
     /// Numbers without a gap are records without a loss.
     pub contiguous: bool,
-    /// What was there at the start ends with the newest record there is. Not so for a pipe, and for a journal that is read from the middle.
+    /// What was there at the start ends with the newest record there is. Not so for a pipe, and for
+    /// a journal that is read from the middle.
     pub has_newest: bool,
 }
 
@@ -125,7 +127,8 @@ impl Reading {
         }
     }
 
-    /// One record. `written`: its time, where the medium tells it better than the kernel's clock does.
+    /// One record. `written`: its time, where the medium tells it better than the kernel's clock
+    /// does.
     pub fn take(&mut self, raw: &[u8], arrival: Timestamp, written: Option<Timestamp>) {
         let Ok(record) = record::parse(raw) else {
             self.not_a_record();
@@ -138,8 +141,16 @@ impl Reading {
             Some(last) if record.seq < last => self.renumber(),
             _ => {}
         }
-        if self.medium.contiguous && self.last.max(self.counted_to).is_some_and(|last| record.seq > last.saturating_add(1)) {
-            let expected = self.last.max(self.counted_to).map_or(0, |last| last.saturating_add(1));
+        if self.medium.contiguous
+            && self
+                .last
+                .max(self.counted_to)
+                .is_some_and(|last| record.seq > last.saturating_add(1))
+        {
+            let expected = self
+                .last
+                .max(self.counted_to)
+                .map_or(0, |last| last.saturating_add(1));
             self.lost = self.lost.saturating_add(record.seq - expected);
         }
         self.last = Some(record.seq);
@@ -152,7 +163,9 @@ impl Reading {
             return;
         }
         let time = match self.history {
-            true => written.unwrap_or_else(|| self.clock.at(record.time)).min(arrival),
+            true => written
+                .unwrap_or_else(|| self.clock.at(record.time))
+                .min(arrival),
             false => arrival,
         };
         self.classifier.push(&record, time, &mut self.events);
@@ -161,7 +174,11 @@ impl Reading {
         }
         for excused in self.classifier.excused() {
             if let Some(sector) = excused.sector.filter(|_| self.refused.len() < MAX_ATTACHED) {
-                self.refused.push(Refused { device: excused.device, sector, at: time });
+                self.refused.push(Refused {
+                    device: excused.device,
+                    sector,
+                    at: time,
+                });
             }
         }
         if self.attached.len() >= MAX_ATTACHED {
@@ -222,9 +239,18 @@ impl Reading {
     /// Makes a batch of what there is.
     pub fn cut(&mut self) {
         self.roll_up();
-        let (events, attached) = (std::mem::take(&mut self.events), std::mem::take(&mut self.attached));
+        let (events, attached) = (
+            std::mem::take(&mut self.events),
+            std::mem::take(&mut self.attached),
+        );
         let refused = std::mem::take(&mut self.refused);
-        self.ready.push(Batch { cursor: self.cursor(), events, attached, refused, history: self.history });
+        self.ready.push(Batch {
+            cursor: self.cursor(),
+            events,
+            attached,
+            refused,
+            history: self.history,
+        });
         self.moved = 0;
     }
 
@@ -233,23 +259,35 @@ impl Reading {
     }
 
     pub fn cursor(&self) -> Cursor {
-        let next = self.last.map_or(0, |last| last.saturating_add(1)).max(self.skip_before);
+        let next = self
+            .last
+            .map_or(0, |last| last.saturating_add(1))
+            .max(self.skip_before);
         Cursor {
             boot_id: self.numbering.to_string(),
             counted_to: self.counted_to,
             // While what is counted already is read again, not all that was open then is open yet.
-            reread_from: self.classifier.oldest_open().map_or(next, |open| open.min(next)),
+            reread_from: self
+                .classifier
+                .oldest_open()
+                .map_or(next, |open| open.min(next)),
             lost: self.lost,
         }
     }
 
     fn name(&mut self, attached: Attached) {
         let name = (attached.name.clone(), attached.filesystem);
-        // A drive that comes to a free name may have been told of while it was probed, which is before the kernel says that it is attached.
+        // A drive that comes to a free name may have been told of while it was probed, which is
+        // before the kernel says that it is attached.
         let first = self.named.insert(name);
-        // Where reading goes on after a run of before, who had the name at its end is not known here.
+        // Where reading goes on after a run of before, who had the name at its end is not known
+        // here.
         if self.history && (!first || self.resumed_at.is_some()) {
-            let lag = if first { PROBED_FOR } else { SignedDuration::ZERO };
+            let lag = if first {
+                PROBED_FOR
+            } else {
+                SignedDuration::ZERO
+            };
             self.superseding.push((attached.clone(), lag));
         }
         if self.named.len() > MAX_ATTACHED {
@@ -258,30 +296,46 @@ impl Reading {
         self.attached.push(attached);
     }
 
-    /// What was before is told of those who have their names still: who had them at that time nobody knows any more.
+    /// What was before is told of those who have their names still: who had them at that time
+    /// nobody knows any more.
     fn forget_former(&mut self) {
         if self.history {
             let superseding = std::mem::take(&mut self.superseding);
             let over = |event: &Event, (attached, lag): &(Attached, SignedDuration)| {
                 attached.supersedes(event) && attached.at.duration_since(event.last.time) >= *lag
             };
-            self.events.retain(|event| !superseding.iter().any(|named| over(event, named)));
+            self.events
+                .retain(|event| !superseding.iter().any(|named| over(event, named)));
         }
     }
 
     fn roll_up(&mut self) {
         self.forget_former();
         let events = std::mem::take(&mut self.events);
-        self.events = rollup(events, Fences { counted_to: self.resumed_at, attached: &self.attached });
+        self.events = rollup(
+            events,
+            Fences {
+                counted_to: self.resumed_at,
+                attached: &self.attached,
+            },
+        );
     }
 
     /// Numbers grow as long as the kernel runs: this is another log under the same name.
     fn renumber(&mut self) {
-        tracing::warn!(last = self.last, "the kernel log's sequence numbers have begun anew: read as another log");
+        tracing::warn!(
+            last = self.last,
+            "the kernel log's sequence numbers have begun anew: read as another log"
+        );
         self.cut();
         self.numbering = self.numbering.next();
         self.classifier = Classifier::new(self.scope.clone());
-        (self.last, self.counted_to, self.resumed_at, self.skip_before) = (None, None, None, 0);
+        (
+            self.last,
+            self.counted_to,
+            self.resumed_at,
+            self.skip_before,
+        ) = (None, None, None, 0);
     }
 }
 

@@ -1,13 +1,13 @@
-//! The descriptor that records come from: the device, a pipe or a file in its place, a program's output.
+//! The descriptor that records come from: the device, a pipe or a file in its place, a program's
+//! output.
 //!
-//! In: a path below the host root, or a pipe. Out: bytes as they are read, and when there are more. Never blocks but for a file of a recording.
+//! In: a path below the host root, or a pipe. Out: bytes as they are read, and when there are more.
+//! Never blocks but for a file of a recording.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -41,11 +41,20 @@ enum Fd {
 
 impl Tap {
     pub fn open(path: &Path) -> io::Result<Tap> {
-        let open = |write| File::options().read(true).write(write).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
+        let open = |write| {
+            File::options()
+                .read(true)
+                .write(write)
+                .custom_flags(OFlag::O_NONBLOCK.bits())
+                .open(path)
+        };
         let file = open(false)?;
         let of = file.metadata()?.file_type();
         if of.is_file() {
-            return Ok(Tap { kind: Kind::Recording, fd: Fd::File(file) });
+            return Ok(Tap {
+                kind: Kind::Recording,
+                fd: Fd::File(file),
+            });
         }
         if of.is_fifo() {
             // As its own writer it sees no end when the others go.
@@ -53,10 +62,17 @@ impl Tap {
         }
         if of.is_char_device() {
             // EPERM: a device that is always readable, as /dev/null and /dev/zero are.
-            return Tap::polled(Kind::Device, file.into())
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("it is no kernel log: waiting for it: {error}")));
+            return Tap::polled(Kind::Device, file.into()).map_err(|error| {
+                io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("it is no kernel log: waiting for it: {error}"),
+                )
+            });
         }
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a device nor a pipe nor a file"))
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is neither a device nor a pipe nor a file",
+        ))
     }
 
     /// What a program writes.
@@ -65,7 +81,10 @@ impl Tap {
     }
 
     fn polled(kind: Kind, fd: OwnedFd) -> io::Result<Tap> {
-        Ok(Tap { kind, fd: Fd::Polled(readable(fd)?) })
+        Ok(Tap {
+            kind,
+            fd: Fd::Polled(readable(fd)?),
+        })
     }
 
     /// A descriptor that keeps records apart as the device does.
@@ -83,7 +102,9 @@ impl Tap {
         match &self.fd {
             // Before it was waited for, tokio would say WouldBlock without having asked.
             Fd::Polled(fd) => match nix::unistd::read(fd.get_ref(), buffer) {
-                Err(Errno::EAGAIN) => fd.try_io(Interest::READABLE, |fd| Ok(nix::unistd::read(fd, buffer)?)),
+                Err(Errno::EAGAIN) => {
+                    fd.try_io(Interest::READABLE, |fd| Ok(nix::unistd::read(fd, buffer)?))
+                }
                 read => Ok(read?),
             },
             Fd::File(file) => io::Read::read(&mut &*file, buffer),

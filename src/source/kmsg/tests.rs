@@ -1,17 +1,16 @@
-//! Over pipes, files, sockets and programs in the place of the device, with the time of a real runtime.
+//! Over pipes, files, sockets and programs in the place of the device, with the time of a real
+//! runtime.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use tokio::sync::broadcast;
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
 
 use super::*;
 use crate::host::root::HostRoot;
-use crate::host::worker::Spawn;
-use crate::host::worker::Workers;
+use crate::host::worker::{Spawn, Workers};
 use crate::model::path::HostPath;
 use crate::model::probe::ProbeTarget;
 use crate::source::context::{SmartSettings, SourceSettings};
@@ -43,10 +42,19 @@ impl Drop for Running {
 impl Host {
     fn new() -> Host {
         let dir = tempfile::tempdir().expect("a folder");
-        for folder in ["dev", "proc/sys/kernel/random", "proc/1/ns", "run/systemd/journal"] {
+        for folder in [
+            "dev",
+            "proc/sys/kernel/random",
+            "proc/1/ns",
+            "run/systemd/journal",
+        ] {
             std::fs::create_dir_all(dir.path().join(folder)).expect("made");
         }
-        std::fs::write(dir.path().join("proc/sys/kernel/random/boot_id"), format!("{BOOT}\n")).expect("written");
+        std::fs::write(
+            dir.path().join("proc/sys/kernel/random/boot_id"),
+            format!("{BOOT}\n"),
+        )
+        .expect("written");
         let settings = SourceSettings {
             checks: Default::default(),
             kubelet_root: HostPath::new("/var/lib/kubelet"),
@@ -57,7 +65,11 @@ impl Host {
             probe_timeout: PATIENCE,
             worker_timeout: PATIENCE,
             disk_stats_interval: PATIENCE,
-            kernel_log: KernelLogSettings { enabled: true, path: HostPath::new(DEVICE), admit: Vec::new() },
+            kernel_log: KernelLogSettings {
+                enabled: true,
+                path: HostPath::new(DEVICE),
+                admit: Vec::new(),
+            },
             counters_interval: PATIENCE,
             fs_events: false,
             smart: SmartSettings {
@@ -93,7 +105,11 @@ impl Host {
 
     /// Opened as the reader opens it: without waiting for the other side.
     fn writer(&self) -> std::fs::File {
-        std::fs::File::options().read(true).write(true).open(self.kmsg()).expect("opened")
+        std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(self.kmsg())
+            .expect("opened")
     }
 
     fn set(&self, enabled: bool) {
@@ -115,7 +131,14 @@ impl Host {
 
     fn start(&self) -> Running {
         let (sender, reports) = mpsc::channel(16);
-        let workers = || Workers::start(Spawn { program: "/nonexistent".into(), args: Vec::new(), active: 1, max_stuck: 1 });
+        let workers = || {
+            Workers::start(Spawn {
+                program: "/nonexistent".into(),
+                args: Vec::new(),
+                active: 1,
+                max_stuck: 1,
+            })
+        };
         let context = Context {
             root: HostRoot::new(self.dir.path()),
             reports: sender,
@@ -124,11 +147,20 @@ impl Host {
             probe_workers: workers(),
             settings: self.settings.subscribe(),
             targets: self.targets.subscribe(),
-            fs_errors: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
+            fs_errors: crate::host::helper::Program {
+                program: "/nonexistent".into(),
+                args: Vec::new(),
+            },
             smart_targets: watch::Sender::default().subscribe(),
             checks: watch::Sender::default().subscribe(),
-            checker: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
-            freezer: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
+            checker: crate::host::helper::Program {
+                program: "/nonexistent".into(),
+                args: Vec::new(),
+            },
+            freezer: crate::host::helper::Program {
+                program: "/nonexistent".into(),
+                args: Vec::new(),
+            },
             freeze_intents: "/nonexistent".into(),
             resume: self.resume.subscribe(),
         };
@@ -143,12 +175,19 @@ impl Host {
 
 impl Running {
     async fn next(&mut self) -> Report {
-        tokio::time::timeout(PATIENCE, self.reports.recv()).await.expect("in time").expect("the reader runs")
+        tokio::time::timeout(PATIENCE, self.reports.recv())
+            .await
+            .expect("in time")
+            .expect("the reader runs")
     }
 
     async fn status(&mut self) -> SourceStatus {
         loop {
-            if let Report::Source { source: Source::KernelLog, status } = self.next().await {
+            if let Report::Source {
+                source: Source::KernelLog,
+                status,
+            } = self.next().await
+            {
                 return status;
             }
         }
@@ -167,7 +206,10 @@ impl Running {
         let mut batches = Vec::new();
         loop {
             batches.push(self.batch().await);
-            if batches.last().is_some_and(|batch| batch.cursor.counted_to >= Some(seq)) {
+            if batches
+                .last()
+                .is_some_and(|batch| batch.cursor.counted_to >= Some(seq))
+            {
                 return batches;
             }
         }
@@ -175,26 +217,50 @@ impl Running {
 }
 
 fn failure(seq: u64, device: &str) -> String {
-    format!("3,{seq},{seq},-;I/O error, dev {device}, sector {} op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2\n", seq % 7 * 8)
+    format!(
+        "3,{seq},{seq},-;I/O error, dev {device}, sector {} op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2\n",
+        seq % 7 * 8
+    )
 }
 
 fn records(batches: &[Batch]) -> u64 {
-    batches.iter().flat_map(|batch| &batch.events).map(|event| event.records).sum()
+    batches
+        .iter()
+        .flat_map(|batch| &batch.events)
+        .map(|event| event.records)
+        .sum()
 }
 
 #[tokio::test]
 async fn a_record_in_a_pipe_is_told_at_once_and_with_the_time_of_its_arrival() {
     let host = Host::new().fifo();
     let mut running = host.start();
-    assert_eq!(running.status().await, SourceStatus::Active("/dev/kmsg, a pipe".into()));
+    assert_eq!(
+        running.status().await,
+        SourceStatus::Active("/dev/kmsg, a pipe".into())
+    );
     assert!(running.batch().await.history, "what was there: nothing");
     let before = now();
     let written = Instant::now();
-    host.writer().write_all(failure(5, "sda").as_bytes()).expect("written");
+    host.writer()
+        .write_all(failure(5, "sda").as_bytes())
+        .expect("written");
     let batch = running.batch().await;
     let took = written.elapsed();
-    assert!(!batch.history && batch.events[0].first.time >= before && batch.events[0].first.time <= now());
-    assert_eq!((batch.events[0].seq, batch.cursor.counted_to, batch.cursor.reread_from), (5, Some(5), 5), "the incident may go on");
+    assert!(
+        !batch.history
+            && batch.events[0].first.time >= before
+            && batch.events[0].first.time <= now()
+    );
+    assert_eq!(
+        (
+            batch.events[0].seq,
+            batch.cursor.counted_to,
+            batch.cursor.reread_from
+        ),
+        (5, Some(5), 5),
+        "the incident may go on"
+    );
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
@@ -202,13 +268,23 @@ async fn a_record_in_a_pipe_is_told_at_once_and_with_the_time_of_its_arrival() {
 async fn what_was_written_before_the_start_is_history() {
     let host = Host::new().fifo();
     let mut writer = host.writer();
-    writer.write_all(failure(5, "sda").as_bytes()).expect("written");
+    writer
+        .write_all(failure(5, "sda").as_bytes())
+        .expect("written");
     let mut running = host.start();
     let batches = running.until(5).await;
-    assert_eq!((records(&batches), batches.iter().all(|batch| batch.history)), (1, true));
-    writer.write_all(failure(6, "sda").as_bytes()).expect("written");
+    assert_eq!(
+        (records(&batches), batches.iter().all(|batch| batch.history)),
+        (1, true)
+    );
+    writer
+        .write_all(failure(6, "sda").as_bytes())
+        .expect("written");
     let batches = running.until(6).await;
-    assert_eq!((records(&batches), batches.last().expect("one").history), (1, false));
+    assert_eq!(
+        (records(&batches), batches.last().expect("one").history),
+        (1, false)
+    );
 }
 
 #[tokio::test]
@@ -221,10 +297,14 @@ async fn torn_records_junk_and_lines_of_a_megabyte_harm_no_other_record() {
         let (a, b) = text.as_bytes().split_at(40);
         writer.write_all(a).expect("written");
         writer.write_all(b).expect("written");
-        writer.write_all(b" SUBSYSTEM=block\n\0\xff\xfe\n3,x;\n").expect("written");
+        writer
+            .write_all(b" SUBSYSTEM=block\n\0\xff\xfe\n3,x;\n")
+            .expect("written");
         writer.write_all(&vec![b'x'; 1 << 20]).expect("written");
         writer.write_all(b"\n SUBSYSTEM=scsi\n").expect("written");
-        writer.write_all(failure(8, "sdb").as_bytes()).expect("written");
+        writer
+            .write_all(failure(8, "sdb").as_bytes())
+            .expect("written");
         writer
     });
     let batches = running.until(8).await;
@@ -237,7 +317,9 @@ async fn a_gap_in_the_numbers_is_told_as_a_loss() {
     let host = Host::new().fifo();
     let mut running = host.start();
     running.batch().await;
-    host.writer().write_all(format!("{}{}", failure(1, "sda"), failure(40, "sda")).as_bytes()).expect("written");
+    host.writer()
+        .write_all(format!("{}{}", failure(1, "sda"), failure(40, "sda")).as_bytes())
+        .expect("written");
     let batches = running.until(40).await;
     assert_eq!(batches.last().expect("one").cursor.lost, 38);
     let told = running.status().await;
@@ -256,7 +338,9 @@ async fn a_flood_arrives_whole_in_few_batches_and_other_tasks_have_their_turn() 
     let mut writer = host.writer();
     let writing = tokio::task::spawn_blocking(move || {
         for seq in 1..=FLOOD {
-            writer.write_all(failure(seq, ["sda", "sdb"][(seq % 2) as usize]).as_bytes()).expect("written");
+            writer
+                .write_all(failure(seq, ["sda", "sdb"][(seq % 2) as usize]).as_bytes())
+                .expect("written");
         }
         // It stays open: the reader is still there.
         writer
@@ -277,32 +361,67 @@ async fn a_flood_arrives_whole_in_few_batches_and_other_tasks_have_their_turn() 
     assert_eq!(records(&batches), FLOOD);
     assert!(!turns.is_finished());
     turns.abort();
-    assert!(batches.iter().all(|batch| batch.events.len() <= crate::model::kernel::rollup::MAX_EVENTS));
+    assert!(
+        batches
+            .iter()
+            .all(|batch| batch.events.len() <= crate::model::kernel::rollup::MAX_EVENTS)
+    );
     writing.await.expect("written");
 }
 
 #[tokio::test]
 async fn a_recording_is_read_to_its_end_and_that_is_all() {
     let host = Host::new();
-    std::fs::write(host.kmsg(), format!("{}{}", failure(1, "sda"), failure(2, "sda").trim_end())).expect("written");
+    std::fs::write(
+        host.kmsg(),
+        format!("{}{}", failure(1, "sda"), failure(2, "sda").trim_end()),
+    )
+    .expect("written");
     let mut running = host.start();
-    assert_eq!(running.status().await, SourceStatus::Active("/dev/kmsg, a recording".into()));
+    assert_eq!(
+        running.status().await,
+        SourceStatus::Active("/dev/kmsg, a recording".into())
+    );
     let batches = running.until(1).await;
     // Its last line has no end: it was being written.
-    assert_eq!((records(&batches), batches.iter().all(|batch| batch.history)), (1, true));
-    assert!(tokio::time::timeout(Duration::from_millis(300), running.reports.recv()).await.is_err());
+    assert_eq!(
+        (records(&batches), batches.iter().all(|batch| batch.history)),
+        (1, true)
+    );
+    assert!(
+        tokio::time::timeout(Duration::from_millis(300), running.reports.recv())
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test]
 async fn nothing_is_read_before_the_store_has_answered_and_then_from_where_it_was() {
     let host = Host::new();
-    std::fs::write(host.kmsg(), (1..=20).map(|seq| failure(seq, "sda")).collect::<String>()).expect("written");
+    std::fs::write(
+        host.kmsg(),
+        (1..=20).map(|seq| failure(seq, "sda")).collect::<String>(),
+    )
+    .expect("written");
     host.resume.send_replace(Resume::Unknown);
     let mut running = host.start();
-    assert!(tokio::time::timeout(Duration::from_millis(200), running.reports.recv()).await.is_err());
-    host.resume.send_replace(Resume::From(Some(Cursor { boot_id: BOOT.into(), counted_to: Some(15), reread_from: 12, lost: 3 })));
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), running.reports.recv())
+            .await
+            .is_err()
+    );
+    host.resume.send_replace(Resume::From(Some(Cursor {
+        boot_id: BOOT.into(),
+        counted_to: Some(15),
+        reread_from: 12,
+        lost: 3,
+    })));
     let batches = running.until(20).await;
-    let events: Vec<_> = batches.iter().flat_map(|batch| &batch.events).map(|event| (event.seq, event.records)).collect();
+    let events: Vec<_> = batches
+        .iter()
+        .flat_map(|batch| &batch.events)
+        .map(|event| (event.seq, event.records))
+        .collect();
     assert_eq!(events, [(15, 4), (20, 5)], "what is counted stays apart");
     assert_eq!(batches.last().expect("one").cursor.lost, 3);
 }
@@ -310,22 +429,62 @@ async fn nothing_is_read_before_the_store_has_answered_and_then_from_where_it_wa
 #[tokio::test]
 async fn a_stored_place_beyond_the_end_is_of_another_log_which_is_read_from_its_beginning() {
     let host = Host::new();
-    std::fs::write(host.kmsg(), (1..=20).map(|seq| failure(seq, "sda")).collect::<String>()).expect("written");
-    host.resume.send_replace(Resume::From(Some(Cursor { boot_id: BOOT.into(), counted_to: Some(1500), reread_from: 1501, lost: 3 })));
+    std::fs::write(
+        host.kmsg(),
+        (1..=20).map(|seq| failure(seq, "sda")).collect::<String>(),
+    )
+    .expect("written");
+    host.resume.send_replace(Resume::From(Some(Cursor {
+        boot_id: BOOT.into(),
+        counted_to: Some(1500),
+        reread_from: 1501,
+        lost: 3,
+    })));
     let batches = host.start().until(20).await;
     assert_eq!(records(&batches), 20);
-    assert_eq!(batches.last().expect("one").cursor, Cursor { boot_id: format!("{BOOT}+1"), counted_to: Some(20), reread_from: 1, lost: 0 });
+    assert_eq!(
+        batches.last().expect("one").cursor,
+        Cursor {
+            boot_id: format!("{BOOT}+1"),
+            counted_to: Some(20),
+            reread_from: 1,
+            lost: 0
+        }
+    );
 }
 
 #[tokio::test]
 async fn a_pipe_in_which_nothing_is_yet_is_not_another_log() {
     let host = Host::new().fifo();
-    host.resume.send_replace(Resume::From(Some(Cursor { boot_id: BOOT.into(), counted_to: Some(15), reread_from: 16, lost: 0 })));
+    host.resume.send_replace(Resume::From(Some(Cursor {
+        boot_id: BOOT.into(),
+        counted_to: Some(15),
+        reread_from: 16,
+        lost: 0,
+    })));
     let mut running = host.start();
-    assert_eq!(running.batch().await.cursor, Cursor { boot_id: BOOT.into(), counted_to: Some(15), reread_from: 16, lost: 0 });
-    host.writer().write_all((10..=20).map(|seq| failure(seq, "sda")).collect::<String>().as_bytes()).expect("written");
+    assert_eq!(
+        running.batch().await.cursor,
+        Cursor {
+            boot_id: BOOT.into(),
+            counted_to: Some(15),
+            reread_from: 16,
+            lost: 0
+        }
+    );
+    host.writer()
+        .write_all(
+            (10..=20)
+                .map(|seq| failure(seq, "sda"))
+                .collect::<String>()
+                .as_bytes(),
+        )
+        .expect("written");
     let batches = running.until(20).await;
-    assert_eq!((records(&batches), batches[0].cursor.boot_id.as_str()), (5, BOOT));
+    assert_eq!(
+        (records(&batches), batches[0].cursor.boot_id.as_str()),
+        (5, BOOT)
+    );
 }
 
 #[tokio::test]
@@ -335,26 +494,50 @@ async fn switched_off_it_reads_nothing_and_switched_on_it_goes_on_where_it_was()
     let mut running = host.start();
     running.until(1).await;
     host.set(false);
-    assert_eq!(running.status().await, SourceStatus::Absent("switched off: [kernel_log] enabled = false".into()));
-    std::fs::write(host.kmsg(), format!("{}{}", failure(1, "sda"), failure(2, "sda"))).expect("written");
+    assert_eq!(
+        running.status().await,
+        SourceStatus::Absent("switched off: [kernel_log] enabled = false".into())
+    );
+    std::fs::write(
+        host.kmsg(),
+        format!("{}{}", failure(1, "sda"), failure(2, "sda")),
+    )
+    .expect("written");
     host.set(true);
-    let new = running.until(2).await.into_iter().flat_map(|batch| batch.events).filter(|event| event.seq > 1);
+    let new = running
+        .until(2)
+        .await
+        .into_iter()
+        .flat_map(|batch| batch.events)
+        .filter(|event| event.seq > 1);
     assert_eq!(new.map(|event| event.records).sum::<u64>(), 1);
 }
 
 #[tokio::test]
 async fn records_of_a_device_are_whole_however_long_they_are() {
-    // A socket keeps them apart as the device does; EINVAL, EPIPE and the wake-up from sleep are shown on the device itself.
+    // A socket keeps them apart as the device does; EINVAL, EPIPE and the wake-up from sleep are
+    // shown on the device itself.
     let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().expect("a pair");
     let tap = Tap::records(theirs.into()).expect("a descriptor that can be waited for");
     let mut buffer = vec![0; BUFFER];
-    assert_eq!(tap.try_read(&mut buffer).expect_err("nothing is there").kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(
+        tap.try_read(&mut buffer)
+            .expect_err("nothing is there")
+            .kind(),
+        io::ErrorKind::WouldBlock
+    );
     let long = format!("{}{}", failure(1, "sda"), " KEY=value\n".repeat(700));
     ours.send(long.as_bytes()).expect("sent");
     ours.send(failure(2, "sda").as_bytes()).expect("sent");
-    tokio::time::timeout(PATIENCE, tap.readable()).await.expect("in time").expect("readable");
+    tokio::time::timeout(PATIENCE, tap.readable())
+        .await
+        .expect("in time")
+        .expect("readable");
     assert_eq!(tap.try_read(&mut buffer).expect("read"), long.len());
-    assert_eq!(tap.try_read(&mut buffer).expect("read"), failure(2, "sda").len());
+    assert_eq!(
+        tap.try_read(&mut buffer).expect("read"),
+        failure(2, "sda").len()
+    );
 }
 
 fn entry(seq: u64, text: &str) -> String {
@@ -364,9 +547,14 @@ fn entry(seq: u64, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn without_the_device_journalds_copy_is_followed_and_a_new_journalctl_goes_on_after_the_last_record() {
+async fn without_the_device_journalds_copy_is_followed_and_a_new_journalctl_goes_on_after_the_last_record()
+ {
     let mut host = Host::new();
-    let first = format!("{}\n{}", entry(30, "I/O error, dev sda, sector 8"), entry(99, "usb 1-1: new device"));
+    let first = format!(
+        "{}\n{}",
+        entry(30, "I/O error, dev sda, sector 8"),
+        entry(99, "usb 1-1: new device")
+    );
     let second = entry(120, "I/O error, dev sdb, sector 8");
     let log = host.dir.path().join("arguments");
     // The first ends by itself; the second is followed.
@@ -375,19 +563,30 @@ async fn without_the_device_journalds_copy_is_followed_and_a_new_journalctl_goes
         log = log.display()
     ));
     let mut running = host.start();
-    let SourceStatus::Limited(text) = running.status().await else { panic!("it is a makeshift") };
-    assert!(text.starts_with("journald's copy") && text.contains("opening /dev/kmsg: No such file"), "{text}");
+    let SourceStatus::Limited(text) = running.status().await else {
+        panic!("it is a makeshift")
+    };
+    assert!(
+        text.starts_with("journald's copy") && text.contains("opening /dev/kmsg: No such file"),
+        "{text}"
+    );
     let batches = running.until(99).await;
     assert_eq!(records(&batches), 1);
     let last = batches.last().expect("one");
-    assert_eq!((last.cursor.boot_id.clone(), last.cursor.lost, last.history), (format!("{BOOT}/journal"), 0, true));
+    assert_eq!(
+        (last.cursor.boot_id.clone(), last.cursor.lost, last.history),
+        (format!("{BOOT}/journal"), 0, true)
+    );
     assert_eq!(batches[0].events[0].first.time.as_second(), 1_700_000_000);
-    let SourceStatus::Down(text) = running.status().await else { panic!("it has ended") };
+    let SourceStatus::Down(text) = running.status().await else {
+        panic!("it has ended")
+    };
     assert!(text.contains("exit status: 3"), "{text}");
     assert_eq!(records(&running.until(120).await), 1);
     let arguments = std::fs::read_to_string(log).expect("written");
     assert!(
-        arguments.contains(&format!("_BOOT_ID={}", BOOT.replace('-', ""))) && arguments.contains("--after-cursor=s=ab;i=63;b=ee"),
+        arguments.contains(&format!("_BOOT_ID={}", BOOT.replace('-', "")))
+            && arguments.contains("--after-cursor=s=ab;i=63;b=ee"),
         "{arguments}"
     );
 }
@@ -396,8 +595,15 @@ async fn without_the_device_journalds_copy_is_followed_and_a_new_journalctl_goes
 async fn with_neither_it_says_what_to_do_and_tries_again() {
     let host = Host::new();
     let mut running = host.start();
-    let SourceStatus::Down(text) = running.status().await else { panic!("there is nothing") };
-    assert!(text.contains("No such file") && text.contains("a container needs") && text.contains("journald, which has a copy"), "{text}");
+    let SourceStatus::Down(text) = running.status().await else {
+        panic!("there is nothing")
+    };
+    assert!(
+        text.contains("No such file")
+            && text.contains("a container needs")
+            && text.contains("journald, which has a copy"),
+        "{text}"
+    );
     std::fs::write(host.kmsg(), failure(1, "sda")).expect("written");
     assert_eq!(records(&running.until(1).await), 1);
 }
@@ -408,7 +614,10 @@ async fn a_recorded_tree_without_a_log_has_none_and_never_that_of_this_machine()
     host.journal("echo wrong");
     std::fs::remove_dir_all(host.dir.path().join("proc/1")).expect("removed");
     std::fs::create_dir(host.dir.path().join("exec")).expect("made");
-    assert_eq!(host.start().status().await, SourceStatus::Absent("no /dev/kmsg in the recorded tree".into()));
+    assert_eq!(
+        host.start().status().await,
+        SourceStatus::Absent("no /dev/kmsg in the recorded tree".into())
+    );
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@ use serde::Deserialize;
 
 use crate::model::kubelet::PodName;
 
-/// What is judged of a `vol_data.json`; the kubelet writes a flat map of strings (csi_util.go, saveVolumeData). Further keys are its own business.
+/// What is judged of a `vol_data.json`; the kubelet writes a flat map of strings (csi_util.go,
+/// saveVolumeData). Further keys are its own business.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeData {
@@ -26,18 +27,29 @@ pub enum RecordError {
 pub fn volume_data(text: &[u8]) -> Result<VolumeData, RecordError> {
     let data: VolumeData = serde_json::from_slice(text)?;
     match &data {
-        VolumeData { driver_name, .. } if driver_name.is_empty() => Err(RecordError::Missing("driver (driverName)")),
-        VolumeData { volume_handle, .. } if volume_handle.is_empty() => Err(RecordError::Missing("volume (volumeHandle)")),
+        VolumeData { driver_name, .. } if driver_name.is_empty() => {
+            Err(RecordError::Missing("driver (driverName)"))
+        }
+        VolumeData { volume_handle, .. } if volume_handle.is_empty() => {
+            Err(RecordError::Missing("volume (volumeHandle)"))
+        }
         _ => Ok(data),
     }
 }
 
-/// `NAMESPACE_NAME_UID` below /var/log/pods (pkg/kubelet/kuberuntime/helpers.go, BuildPodLogsDirectory); none of the three holds an underscore.
+/// `NAMESPACE_NAME_UID` below /var/log/pods (pkg/kubelet/kuberuntime/helpers.go,
+/// BuildPodLogsDirectory); none of the three holds an underscore.
 pub fn pod_log_folder(name: &str) -> Option<(String, PodName)> {
     let mut parts = name.split('_');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some(namespace), Some(name), Some(uid), None) if ![namespace, name, uid].contains(&"") => {
-            Some((uid.to_owned(), PodName { namespace: namespace.to_owned(), name: name.to_owned() }))
+            Some((
+                uid.to_owned(),
+                PodName {
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                },
+            ))
         }
         _ => None,
     }
@@ -53,21 +65,44 @@ mod tests {
     fn a_published_record_is_read_and_what_it_has_more_is_left() {
         let text = br#"{"attachmentID":"csi-1","driverName":"a.csi","nodeName":"n","specVolID":"pv-1","volumeHandle":"h","volumeLifecycleMode":"Persistent","later":"x"}"#;
         let data = volume_data(text).expect("good");
-        assert_eq!((data.driver_name.as_str(), data.volume_handle.as_str(), data.spec_vol_id.as_str()), ("a.csi", "h", "pv-1"));
+        assert_eq!(
+            (
+                data.driver_name.as_str(),
+                data.volume_handle.as_str(),
+                data.spec_vol_id.as_str()
+            ),
+            ("a.csi", "h", "pv-1")
+        );
     }
 
     #[test]
     fn damage_is_an_error_that_says_what_is_wrong() {
-        assert!(volume_data(b"").is_err() && volume_data(b"{\"driverName\":\"a").is_err() && volume_data(b"[]").is_err());
-        assert!(volume_data(b"{\"driverName\":\"a\"}").expect_err("no handle").to_string().contains("volumeHandle"));
+        assert!(
+            volume_data(b"").is_err()
+                && volume_data(b"{\"driverName\":\"a").is_err()
+                && volume_data(b"[]").is_err()
+        );
+        assert!(
+            volume_data(b"{\"driverName\":\"a\"}")
+                .expect_err("no handle")
+                .to_string()
+                .contains("volumeHandle")
+        );
         assert!(volume_data(b"{\"driverName\":7}").is_err());
     }
 
     #[test]
     fn a_log_folder_gives_the_pods_name() {
         let (uid, name) = pod_log_folder("db_mysql-0_0f6b2a7e-1111").expect("good");
-        assert_eq!((uid.as_str(), name.namespace.as_str(), name.name.as_str()), ("0f6b2a7e-1111", "db", "mysql-0"));
-        assert!(["x", "a_b", "a_b_c_d", "__", "a__c"].iter().all(|name| pod_log_folder(name).is_none()));
+        assert_eq!(
+            (uid.as_str(), name.namespace.as_str(), name.name.as_str()),
+            ("0f6b2a7e-1111", "db", "mysql-0")
+        );
+        assert!(
+            ["x", "a_b", "a_b_c_d", "__", "a__c"]
+                .iter()
+                .all(|name| pod_log_folder(name).is_none())
+        );
     }
 
     proptest! {

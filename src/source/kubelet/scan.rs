@@ -1,4 +1,5 @@
-//! Walking the kubelet's folder. Lists folders and reads records; a mount point itself is only named, never opened or stat'ed: it may hang.
+//! Walking the kubelet's folder. Lists folders and reads records; a mount point itself is only
+//! named, never opened or stat'ed: it may hang.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,12 +23,25 @@ pub struct KubeletError {
     source: io::Error,
 }
 
-/// None where there is no kubelet folder. An unreadable folder is an error: what lies in it is unknown, not absent.
-pub fn scan(root: &HostRoot, kubelet_root: &HostPath) -> Result<Option<KubeletRecords>, KubeletError> {
-    let resolved = resolve(root, kubelet_root).map_err(|source| KubeletError { path: kubelet_root.clone(), source })?;
-    let Some(kubelet_root) = resolved else { return Ok(None) };
+/// None where there is no kubelet folder. An unreadable folder is an error: what lies in it is
+/// unknown, not absent.
+pub fn scan(
+    root: &HostRoot,
+    kubelet_root: &HostPath,
+) -> Result<Option<KubeletRecords>, KubeletError> {
+    let resolved = resolve(root, kubelet_root).map_err(|source| KubeletError {
+        path: kubelet_root.clone(),
+        source,
+    })?;
+    let Some(kubelet_root) = resolved else {
+        return Ok(None);
+    };
     let kubelet_root = &kubelet_root;
-    let mut scan = Scan { root, volumes: BTreeMap::new(), warnings: Vec::new() };
+    let mut scan = Scan {
+        root,
+        volumes: BTreeMap::new(),
+        warnings: Vec::new(),
+    };
     let csi = kubelet_root.join("plugins/kubernetes.io/csi");
     for folder in scan.list(&csi)? {
         match folder.as_slice() {
@@ -44,7 +58,10 @@ pub fn scan(root: &HostRoot, kubelet_root: &HostPath) -> Result<Option<KubeletRe
         pod_uids.push(uid_text);
     }
     let names = scan.list(&HostPath::from(POD_LOGS))?;
-    let pods = names.iter().filter_map(|name| pod_log_folder(std::str::from_utf8(name).ok()?)).collect();
+    let pods = names
+        .iter()
+        .filter_map(|name| pod_log_folder(std::str::from_utf8(name).ok()?))
+        .collect();
     Ok(Some(KubeletRecords {
         root: kubelet_root.clone(),
         volumes: scan.volumes.into_values().collect(),
@@ -54,7 +71,8 @@ pub fn scan(root: &HostRoot, kubelet_root: &HostPath) -> Result<Option<KubeletRe
     }))
 }
 
-/// The path without symbolic links, as the host would resolve it: an absolute link starts at the host's root. None where something is missing.
+/// The path without symbolic links, as the host would resolve it: an absolute link starts at the
+/// host's root. None where something is missing.
 fn resolve(root: &HostRoot, path: &HostPath) -> io::Result<Option<HostPath>> {
     let mut waiting: Vec<Vec<u8>> = parts(path).rev().collect();
     let mut done: Vec<Vec<u8>> = Vec::new();
@@ -74,7 +92,9 @@ fn resolve(root: &HostRoot, path: &HostPath) -> io::Result<Option<HostPath>> {
                 links += 1;
                 // As the kernel (path_resolution(7)).
                 if links > 40 {
-                    return Err(io::Error::from_raw_os_error(nix::errno::Errno::ELOOP as i32));
+                    return Err(io::Error::from_raw_os_error(
+                        nix::errno::Errno::ELOOP as i32,
+                    ));
                 }
                 let target = HostPath::from(std::fs::read_link(&local)?.as_path());
                 done.pop();
@@ -90,7 +110,10 @@ fn resolve(root: &HostRoot, path: &HostPath) -> io::Result<Option<HostPath>> {
 }
 
 fn parts(path: &HostPath) -> impl DoubleEndedIterator<Item = Vec<u8>> {
-    let parts = path.as_bytes().split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
+    let parts = path
+        .as_bytes()
+        .split(|byte| *byte == b'/')
+        .filter(|part| !matches!(*part, b"" | b"."));
     parts.map(<[u8]>::to_vec).collect::<Vec<_>>().into_iter()
 }
 
@@ -108,11 +131,14 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// `FOLDER/NAME/{vol_data.json,globalmount}`: NAME is the PV's in the older layout, else a hash of the handle.
+    /// `FOLDER/NAME/{vol_data.json,globalmount}`: NAME is the PV's in the older layout, else a hash
+    /// of the handle.
     fn staged(&mut self, folder: &HostPath, named: bool) -> Result<(), KubeletError> {
         for name in self.list(folder)? {
             let at = folder.join(&name);
-            let Some((data, record)) = self.record(&at.join("vol_data.json")) else { continue };
+            let Some((data, record)) = self.record(&at.join("vol_data.json")) else {
+                continue;
+            };
             let volume = self.volume(&data, record);
             volume.staging = Some(at.join("globalmount"));
             if named && volume.pv.is_none() {
@@ -127,22 +153,31 @@ impl Scan<'_> {
         let folder = pod.join("volumes/kubernetes.io~csi");
         for name in self.list(&folder)? {
             let at = folder.join(&name);
-            let Some((data, record)) = self.record(&at.join("vol_data.json")) else { continue };
-            let publication =
-                Publication { pod_uid: uid.to_owned(), path: at.join("mount"), name: String::from_utf8_lossy(&name).into_owned() };
+            let Some((data, record)) = self.record(&at.join("vol_data.json")) else {
+                continue;
+            };
+            let publication = Publication {
+                pod_uid: uid.to_owned(),
+                path: at.join("mount"),
+                name: String::from_utf8_lossy(&name).into_owned(),
+            };
             let volume = self.volume(&data, record);
             volume.publications.push(publication);
         }
         Ok(())
     }
 
-    /// `volumeDevices/PV/data/vol_data.json`, `volumeDevices/staging/PV`, `volumeDevices/publish/PV/UID`.
+    /// `volumeDevices/PV/data/vol_data.json`, `volumeDevices/staging/PV`,
+    /// `volumeDevices/publish/PV/UID`.
     fn block(&mut self, folder: &HostPath) -> Result<(), KubeletError> {
         for name in self.list(folder)? {
             if matches!(name.as_slice(), b"staging" | b"publish") {
                 continue;
             }
-            let Some((data, record)) = self.record(&folder.join(&name).join("data/vol_data.json")) else { continue };
+            let Some((data, record)) = self.record(&folder.join(&name).join("data/vol_data.json"))
+            else {
+                continue;
+            };
             let published = folder.join("publish").join(&name);
             let pods = self.list_any(&published)?;
             let pv = String::from_utf8_lossy(&name).into_owned();
@@ -151,7 +186,11 @@ impl Scan<'_> {
             volume.staging = Some(folder.join("staging").join(&name));
             for uid in pods {
                 let path = published.join(&uid);
-                volume.publications.push(Publication { pod_uid: String::from_utf8_lossy(&uid).into_owned(), path, name: pv.clone() });
+                volume.publications.push(Publication {
+                    pod_uid: String::from_utf8_lossy(&uid).into_owned(),
+                    path,
+                    name: pv.clone(),
+                });
             }
         }
         Ok(())
@@ -201,12 +240,20 @@ impl Scan<'_> {
         let local = self.root.at_host_path(path);
         // A regular file: opening a FIFO in its place would wait for ever.
         if !std::fs::symlink_metadata(&local)?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "not a regular file",
+            ));
         }
         let mut text = Vec::new();
-        File::open(local)?.take(MAX_RECORD + 1).read_to_end(&mut text)?;
+        File::open(local)?
+            .take(MAX_RECORD + 1)
+            .read_to_end(&mut text)?;
         if text.len() as u64 > MAX_RECORD {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("longer than the {MAX_RECORD} bytes a record may have")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("longer than the {MAX_RECORD} bytes a record may have"),
+            ));
         }
         Ok(text)
     }
@@ -220,11 +267,25 @@ impl Scan<'_> {
         self.names(path, |_| true)
     }
 
-    fn names(&self, path: &HostPath, wanted: impl Fn(&std::fs::FileType) -> bool) -> Result<Vec<Vec<u8>>, KubeletError> {
-        let wrong = |source| KubeletError { path: path.clone(), source };
+    fn names(
+        &self,
+        path: &HostPath,
+        wanted: impl Fn(&std::fs::FileType) -> bool,
+    ) -> Result<Vec<Vec<u8>>, KubeletError> {
+        let wrong = |source| KubeletError {
+            path: path.clone(),
+            source,
+        };
         let entries = match std::fs::read_dir(self.root.at_host_path(path)) {
             Ok(entries) => entries,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(Vec::new()),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                return Ok(Vec::new());
+            }
             Err(error) => return Err(wrong(error)),
         };
         let mut names = Vec::new();
@@ -251,7 +312,12 @@ mod tests {
     }
 
     fn scanned(dir: &tempfile::TempDir) -> KubeletRecords {
-        scan(&HostRoot::new(dir.path()), &HostPath::from("/var/lib/kubelet")).expect("readable").expect("there")
+        scan(
+            &HostRoot::new(dir.path()),
+            &HostPath::from("/var/lib/kubelet"),
+        )
+        .expect("readable")
+        .expect("there")
     }
 
     const RECORD: &str = r#"{"driverName":"a.csi","volumeHandle":"h1","specVolID":"pv1","volumeLifecycleMode":"Persistent"}"#;
@@ -259,13 +325,28 @@ mod tests {
     #[test]
     fn staged_and_published_records_are_one_volume() {
         let dir = tempfile::tempdir().expect("dir");
-        write(&dir, "var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/abcd/vol_data.json", r#"{"driverName":"a.csi","volumeHandle":"h1"}"#);
-        write(&dir, "var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv1/vol_data.json", RECORD);
+        write(
+            &dir,
+            "var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/abcd/vol_data.json",
+            r#"{"driverName":"a.csi","volumeHandle":"h1"}"#,
+        );
+        write(
+            &dir,
+            "var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv1/vol_data.json",
+            RECORD,
+        );
         write(&dir, "var/log/pods/db_mysql-0_u1/x", "");
         let records = scanned(&dir);
         assert_eq!(records.volumes.len(), 1);
         let volume = &records.volumes[0];
-        assert_eq!((volume.pv.as_deref(), volume.publications.len(), volume.block), (Some("pv1"), 1, false));
+        assert_eq!(
+            (
+                volume.pv.as_deref(),
+                volume.publications.len(),
+                volume.block
+            ),
+            (Some("pv1"), 1, false)
+        );
         assert_eq!(
             volume.staging.as_ref().expect("staged").to_string(),
             "/var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/abcd/globalmount"
@@ -276,36 +357,80 @@ mod tests {
     #[test]
     fn a_raw_block_volume_has_its_publications() {
         let dir = tempfile::tempdir().expect("dir");
-        write(&dir, "var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pv1/data/vol_data.json", RECORD);
-        write(&dir, "var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv1/u1", "");
+        write(
+            &dir,
+            "var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pv1/data/vol_data.json",
+            RECORD,
+        );
+        write(
+            &dir,
+            "var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv1/u1",
+            "",
+        );
         let volume = &scanned(&dir).volumes[0];
         assert!(volume.block);
-        assert_eq!(volume.publications[0].path.to_string(), "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv1/u1");
+        assert_eq!(
+            volume.publications[0].path.to_string(),
+            "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv1/u1"
+        );
     }
 
     #[test]
     fn damaged_records_are_named_and_the_others_are_there() {
         let dir = tempfile::tempdir().expect("dir");
-        write(&dir, "var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/1/vol_data.json", RECORD);
-        write(&dir, "var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/2/vol_data.json", "{\"driverName\":");
-        write(&dir, "var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/3/vol_data.json", &"x".repeat(70_000));
-        std::fs::create_dir_all(dir.path().join("var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/4/vol_data.json")).expect("a folder");
+        write(
+            &dir,
+            "var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/1/vol_data.json",
+            RECORD,
+        );
+        write(
+            &dir,
+            "var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/2/vol_data.json",
+            "{\"driverName\":",
+        );
+        write(
+            &dir,
+            "var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/3/vol_data.json",
+            &"x".repeat(70_000),
+        );
+        std::fs::create_dir_all(
+            dir.path()
+                .join("var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/4/vol_data.json"),
+        )
+        .expect("a folder");
         let records = scanned(&dir);
-        assert_eq!((records.volumes.len(), records.warnings.len()), (1, 3), "{:?}", records.warnings);
+        assert_eq!(
+            (records.volumes.len(), records.warnings.len()),
+            (1, 3),
+            "{:?}",
+            records.warnings
+        );
         assert!(records.warnings[0].contains("a.csi/2/vol_data.json"));
     }
 
     #[test]
     fn a_kubelet_folder_behind_links_is_named_as_the_mount_table_names_it() {
         let dir = tempfile::tempdir().expect("dir");
-        write(&dir, "data/disk1/kubelet/plugins/kubernetes.io/csi/a.csi/1/vol_data.json", RECORD);
+        write(
+            &dir,
+            "data/disk1/kubelet/plugins/kubernetes.io/csi/a.csi/1/vol_data.json",
+            RECORD,
+        );
         std::fs::create_dir_all(dir.path().join("var/lib")).expect("folders");
         std::os::unix::fs::symlink("/data/kube", dir.path().join("var/lib/kubelet")).expect("link");
-        std::os::unix::fs::symlink("../data/./disk1/kubelet", dir.path().join("data/kube")).expect("link");
+        std::os::unix::fs::symlink("../data/./disk1/kubelet", dir.path().join("data/kube"))
+            .expect("link");
         let records = scanned(&dir);
         assert_eq!(records.root, HostPath::from("/data/disk1/kubelet"));
-        let staging = records.volumes[0].staging.as_ref().expect("staged").to_string();
-        assert_eq!(staging, "/data/disk1/kubelet/plugins/kubernetes.io/csi/a.csi/1/globalmount");
+        let staging = records.volumes[0]
+            .staging
+            .as_ref()
+            .expect("staged")
+            .to_string();
+        assert_eq!(
+            staging,
+            "/data/disk1/kubelet/plugins/kubernetes.io/csi/a.csi/1/globalmount"
+        );
         std::os::unix::fs::symlink("loop", dir.path().join("loop")).expect("link");
         assert!(scan(&HostRoot::new(dir.path()), &HostPath::from("/loop")).is_err());
     }
@@ -313,6 +438,13 @@ mod tests {
     #[test]
     fn no_kubelet_is_none_and_not_empty() {
         let dir = tempfile::tempdir().expect("dir");
-        assert_eq!(scan(&HostRoot::new(dir.path()), &HostPath::from("/var/lib/kubelet")).expect("readable"), None);
+        assert_eq!(
+            scan(
+                &HostRoot::new(dir.path()),
+                &HostPath::from("/var/lib/kubelet")
+            )
+            .expect("readable"),
+            None
+        );
     }
 }

@@ -1,22 +1,34 @@
-//! State of a software RAID, from /sys/block/mdN/md (Documentation/admin-guide/md.rst). Reading some of these takes the array's lock.
+//! State of a software RAID, from /sys/block/mdN/md (Documentation/admin-guide/md.rst). Reading
+//! some of these takes the array's lock.
 
 use crate::host::root::HostRoot;
-use crate::model::block::MdMember;
-use crate::model::block::MdState;
+use crate::model::block::{MdMember, MdState};
 use crate::source::layers::LayerError;
 
 pub fn read(root: &HostRoot, device: &str) -> Result<MdState, LayerError> {
     let dir = format!("/sys/block/{device}/md");
     let attributes = Attributes { root, dir: &dir };
     let mut members = Vec::new();
-    for entry in std::fs::read_dir(root.at(&dir)).map_err(|source| LayerError::Read { path: dir.clone(), source })? {
-        let entry = entry.map_err(|source| LayerError::Read { path: dir.clone(), source })?;
+    for entry in std::fs::read_dir(root.at(&dir)).map_err(|source| LayerError::Read {
+        path: dir.clone(),
+        source,
+    })? {
+        let entry = entry.map_err(|source| LayerError::Read {
+            path: dir.clone(),
+            source,
+        })?;
         // A member whose name is no UTF-8 does not exist: the kernel makes them of device names.
-        if let Some(name) = entry.file_name().to_str().filter(|name| name.starts_with("dev-")) {
+        if let Some(name) = entry
+            .file_name()
+            .to_str()
+            .filter(|name| name.starts_with("dev-"))
+        {
             members.extend(member(&attributes, name)?);
         }
     }
-    members.sort_by(|a, b| (a.slot.unwrap_or(u32::MAX), &a.device).cmp(&(b.slot.unwrap_or(u32::MAX), &b.device)));
+    members.sort_by(|a, b| {
+        (a.slot.unwrap_or(u32::MAX), &a.device).cmp(&(b.slot.unwrap_or(u32::MAX), &b.device))
+    });
     Ok(MdState {
         level: attributes.text("level")?.unwrap_or_default(),
         raid_disks: attributes.number("raid_disks")?.unwrap_or(0),
@@ -31,20 +43,46 @@ pub fn read(root: &HostRoot, device: &str) -> Result<MdState, LayerError> {
 
 /// None for a member that leaves the array while it is read.
 fn member(attributes: &Attributes<'_>, name: &str) -> Result<Option<MdMember>, LayerError> {
-    let Some(state) = attributes.text(&format!("{name}/state"))? else { return Ok(None) };
-    let slot = attributes.text(&format!("{name}/slot"))?.filter(|slot| slot != "none");
-    let slot = slot.map(|slot| slot.parse().map_err(|_| attributes.malformed(&format!("{name}/slot"), &slot))).transpose()?;
+    let Some(state) = attributes.text(&format!("{name}/state"))? else {
+        return Ok(None);
+    };
+    let slot = attributes
+        .text(&format!("{name}/slot"))?
+        .filter(|slot| slot != "none");
+    let slot = slot
+        .map(|slot| {
+            slot.parse()
+                .map_err(|_| attributes.malformed(&format!("{name}/slot"), &slot))
+        })
+        .transpose()?;
     let errors = attributes.number(&format!("{name}/errors"))?.unwrap_or(0);
-    let block = std::fs::read_link(attributes.root.at(format!("{}/{name}/block", attributes.dir))).ok();
+    let block = std::fs::read_link(
+        attributes
+            .root
+            .at(format!("{}/{name}/block", attributes.dir)),
+    )
+    .ok();
     // The block device of a member that was pulled out is gone; its name remains.
-    let device = block.as_ref().and_then(|link| link.file_name()?.to_str()).unwrap_or_else(|| name.trim_start_matches("dev-"));
-    Ok(Some(MdMember { device: device.to_owned(), state, slot, errors: u64::from(errors) }))
+    let device = block
+        .as_ref()
+        .and_then(|link| link.file_name()?.to_str())
+        .unwrap_or_else(|| name.trim_start_matches("dev-"));
+    Ok(Some(MdMember {
+        device: device.to_owned(),
+        state,
+        slot,
+        errors: u64::from(errors),
+    }))
 }
 
 /// `none`, `delayed`, or `DONE / ALL` in sectors.
 fn sync_completed(attributes: &Attributes<'_>) -> Result<Option<(u64, u64)>, LayerError> {
-    let Some(text) = attributes.text("sync_completed")? else { return Ok(None) };
-    let Some((done, all)) = text.split_once('/') else { return Ok(None) };
+    let Some(text) = attributes.text("sync_completed")? else {
+        return Ok(None);
+    };
+    let Some((done, all)) = text.split_once('/') else {
+        return Ok(None);
+    };
     match (done.trim().parse(), all.trim().parse()) {
         (Ok(done), Ok(all)) => Ok(Some((done, all))),
         _ => Err(attributes.malformed("sync_completed", &text)),
@@ -61,25 +99,37 @@ impl Attributes<'_> {
     fn text(&self, name: &str) -> Result<Option<String>, LayerError> {
         let path = format!("{}/{name}", self.dir);
         match self.root.read(&path) {
-            Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).trim().to_owned()).filter(|text| !text.is_empty())),
+            Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+                .filter(|text| !text.is_empty())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(LayerError::Read { path, source }),
         }
     }
 
     fn required(&self, name: &str) -> Result<String, LayerError> {
-        let missing = || LayerError::Read { path: format!("{}/{name}", self.dir), source: std::io::ErrorKind::NotFound.into() };
+        let missing = || LayerError::Read {
+            path: format!("{}/{name}", self.dir),
+            source: std::io::ErrorKind::NotFound.into(),
+        };
         self.text(name)?.ok_or_else(missing)
     }
 
     /// While an array is reshaped, `raid_disks` is `4 (3)`: the new number and the old one.
     fn number(&self, name: &str) -> Result<Option<u32>, LayerError> {
-        let Some(text) = self.text(name)? else { return Ok(None) };
+        let Some(text) = self.text(name)? else {
+            return Ok(None);
+        };
         let first = text.split_whitespace().next().unwrap_or("");
-        first.parse().map(Some).map_err(|_| self.malformed(name, &text))
+        first
+            .parse()
+            .map(Some)
+            .map_err(|_| self.malformed(name, &text))
     }
 
     fn malformed(&self, name: &str, text: &str) -> LayerError {
-        LayerError::Malformed { path: format!("{}/{name}", self.dir), text: text.chars().take(80).collect() }
+        LayerError::Malformed {
+            path: format!("{}/{name}", self.dir),
+            text: text.chars().take(80).collect(),
+        }
     }
 }

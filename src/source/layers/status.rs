@@ -12,7 +12,10 @@ pub fn parse(lines: &str) -> Result<LayerState, BadStatus> {
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
         let bad = || BadStatus(line.chars().take(200).collect());
         let mut words = Words(line.split_whitespace());
-        let (_start, _length) = (words.number().ok_or_else(bad)?, words.number().ok_or_else(bad)?);
+        let (_start, _length) = (
+            words.number().ok_or_else(bad)?,
+            words.number().ok_or_else(bad)?,
+        );
         let state = match words.word().ok_or_else(bad)? {
             "thin-pool" => thin_pool(words, line),
             "multipath" => multipath(words, line),
@@ -29,11 +32,16 @@ const MAX_EXTENTS: usize = 1024;
 
 /// At least one target, and all of them linear.
 pub fn all_linear(lines: &str) -> bool {
-    let mut kinds = lines.lines().filter(|line| !line.trim().is_empty()).map(|line| line.split_whitespace().nth(2)).peekable();
+    let mut kinds = lines
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| line.split_whitespace().nth(2))
+        .peekable();
     kinds.peek().is_some() && kinds.all(|kind| kind == Some("linear"))
 }
 
-/// `START LENGTH linear MAJOR:MINOR OFFSET` (linear_status(), drivers/md/dm-linear.c). No lines: nothing is known of it.
+/// `START LENGTH linear MAJOR:MINOR OFFSET` (linear_status(), drivers/md/dm-linear.c). No lines:
+/// nothing is known of it.
 pub fn linear(lines: &str) -> Result<LayerState, BadStatus> {
     let mut extents = Vec::new();
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
@@ -41,11 +49,20 @@ pub fn linear(lines: &str) -> Result<LayerState, BadStatus> {
             let mut words = Words(line.split_whitespace());
             let (start, length) = (words.number()?, words.number()?);
             words.word().filter(|kind| *kind == "linear")?;
-            Some(Extent { start, length, dev: words.word()?.parse().ok()?, offset: words.number()? })
+            Some(Extent {
+                start,
+                length,
+                dev: words.word()?.parse().ok()?,
+                offset: words.number()?,
+            })
         };
         extents.push(extent().ok_or_else(|| BadStatus(line.chars().take(200).collect()))?);
     }
-    Ok(if extents.is_empty() || extents.len() > MAX_EXTENTS { LayerState::Plain } else { LayerState::Linear { extents } })
+    Ok(if extents.is_empty() || extents.len() > MAX_EXTENTS {
+        LayerState::Plain
+    } else {
+        LayerState::Linear { extents }
+    })
 }
 
 struct Words<'a>(std::str::SplitWhitespace<'a>);
@@ -69,13 +86,18 @@ impl<'a> Words<'a> {
     }
 }
 
-/// `<transaction> <used>/<total metadata> <used>/<total data> <held root> ro|rw|out_of_data_space <discards> <when full> needs_check|- <low mark>`,
-/// or only `Fail` or `Error` (pool_status(), drivers/md/dm-thin.c).
+/// `<transaction> <used>/<total metadata> <used>/<total data> <held root> ro|rw|out_of_data_space
+/// <discards> <when full> needs_check|- <low mark>`, or only `Fail` or `Error` (pool_status(),
+/// drivers/md/dm-thin.c).
 fn thin_pool(mut words: Words<'_>, line: &str) -> Option<LayerState> {
     let status_line = line.trim().to_owned();
     let transaction = words.word()?;
     if matches!(transaction, "Fail" | "Error") {
-        return Some(LayerState::Thin(ThinPool { mode: transaction.to_owned(), status_line, ..ThinPool::default() }));
+        return Some(LayerState::Thin(ThinPool {
+            mode: transaction.to_owned(),
+            status_line,
+            ..ThinPool::default()
+        }));
     }
     transaction.parse::<u64>().ok()?;
     let (metadata_used, metadata_total) = words.used_of_total()?;
@@ -83,11 +105,20 @@ fn thin_pool(mut words: Words<'_>, line: &str) -> Option<LayerState> {
     words.word()?;
     let mode = words.word()?.to_owned();
     let needs_check = words.0.any(|word| word == "needs_check");
-    Some(LayerState::Thin(ThinPool { metadata_used, metadata_total, data_used, data_total, mode, needs_check, status_line }))
+    Some(LayerState::Thin(ThinPool {
+        metadata_used,
+        metadata_total,
+        data_used,
+        data_total,
+        mode,
+        needs_check,
+        status_line,
+    }))
 }
 
-/// `<n features…> <n handler…> <groups> <current>`, then for each group `<A|E|D> <n selector…> <paths> <words a path>`, then for each path
-/// `<dev> <A|F> <failures> <selector's words>` (multipath_status(), drivers/md/dm-mpath.c).
+/// `<n features…> <n handler…> <groups> <current>`, then for each group `<A|E|D> <n selector…>
+/// <paths> <words a path>`, then for each path `<dev> <A|F> <failures> <selector's words>`
+/// (multipath_status(), drivers/md/dm-mpath.c).
 fn multipath(mut words: Words<'_>, line: &str) -> Option<LayerState> {
     for _ in 0..2 {
         let count = words.number()?;
@@ -97,7 +128,9 @@ fn multipath(mut words: Words<'_>, line: &str) -> Option<LayerState> {
     words.number()?;
     let mut paths = Vec::new();
     for _ in 0..groups {
-        words.word().filter(|state| matches!(*state, "A" | "E" | "D"))?;
+        words
+            .word()
+            .filter(|state| matches!(*state, "A" | "E" | "D"))?;
         let selector = words.number()?;
         words.skip(selector)?;
         let (count, words_a_path) = (words.number()?, words.number()?);
@@ -108,24 +141,39 @@ fn multipath(mut words: Words<'_>, line: &str) -> Option<LayerState> {
                 "F" => false,
                 _ => return None,
             };
-            paths.push(MultipathPath { dev, active, fail_count: words.number()? });
+            paths.push(MultipathPath {
+                dev,
+                active,
+                fail_count: words.number()?,
+            });
             words.skip(words_a_path)?;
         }
     }
-    Some(LayerState::Multipath(Multipath { paths, status_line: line.trim().to_owned() }))
+    Some(LayerState::Multipath(Multipath {
+        paths,
+        status_line: line.trim().to_owned(),
+    }))
 }
 
-/// `<level> <legs> <health, a character a leg> <ratio> <action> <mismatches> …` (dm-raid.rst, "Status Output"). Old kernels end after the ratio.
+/// `<level> <legs> <health, a character a leg> <ratio> <action> <mismatches> …` (dm-raid.rst,
+/// "Status Output"). Old kernels end after the ratio.
 fn raid(mut words: Words<'_>, line: &str) -> Option<LayerState> {
     let level = words.word()?.to_owned();
     let legs = words.number()?;
     let health = words.word()?.to_owned();
-    if u64::try_from(health.len()).ok()? != legs || !health.chars().all(|c| matches!(c, 'A' | 'a' | 'D' | '-')) {
+    if u64::try_from(health.len()).ok()? != legs
+        || !health.chars().all(|c| matches!(c, 'A' | 'a' | 'D' | '-'))
+    {
         return None;
     }
     words.word()?;
     let sync_action = words.word().map(str::to_owned);
-    Some(LayerState::DmRaid { level, health, sync_action, status_line: line.trim().to_owned() })
+    Some(LayerState::DmRaid {
+        level,
+        health,
+        sync_action,
+        status_line: line.trim().to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -152,39 +200,77 @@ mod tests {
 
     #[test]
     fn a_failed_pool_says_only_so() {
-        let Ok(LayerState::Thin(pool)) = parse("0 1953 thin-pool Fail") else { panic!("a pool") };
+        let Ok(LayerState::Thin(pool)) = parse("0 1953 thin-pool Fail") else {
+            panic!("a pool")
+        };
         assert_eq!((pool.mode.as_str(), pool.data_total), ("Fail", 0));
     }
 
     #[test]
     fn each_path_of_each_group_is_told() {
         let line = "0 2097152 multipath 2 0 0 0 2 1 A 0 1 2 8:16 A 0 0 1 E 0 1 2 8:32 F 3 0 1 ";
-        let Ok(LayerState::Multipath(multipath)) = parse(line) else { panic!("paths") };
-        let path = |minor, active, fail_count| MultipathPath { dev: DevNo::new(8, minor), active, fail_count };
+        let Ok(LayerState::Multipath(multipath)) = parse(line) else {
+            panic!("paths")
+        };
+        let path = |minor, active, fail_count| MultipathPath {
+            dev: DevNo::new(8, minor),
+            active,
+            fail_count,
+        };
         assert_eq!(multipath.paths, [path(16, true, 0), path(32, false, 3)]);
     }
 
     #[test]
     fn a_multipath_without_any_path_is_no_error() {
-        let Ok(LayerState::Multipath(multipath)) = parse("0 8 multipath 2 0 0 0 0 0") else { panic!("paths") };
+        let Ok(LayerState::Multipath(multipath)) = parse("0 8 multipath 2 0 0 0 0 0") else {
+            panic!("paths")
+        };
         assert!(multipath.paths.is_empty());
     }
 
     #[test]
     fn a_raid_tells_the_health_of_its_legs() {
         let line = "0 1960893648 raid raid4 5 AAADA 2/490221568 recover 0 0 -";
-        let Ok(LayerState::DmRaid { level, health, sync_action, .. }) = parse(line) else { panic!("a raid") };
-        assert_eq!((level.as_str(), health.as_str(), sync_action.as_deref()), ("raid4", "AAADA", Some("recover")));
+        let Ok(LayerState::DmRaid {
+            level,
+            health,
+            sync_action,
+            ..
+        }) = parse(line)
+        else {
+            panic!("a raid")
+        };
+        assert_eq!(
+            (level.as_str(), health.as_str(), sync_action.as_deref()),
+            ("raid4", "AAADA", Some("recover"))
+        );
     }
 
     #[test]
     fn a_linear_table_tells_where_each_piece_lies() {
         let table = "0 100 linear 8:1 2048\n100 50 linear 8:17 4096\n";
-        let piece = |start, length, minor, offset| Extent { start, length, dev: DevNo::new(8, minor), offset };
-        assert_eq!(linear(table), Ok(LayerState::Linear { extents: vec![piece(0, 100, 1, 2048), piece(100, 50, 17, 4096)] }));
-        assert!(all_linear("0 100 linear \n100 50 linear") && !all_linear("0 8 linear \n8 8 crypt") && !all_linear(""));
+        let piece = |start, length, minor, offset| Extent {
+            start,
+            length,
+            dev: DevNo::new(8, minor),
+            offset,
+        };
+        assert_eq!(
+            linear(table),
+            Ok(LayerState::Linear {
+                extents: vec![piece(0, 100, 1, 2048), piece(100, 50, 17, 4096)]
+            })
+        );
+        assert!(
+            all_linear("0 100 linear \n100 50 linear")
+                && !all_linear("0 8 linear \n8 8 crypt")
+                && !all_linear("")
+        );
         assert_eq!(linear(""), Ok(LayerState::Plain));
-        assert_eq!(linear("0 100 crypt 8:1 0"), Err(BadStatus("0 100 crypt 8:1 0".into())));
+        assert_eq!(
+            linear("0 100 crypt 8:1 0"),
+            Err(BadStatus("0 100 crypt 8:1 0".into()))
+        );
     }
 
     #[test]
@@ -195,8 +281,13 @@ mod tests {
 
     #[test]
     fn a_damaged_line_is_an_error_that_shows_it() {
-        for line in ["0 8 thin-pool 1 19/4096", "0 8 multipath 2 0 0 0 1 1 A 0 2 0 8:16 A 0", "0 8 raid raid1 2 A 0/1", "x 8 linear", "0 8"]
-        {
+        for line in [
+            "0 8 thin-pool 1 19/4096",
+            "0 8 multipath 2 0 0 0 1 1 A 0 2 0 8:16 A 0",
+            "0 8 raid raid1 2 A 0/1",
+            "x 8 linear",
+            "0 8",
+        ] {
             assert_eq!(parse(line), Err(BadStatus(line.into())));
         }
     }

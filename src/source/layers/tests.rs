@@ -34,8 +34,17 @@ fn a_rebuilding_mirror_tells_its_members_and_progress() {
         ("sys/block/md0/md/dev-sda1/slot", "none\n"),
         ("sys/block/md0/md/dev-sda1/errors", "7\n"),
     ]);
-    symlink("../../../sdb/sdb1", dir.path().join("sys/block/md0/md/dev-sdb1/block")).unwrap();
-    let member = |device: &str, state: &str, slot, errors| MdMember { device: device.into(), state: state.into(), slot, errors };
+    symlink(
+        "../../../sdb/sdb1",
+        dir.path().join("sys/block/md0/md/dev-sdb1/block"),
+    )
+    .unwrap();
+    let member = |device: &str, state: &str, slot, errors| MdMember {
+        device: device.into(),
+        state: state.into(),
+        slot,
+        errors,
+    };
     let expected = MdState {
         level: "raid1".into(),
         raid_disks: 2,
@@ -43,32 +52,59 @@ fn a_rebuilding_mirror_tells_its_members_and_progress() {
         array_state: "active".into(),
         sync_action: Some("recover".into()),
         sync_completed: Some((1024, 4096)),
-        members: vec![member("sdb1", "spare", Some(1), 0), member("sda1", "faulty", None, 7)],
+        members: vec![
+            member("sdb1", "spare", Some(1), 0),
+            member("sda1", "faulty", None, 7),
+        ],
     };
     assert_eq!(read(&root, "md0", &MD).unwrap(), LayerState::Md(expected));
 }
 
 #[test]
 fn a_stripe_has_no_degradation_to_tell() {
-    let (_dir, root) =
-        tree(&[("sys/block/md1/md/level", "raid0\n"), ("sys/block/md1/md/raid_disks", "2\n"), ("sys/block/md1/md/array_state", "clean\n")]);
-    let LayerState::Md(state) = read(&root, "md1", &MD).unwrap() else { panic!("md") };
-    assert_eq!((state.degraded, state.sync_action, state.sync_completed), (0, None, None));
+    let (_dir, root) = tree(&[
+        ("sys/block/md1/md/level", "raid0\n"),
+        ("sys/block/md1/md/raid_disks", "2\n"),
+        ("sys/block/md1/md/array_state", "clean\n"),
+    ]);
+    let LayerState::Md(state) = read(&root, "md1", &MD).unwrap() else {
+        panic!("md")
+    };
+    assert_eq!(
+        (state.degraded, state.sync_action, state.sync_completed),
+        (0, None, None)
+    );
 }
 
 #[test]
 fn nonsense_in_an_attribute_is_an_error_that_names_it() {
-    let (_dir, root) = tree(&[("sys/block/md1/md/degraded", "many\n"), ("sys/block/md1/md/array_state", "clean\n")]);
+    let (_dir, root) = tree(&[
+        ("sys/block/md1/md/degraded", "many\n"),
+        ("sys/block/md1/md/array_state", "clean\n"),
+    ]);
     let error = read(&root, "md1", &MD).unwrap_err();
-    assert_eq!(error.to_string(), "/sys/block/md1/md/degraded: `many` makes no sense");
+    assert_eq!(
+        error.to_string(),
+        "/sys/block/md1/md/degraded: `many` makes no sense"
+    );
     assert!(read(&root, "md9", &MD).is_err());
 }
 
 #[test]
 fn a_recorded_device_mapper_status_is_read_and_its_absence_is_an_error() {
-    let (_dir, root) = tree(&[("exec/dm/dm-3.status", "0 8 thin-pool 1 2/3 4/5 - rw discard_passdown queue_if_no_space - 1\n")]);
-    let layer = Layer::Dm { name: "pool".into(), uuid: None, volume_group: None, logical_volume: None };
-    assert!(matches!(read(&root, "dm-3", &layer).unwrap(), LayerState::Thin(pool) if pool.data_used == 4));
+    let (_dir, root) = tree(&[(
+        "exec/dm/dm-3.status",
+        "0 8 thin-pool 1 2/3 4/5 - rw discard_passdown queue_if_no_space - 1\n",
+    )]);
+    let layer = Layer::Dm {
+        name: "pool".into(),
+        uuid: None,
+        volume_group: None,
+        logical_volume: None,
+    };
+    assert!(
+        matches!(read(&root, "dm-3", &layer).unwrap(), LayerState::Thin(pool) if pool.data_used == 4)
+    );
     assert!(read(&root, "dm-4", &layer).is_err());
     assert_eq!(read(&root, "sda", &Layer::Disk).unwrap(), LayerState::Plain);
 }

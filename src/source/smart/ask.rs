@@ -1,18 +1,24 @@
 //! One question to one drive: which smartctl is started for it, and what its end means.
 //!
-//! In: how to reach the drive, what to read. Out: an `Answer`, or what is left of a smartctl that cannot be killed. May not enter: when to ask.
+//! In: how to reach the drive, what to read. Out: an `Answer`, or what is left of a smartctl that
+//! cannot be killed. May not enter: when to ask.
 //!
-//! What is read (smartctl(8)). Whole, once a `slow_interval`: `-x`, all there is, with its text and without white space (`--json=co`). In between, by
-//! protocol, what decides and is quick:
-//! - ATA: `-i -H -c -A -l xerror,error -l xselftest,selftest`. The extended logs, as `-x` reads them: newer drives leave the summary log empty, and a
-//!   count that came from another log each time would seem to jump. Not: device statistics, pending defects, SCT, phy counters, log directories.
-//! - SCSI: `-i -H -A -l error -l selftest -l ssd`. Not: background scan, pending defects, environment and SAS phy pages.
-//! - NVMe: `-x`, which is no more than `-a` there: one health page, the error log, and from 7.4 on the self-test log.
+//! What is read (smartctl(8)). Whole, once a `slow_interval`: `-x`, all there is, with its text and
+//! without white space (`--json=co`). In between, by protocol, what decides and is quick:
+//! - ATA: `-i -H -c -A -l xerror,error -l xselftest,selftest`. The extended logs, as `-x` reads
+//!   them: newer drives leave the summary log empty, and a count that came from another log each
+//!   time would seem to jump. Not: device statistics, pending defects, SCT, phy counters, log
+//!   directories.
+//! - SCSI: `-i -H -A -l error -l selftest -l ssd`. Not: background scan, pending defects,
+//!   environment and SAS phy pages.
+//! - NVMe: `-x`, which is no more than `-a` there: one health page, the error log, and from 7.4 on
+//!   the self-test log.
 //!
 //! What only the whole reading tells stands until the next one (`Report::complete`).
 //!
-//! `-n standby` always: a disk that sleeps is not woken; for NVMe it does nothing. The exit status is then 2, as for a drive that cannot be opened;
-//! `-n standby,3` would tell the two apart, but sets the bit of a wrong command line, and the JSON's message tells them apart in all versions.
+//! `-n standby` always: a disk that sleeps is not woken; for NVMe it does nothing. The exit status
+//! is then 2, as for a drive that cannot be opened; `-n standby,3` would tell the two apart, but
+//! sets the bit of a wrong command line, and the JSON's message tells them apart in all versions.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,7 +31,8 @@ use crate::model::smart::report::Body;
 use crate::model::smart::{Answer, parse};
 use crate::source::smart::world::World;
 
-/// The longest answers, with device statistics and 256 errors and all of it as text too, are half of it.
+/// The longest answers, with device statistics and 256 errors and all of it as text too, are half
+/// of it.
 pub const LONGEST_ANSWER: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
@@ -35,7 +42,8 @@ pub struct Question {
     pub device_type: Option<String>,
     pub read: Read,
     pub timeout: Duration,
-    /// Of the drive that is meant; None where the system's word on it is not the drive's own (a USB bridge's).
+    /// Of the drive that is meant; None where the system's word on it is not the drive's own (a USB
+    /// bridge's).
     pub serial: Option<String>,
     /// Whether to try `-d sat` where smartctl does not know the bridge.
     pub try_sat: bool,
@@ -77,33 +85,71 @@ impl Read {
 
     fn arguments(self) -> &'static [&'static str] {
         match self {
-            // With smartctl's text, in which alone drivedb's warnings of a firmware stand; compact, which makes up for it.
+            // With smartctl's text, in which alone drivedb's warnings of a firmware stand; compact,
+            // which makes up for it.
             Read::Whole => &["--json=co", "-n", "standby", "-x"],
-            Read::Ata => &["-j", "-n", "standby", "-i", "-H", "-c", "-A", "-l", "xerror,error", "-l", "xselftest,selftest"],
-            Read::Scsi => &["-j", "-n", "standby", "-i", "-H", "-A", "-l", "error", "-l", "selftest", "-l", "ssd"],
+            Read::Ata => &[
+                "-j",
+                "-n",
+                "standby",
+                "-i",
+                "-H",
+                "-c",
+                "-A",
+                "-l",
+                "xerror,error",
+                "-l",
+                "xselftest,selftest",
+            ],
+            Read::Scsi => &[
+                "-j", "-n", "standby", "-i", "-H", "-A", "-l", "error", "-l", "selftest", "-l",
+                "ssd",
+            ],
         }
     }
 }
 
 impl Question {
     pub fn exec(&self, device_type: Option<&str>) -> Exec {
-        let mut args: Vec<String> = self.read.arguments().iter().map(|text| (*text).to_owned()).collect();
-        args.extend(device_type.iter().flat_map(|device_type| ["-d".to_owned(), (*device_type).to_owned()]));
+        let mut args: Vec<String> = self
+            .read
+            .arguments()
+            .iter()
+            .map(|text| (*text).to_owned())
+            .collect();
+        args.extend(
+            device_type
+                .iter()
+                .flat_map(|device_type| ["-d".to_owned(), (*device_type).to_owned()]),
+        );
         args.push(self.device.to_string_lossy().into_owned());
         exec(&self.program, args, self.timeout)
     }
 }
 
 pub fn exec(program: &Path, args: Vec<String>, timeout: Duration) -> Exec {
-    Exec { program: program.to_owned(), args, stdin: Vec::new(), timeout, max_output: LONGEST_ANSWER }
+    Exec {
+        program: program.to_owned(),
+        args,
+        stdin: Vec::new(),
+        timeout,
+        max_output: LONGEST_ANSWER,
+    }
 }
 
-/// Where the host's device is found here, and the type to give with it: smartctl goes by the name (os_linux.cpp, autodetect_smart_device()), and
-/// only by the one below /dev.
-pub fn node(root: &HostRoot, device: &HostPath, transport: Transport) -> (PathBuf, Option<&'static str>) {
+/// Where the host's device is found here, and the type to give with it: smartctl goes by the name
+/// (os_linux.cpp, autodetect_smart_device()), and only by the one below /dev.
+pub fn node(
+    root: &HostRoot,
+    device: &HostPath,
+    transport: Transport,
+) -> (PathBuf, Option<&'static str>) {
     let path = device.as_path();
-    // Names that are no files, or that smartctl takes apart: megaraid's bus, 3ware's and aacraid's nodes, which it makes itself.
-    let by_name = ["/dev/bus/", "/dev/tw", "/dev/aac"].iter().any(|prefix| path.to_string_lossy().starts_with(prefix));
+    // Names that are no files, or that smartctl takes apart: megaraid's bus, 3ware's and aacraid's
+    // nodes, which it makes itself.
+    let by_name = ["/dev/bus/", "/dev/tw", "/dev/aac"]
+        .iter()
+        .any(|prefix| path.to_string_lossy().starts_with(prefix));
     if by_name || root.dir() == Path::new("/") {
         return (path.to_owned(), None);
     }
@@ -125,58 +171,111 @@ pub fn node(root: &HostRoot, device: &HostPath, transport: Transport) -> (PathBu
     }
 }
 
-/// Asks, and where smartctl does not know a USB bridge, once more with `-d sat`: a bridge that does not know the two ATA PASS-THROUGH commands of SAT
-/// refuses them as SCSI says. The other types send a vendor's own commands, which on a stranger's bridge may mean anything (smartctl(8) warns of
-/// usbcypress and usbjmicron,x; sntasmedia, sntjmicron and sntrealtek are of the same kind): they are for an admin to set.
+/// Asks, and where smartctl does not know a USB bridge, once more with `-d sat`: a bridge that does
+/// not know the two ATA PASS-THROUGH commands of SAT refuses them as SCSI says. The other types
+/// send a vendor's own commands, which on a stranger's bridge may mean anything (smartctl(8) warns
+/// of usbcypress and usbjmicron,x; sntasmedia, sntjmicron and sntrealtek are of the same kind):
+/// they are for an admin to set.
 pub async fn ask<W: World>(world: &W, question: &Question) -> Reply {
     let output = match run(world, question.exec(question.device_type.as_deref())).await {
         Ok(output) => output,
         Err(reply) => return reply,
     };
-    if question.try_sat && question.device_type.is_none() && contains(&output.stdout, b"Unknown USB bridge") {
+    if question.try_sat
+        && question.device_type.is_none()
+        && contains(&output.stdout, b"Unknown USB bridge")
+    {
         let second = match run(world, question.exec(Some("sat"))).await {
             Ok(output) => read(&output, question),
             Err(reply @ (Reply::Stuck(_) | Reply::NoProgram(_))) => return reply,
             Err(reply) => return tried_in_vain(reply),
         };
         return match second {
-            (answer @ Answer::Told(_), another) => Reply::Answered { answer, device_type: Some("sat".to_owned()), tried: true, another },
-            // A bridge that passes nothing on refuses CHECK POWER MODE as well, and smartctl calls that SLEEP (ataprint.cpp). If the disk does sleep, it
-            // will tell when it is awake.
+            (answer @ Answer::Told(_), another) => Reply::Answered {
+                answer,
+                device_type: Some("sat".to_owned()),
+                tried: true,
+                another,
+            },
+            // A bridge that passes nothing on refuses CHECK POWER MODE as well, and smartctl calls
+            // that SLEEP (ataprint.cpp). If the disk does sleep, it will tell when it is awake.
             (Answer::Asleep { .. } | Answer::Failed { .. }, _) => {
                 let (answer, another) = read(&output, question);
-                Reply::Answered { answer, device_type: None, tried: false, another }
+                Reply::Answered {
+                    answer,
+                    device_type: None,
+                    tried: false,
+                    another,
+                }
             }
             _ => {
                 let (answer, another) = read(&output, question);
-                Reply::Answered { answer, device_type: None, tried: true, another }
+                Reply::Answered {
+                    answer,
+                    device_type: None,
+                    tried: true,
+                    another,
+                }
             }
         };
     }
     let (answer, another) = read(&output, question);
-    Reply::Answered { answer, device_type: None, tried: false, another }
+    Reply::Answered {
+        answer,
+        device_type: None,
+        tried: false,
+        another,
+    }
 }
 
 fn tried_in_vain(reply: Reply) -> Reply {
     match reply {
-        Reply::Answered { answer, device_type, another, .. } => Reply::Answered { answer, device_type, tried: true, another },
+        Reply::Answered {
+            answer,
+            device_type,
+            another,
+            ..
+        } => Reply::Answered {
+            answer,
+            device_type,
+            tried: true,
+            another,
+        },
         other => other,
     }
 }
 
 /// The error: what the end of it means when there is no output.
 async fn run<W: World>(world: &W, exec: Exec) -> Result<Output, Reply> {
-    let failed = |why: String| Reply::Answered { answer: Answer::Failed { why }, device_type: None, tried: false, another: false };
+    let failed = |why: String| Reply::Answered {
+        answer: Answer::Failed { why },
+        device_type: None,
+        tried: false,
+        another: false,
+    };
     match world.run(exec).await {
         Ok(output) => Ok(output),
         Err(ExecError::Unkillable { remains, .. }) => Err(Reply::Stuck(remains)),
         Err(error @ ExecError::TimedOut { .. }) => {
-            let answer = Answer::TimedOut { why: error.to_string() };
-            Err(Reply::Answered { answer, device_type: None, tried: false, another: false })
+            let answer = Answer::TimedOut {
+                why: error.to_string(),
+            };
+            Err(Reply::Answered {
+                answer,
+                device_type: None,
+                tried: false,
+                another: false,
+            })
         }
         Err(error @ ExecError::NotAbsolute(_)) => Err(Reply::NoProgram(error.to_string())),
-        Err(ExecError::Start { program, source }) => Err(Reply::NoProgram(format!("starting {}: {source}", program.display()))),
-        Err(ExecError::Wait { program, source }) => Err(failed(format!("waiting for {}: {source}", program.display()))),
+        Err(ExecError::Start { program, source }) => Err(Reply::NoProgram(format!(
+            "starting {}: {source}",
+            program.display()
+        ))),
+        Err(ExecError::Wait { program, source }) => Err(failed(format!(
+            "waiting for {}: {source}",
+            program.display()
+        ))),
     }
 }
 
@@ -192,10 +291,17 @@ fn read(output: &Output, question: &Question) -> (Answer, bool) {
             let identity = &report.identity;
             match (&question.serial, &identity.serial) {
                 (Some(meant), Some(told)) if !same_serial(meant, told) => {
-                    let why = format!("another drive answered: serial number {} instead of {}", told.trim(), meant.trim());
+                    let why = format!(
+                        "another drive answered: serial number {} instead of {}",
+                        told.trim(),
+                        meant.trim()
+                    );
                     (Answer::Failed { why }, true)
                 }
-                _ if identity.serial.is_none() && identity.model.is_none() && report.body == Body::None => {
+                _ if identity.serial.is_none()
+                    && identity.model.is_none()
+                    && report.body == Body::None =>
+                {
                     failed("the answer of smartctl names no drive".to_owned())
                 }
                 _ => (Answer::Told(report), false),
@@ -208,7 +314,10 @@ fn read(output: &Output, question: &Question) -> (Answer, bool) {
 /// Why what a run has written is not to be looked at, whatever it is.
 pub fn unusable(output: &Output) -> Option<String> {
     if output.truncated {
-        return Some(format!("smartctl wrote more than {} KiB", LONGEST_ANSWER >> 10));
+        return Some(format!(
+            "smartctl wrote more than {} KiB",
+            LONGEST_ANSWER >> 10
+        ));
     }
     // wait(2): the low seven bits are the signal.
     if let signal @ 1.. = output.status & 0x7f {
@@ -216,18 +325,34 @@ pub fn unusable(output: &Output) -> Option<String> {
     }
     if output.stdout.iter().all(u8::is_ascii_whitespace) {
         let complaint = String::from_utf8_lossy(&output.stderr);
-        let complaint =
-            complaint.lines().map(str::trim).find(|line| !line.is_empty()).map_or_else(String::new, |line| format!(": {line:.200}"));
-        return Some(format!("smartctl wrote nothing and ended with status {}{complaint}", output.status >> 8 & 0xff));
+        let complaint = complaint
+            .lines()
+            .map(str::trim)
+            .find(|line| !line.is_empty())
+            .map_or_else(String::new, |line| format!(": {line:.200}"));
+        return Some(format!(
+            "smartctl wrote nothing and ended with status {}{complaint}",
+            output.status >> 8 & 0xff
+        ));
     }
     None
 }
 
-/// Equal but for white space (udev writes `_` for it), or one cut short: SCSI's inquiry and udev keep fewer characters than the drive has.
+/// Equal but for white space (udev writes `_` for it), or one cut short: SCSI's inquiry and udev
+/// keep fewer characters than the drive has.
 pub fn same_serial(meant: &str, told: &str) -> bool {
-    let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_uppercase()).collect::<String>();
+    let plain = |text: &str| {
+        text.chars()
+            .filter(char::is_ascii_alphanumeric)
+            .map(|c| c.to_ascii_uppercase())
+            .collect::<String>()
+    };
     let (meant, told) = (plain(meant), plain(told));
-    let (short, long) = if meant.len() < told.len() { (&meant, &told) } else { (&told, &meant) };
+    let (short, long) = if meant.len() < told.len() {
+        (&meant, &told)
+    } else {
+        (&told, &meant)
+    };
     long.contains(short.as_str())
 }
 

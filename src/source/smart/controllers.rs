@@ -1,17 +1,24 @@
-//! RAID controllers that hide their physical disks from the kernel: which there are, and how smartctl reaches what is behind them.
+//! RAID controllers that hide their physical disks from the kernel: which there are, and how
+//! smartctl reaches what is behind them.
 //!
-//! In: /sys/class/scsi_host, /sys/class/scsi_device, /sys/class/scsi_generic, in a worker. Out: a `Controller` each. `enumerate` asks for the disks.
+//! In: /sys/class/scsi_host, /sys/class/scsi_device, /sys/class/scsi_generic, in a worker. Out: a
+//! `Controller` each. `enumerate` asks for the disks.
 //!
 //! How, by driver (smartctl(8), -d; os_linux.cpp):
-//! - megaraid_sas: `megaraid,N` on /dev/bus/HOST, a name that smartctl takes apart itself. N is the firmware's number, 0 to 127 with gaps of any size
-//!   (a backplane's begin at 8 or 32), so all are asked; one that is not there answers within milliseconds, without any disk.
-//! - hpsa, smartpqi, cciss: `cciss,N` on the controller's own node (SCSI type 12). N counts the controller's list of physical devices from 0,
-//!   enclosures among them: eight in a row that are no disk end it.
-//! - arcmsr: `areca,N`, `areca,N/E` on the controller's own node (SCSI type 3). Slots from 1 in up to 8 enclosures: 24 empty ones in a row end an
-//!   enclosure, two empty enclosures in a row end it. Controllers without enclosures have the first only.
-//! - 3w-9xxx, 3w-sas, 3w-xxxx: `3ware,N` on /dev/twaN, twlN, tweN, whose N counts the driver's controllers. Ports from 0; 32 empty ones in a row end it.
-//! - aacraid: `aacraid,H,L,ID`, H being the driver's number of the controller (`unique_id`). The kernel has each physical disk as a SCSI device of a
-//!   channel other than 0, without a block device: those are asked.
+//! - megaraid_sas: `megaraid,N` on /dev/bus/HOST, a name that smartctl takes apart itself. N is the
+//!   firmware's number, 0 to 127 with gaps of any size (a backplane's begin at 8 or 32), so all are
+//!   asked; one that is not there answers within milliseconds, without any disk.
+//! - hpsa, smartpqi, cciss: `cciss,N` on the controller's own node (SCSI type 12). N counts the
+//!   controller's list of physical devices from 0, enclosures among them: eight in a row that are
+//!   no disk end it.
+//! - arcmsr: `areca,N`, `areca,N/E` on the controller's own node (SCSI type 3). Slots from 1 in up
+//!   to 8 enclosures: 24 empty ones in a row end an enclosure, two empty enclosures in a row end
+//!   it. Controllers without enclosures have the first only.
+//! - 3w-9xxx, 3w-sas, 3w-xxxx: `3ware,N` on /dev/twaN, twlN, tweN, whose N counts the driver's
+//!   controllers. Ports from 0; 32 empty ones in a row end it.
+//! - aacraid: `aacraid,H,L,ID`, H being the driver's number of the controller (`unique_id`). The
+//!   kernel has each physical disk as a SCSI device of a channel other than 0, without a block
+//!   device: those are asked.
 
 pub mod enumerate;
 #[cfg(test)]
@@ -94,7 +101,8 @@ pub enum FindError {
     ListHosts(#[source] std::io::Error),
 }
 
-/// In a worker: sysfs can wait for a device. The error: nothing is known, and no controller is gone.
+/// In a worker: sysfs can wait for a device. The error: nothing is known, and no controller is
+/// gone.
 pub fn find(root: &HostRoot) -> Result<Vec<Controller>, FindError> {
     let reader = Reader::new(root);
     let names = match reader.must_list(HOSTS) {
@@ -111,7 +119,10 @@ pub fn find(root: &HostRoot) -> Result<Vec<Controller>, FindError> {
     hosts.sort();
     let known = |(host, driver): &(u32, String)| {
         // 3ware's nodes are numbered by driver.
-        let rank = hosts.iter().filter(|(other, same)| same == driver && other < host).count();
+        let rank = hosts
+            .iter()
+            .filter(|(other, same)| same == driver && other < host)
+            .count();
         Some(controller(&reader, Kind::of(driver)?, *host, driver, rank))
     };
     Ok(hosts.iter().filter_map(known).collect())
@@ -129,16 +140,26 @@ struct Device {
 
 fn controller(reader: &Reader<'_>, kind: Kind, host: u32, driver: &str, rank: usize) -> Controller {
     let names = reader.list(DEVICES);
-    let devices: Vec<Device> = names.iter().filter_map(|name| device(reader, host, name)).collect();
+    let devices: Vec<Device> = names
+        .iter()
+        .filter_map(|name| device(reader, host, name))
+        .collect();
     let generic = |kind: u64| {
         let of = |node: &String| {
             let path = reader.link(&format!("{GENERIC}/{node}/device"))?;
             let hctl = path.rsplit('/').next()?;
-            devices.iter().any(|device| device.hctl == hctl && device.kind == Some(kind)).then(|| HostPath::new(format!("/dev/{node}")))
+            devices
+                .iter()
+                .any(|device| device.hctl == hctl && device.kind == Some(kind))
+                .then(|| HostPath::new(format!("/dev/{node}")))
         };
         reader.list(GENERIC).iter().find_map(of)
     };
-    let no_node = |what: &str| Some(format!("there is no /dev/sgN of its {what}: load the module sg"));
+    let no_node = |what: &str| {
+        Some(format!(
+            "there is no /dev/sgN of its {what}: load the module sg"
+        ))
+    };
     let (device, missing) = match kind {
         Kind::Megaraid => (Some(HostPath::new(format!("/dev/bus/{host}"))), None),
         Kind::Cciss => (generic(ARRAY_CONTROLLER), no_node("controller device")),
@@ -152,31 +173,63 @@ fn controller(reader: &Reader<'_>, kind: Kind, host: u32, driver: &str, rank: us
             (Some(HostPath::new(format!("/dev/tw{letter}{rank}"))), None)
         }
         // smartctl opens /dev/aacH, whatever it is given.
-        Kind::Aacraid => (Some(HostPath::new(format!("/dev/aac{}", adapter(reader, host, rank)))), None),
+        Kind::Aacraid => (
+            Some(HostPath::new(format!(
+                "/dev/aac{}",
+                adapter(reader, host, rank)
+            ))),
+            None,
+        ),
     };
     let missing = missing.filter(|_| device.is_none());
-    let pci = reader.link(&format!("{HOSTS}/host{host}")).and_then(|path| classify::pci_address(&path).map(str::to_owned));
+    let pci = reader
+        .link(&format!("{HOSTS}/host{host}"))
+        .and_then(|path| classify::pci_address(&path).map(str::to_owned));
     let places = match kind {
         Kind::Megaraid => vec![(0..128).map(|id| format!("megaraid,{id}")).collect()],
         Kind::Cciss => vec![(0..128).map(|id| format!("cciss,{id}")).collect()],
         Kind::ThreeWare => vec![(0..128).map(|id| format!("3ware,{id}")).collect()],
-        Kind::Areca => (1..=8).map(|enclosure| (1..=128).map(|slot| areca(slot, enclosure)).collect()).collect(),
+        Kind::Areca => (1..=8)
+            .map(|enclosure| (1..=128).map(|slot| areca(slot, enclosure)).collect())
+            .collect(),
         Kind::Aacraid => {
             let adapter = adapter(reader, host, rank);
-            let hidden = devices.iter().filter(|device| device.channel > 0 && device.kind == Some(DISK) && !device.has_block);
-            vec![hidden.map(|device| format!("aacraid,{adapter},{},{}", device.lun, device.target)).collect()]
+            let hidden = devices.iter().filter(|device| {
+                device.channel > 0 && device.kind == Some(DISK) && !device.has_block
+            });
+            vec![
+                hidden
+                    .map(|device| format!("aacraid,{adapter},{},{}", device.lun, device.target))
+                    .collect(),
+            ]
         }
     };
-    Controller { kind, host, device, missing, pci, places, devices: devices.into_iter().map(|device| device.hctl).collect() }
+    Controller {
+        kind,
+        host,
+        device,
+        missing,
+        pci,
+        places,
+        devices: devices.into_iter().map(|device| device.hctl).collect(),
+    }
 }
 
 fn areca(slot: u32, enclosure: u32) -> String {
-    if enclosure == 1 { format!("areca,{slot}") } else { format!("areca,{slot}/{enclosure}") }
+    if enclosure == 1 {
+        format!("areca,{slot}")
+    } else {
+        format!("areca,{slot}/{enclosure}")
+    }
 }
 
-/// aacraid numbers its controllers itself, and its nodes by that number (aac_probe_one(), aac_cfg_open(), drivers/scsi/aacraid/linit.c).
+/// aacraid numbers its controllers itself, and its nodes by that number (aac_probe_one(),
+/// aac_cfg_open(), drivers/scsi/aacraid/linit.c).
 fn adapter(reader: &Reader<'_>, host: u32, rank: usize) -> u64 {
-    let told = reader.number(&format!("{HOSTS}/host{host}/unique_id")).ok().flatten();
+    let told = reader
+        .number(&format!("{HOSTS}/host{host}/unique_id"))
+        .ok()
+        .flatten();
     told.unwrap_or(rank as u64)
 }
 
@@ -187,7 +240,17 @@ fn device(reader: &Reader<'_>, of: u32, hctl: &str) -> Option<Device> {
     if host != u64::from(of) {
         return None;
     }
-    let kind = reader.number(&format!("{DEVICES}/{hctl}/device/type")).ok().flatten();
+    let kind = reader
+        .number(&format!("{DEVICES}/{hctl}/device/type"))
+        .ok()
+        .flatten();
     let has_block = reader.is_dir(&format!("{DEVICES}/{hctl}/device/block"));
-    Some(Device { hctl: hctl.to_owned(), channel: u32::try_from(channel).ok()?, target: u32::try_from(target).ok()?, lun, kind, has_block })
+    Some(Device {
+        hctl: hctl.to_owned(),
+        channel: u32::try_from(channel).ok()?,
+        target: u32::try_from(target).ok()?,
+        lun,
+        kind,
+        has_block,
+    })
 }

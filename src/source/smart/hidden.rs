@@ -1,6 +1,8 @@
-//! Hidden disks, kept up to date: which controllers there are, and when each is asked anew for its disks.
+//! Hidden disks, kept up to date: which controllers there are, and when each is asked anew for its
+//! disks.
 //!
-//! At the start, when the SCSI devices of its host have changed, when one of its disks fails to answer or may have gone, and once a day.
+//! At the start, when the SCSI devices of its host have changed, when one of its disks fails to
+//! answer or may have gone, and once a day.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,12 +24,14 @@ use crate::source::smart::taken::Taken;
 use crate::source::smart::world::World;
 use crate::source::smart::{self, ask};
 
-/// Controllers come and go with their PCI slots, and tell so by the drives' list; this is for what tells nothing.
+/// Controllers come and go with their PCI slots, and tell so by the drives' list; this is for what
+/// tells nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(600);
 /// Changes come in bursts.
 const SETTLE: Duration = Duration::from_secs(2);
 const ENUMERATE_EVERY: Duration = Duration::from_secs(24 * 3600);
-/// A place that had a disk says that nobody is there: asked again after so many of the shortest intervals, a minute.
+/// A place that had a disk says that nobody is there: asked again after so many of the shortest
+/// intervals, a minute.
 const TO_BE_SURE: u32 = 2;
 /// After a failure, a doubt, or a loss, at the earliest.
 const ENUMERATE_AGAIN: Duration = Duration::from_secs(600);
@@ -69,7 +73,14 @@ struct State {
 
 impl Hidden {
     pub fn new(at: Instant) -> Hidden {
-        Hidden { look_due: at, looking: false, controllers: BTreeMap::new(), trouble: None, told: None, full: false }
+        Hidden {
+            look_due: at,
+            looking: false,
+            controllers: BTreeMap::new(),
+            trouble: None,
+            told: None,
+            full: false,
+        }
     }
 
     /// The drives have changed.
@@ -77,7 +88,8 @@ impl Hidden {
         self.look_due = self.look_due.min(at + SETTLE);
     }
 
-    /// Somebody wants everything looked at: the kernel does not see disks come and go behind a controller. Not more often than `shortest`.
+    /// Somebody wants everything looked at: the kernel does not see disks come and go behind a
+    /// controller. Not more often than `shortest`.
     pub fn anew(&mut self, shortest: Duration, at: Instant) {
         self.look_soon(at);
         for state in self.controllers.values_mut() {
@@ -88,8 +100,13 @@ impl Hidden {
 
     /// A disk of a controller did not answer: it may be gone.
     pub fn doubt(&mut self, target: &SmartTarget, at: Instant) {
-        let Some(place) = &target.device_type else { return };
-        let is_its = |state: &&mut State| state.controller.device.as_ref() == Some(&target.device) && state.known.disks.contains_key(place);
+        let Some(place) = &target.device_type else {
+            return;
+        };
+        let is_its = |state: &&mut State| {
+            state.controller.device.as_ref() == Some(&target.device)
+                && state.known.disks.contains_key(place)
+        };
         for state in self.controllers.values_mut().filter(is_its) {
             let earliest = state.asked.map_or(at, |asked| asked + ENUMERATE_AGAIN);
             state.due = state.due.min(earliest.max(at));
@@ -103,8 +120,14 @@ impl Hidden {
 
     /// What is wrong with controllers, for the source's status.
     pub fn troubles(&self) -> Vec<String> {
-        let of = |(name, state): (&String, &State)| state.trouble.as_ref().map(|why| format!("{name}: {why}"));
-        self.trouble.iter().cloned().chain(self.controllers.iter().filter_map(of)).collect()
+        let of = |(name, state): (&String, &State)| {
+            state.trouble.as_ref().map(|why| format!("{name}: {why}"))
+        };
+        self.trouble
+            .iter()
+            .cloned()
+            .chain(self.controllers.iter().filter_map(of))
+            .collect()
     }
 
     /// Out: when something will be due.
@@ -122,15 +145,27 @@ impl Hidden {
             self.look_due = at + LOOK_EVERY;
             let (world, timeout) = (world.clone(), context.settings.borrow().worker_timeout);
             let lost = smart::Ended::Hidden(Ended::Found(Err(LOST.to_owned())));
-            running.spawn(lost, async move { smart::Ended::Hidden(Ended::Found(find(world, timeout).await)) });
+            running.spawn(lost, async move {
+                smart::Ended::Hidden(Ended::Found(find(world, timeout).await))
+            });
         }
-        let mut next = if self.looking { at + LOOK_EVERY } else { self.look_due };
-        for (name, state) in self.controllers.iter_mut().filter(|(_, state)| !state.asking && !self.full) {
+        let mut next = if self.looking {
+            at + LOOK_EVERY
+        } else {
+            self.look_due
+        };
+        for (name, state) in self
+            .controllers
+            .iter_mut()
+            .filter(|(_, state)| !state.asking && !self.full)
+        {
             if state.due > at {
                 next = next.min(state.due);
                 continue;
             }
-            let Some(device) = &state.controller.device else { continue };
+            let Some(device) = &state.controller.device else {
+                continue;
+            };
             let lane = match state.controller.kind == Kind::Areca {
                 true => match taken.lane(device) {
                     // The end of the question goes on.
@@ -150,12 +185,17 @@ impl Hidden {
                 unsure: false,
                 stuck: Vec::new(),
             };
-            let lost = smart::Ended::Hidden(Ended::Enumerated { name: name.clone(), enumerated: lost });
+            let lost = smart::Ended::Hidden(Ended::Enumerated {
+                name: name.clone(),
+                enumerated: lost,
+            });
             let (world, program, taken) = (world.clone(), settings.command.clone(), taken.clone());
             let name = name.clone();
             running.spawn(lost, async move {
                 let _until_the_end = lane;
-                let enumerated = enumerate::enumerate(world, program, device, controller, known, taken, timeout).await;
+                let enumerated =
+                    enumerate::enumerate(world, program, device, controller, known, taken, timeout)
+                        .await;
                 smart::Ended::Hidden(Ended::Enumerated { name, enumerated })
             });
         }
@@ -163,7 +203,13 @@ impl Hidden {
     }
 
     /// Out: what the owner is to be told.
-    pub fn ended(&mut self, ended: Ended, settings: &SmartSettings, running: &mut Running, at: Instant) -> Vec<Report> {
+    pub fn ended(
+        &mut self,
+        ended: Ended,
+        settings: &SmartSettings,
+        running: &mut Running,
+        at: Instant,
+    ) -> Vec<Report> {
         match ended {
             Ended::Found(Ok(found)) => {
                 self.looking = false;
@@ -176,7 +222,9 @@ impl Hidden {
                 Vec::new()
             }
             Ended::Enumerated { name, enumerated } => {
-                let Some(state) = self.controllers.get_mut(&name) else { return Vec::new() };
+                let Some(state) = self.controllers.get_mut(&name) else {
+                    return Vec::new();
+                };
                 state.asking = false;
                 (state.known.disks, state.known.doubts) = (enumerated.disks, enumerated.doubts);
                 for stuck in enumerated.stuck {
@@ -185,18 +233,28 @@ impl Hidden {
                 }
                 let again = match &enumerated.drives {
                     Err(_) => ENUMERATE_AGAIN,
-                    Ok(_) if !state.known.doubts.is_empty() => settings.shortest_interval.saturating_mul(TO_BE_SURE),
+                    Ok(_) if !state.known.doubts.is_empty() => {
+                        settings.shortest_interval.saturating_mul(TO_BE_SURE)
+                    }
                     Ok(_) if enumerated.unsure => ENUMERATE_AGAIN,
                     Ok(_) => ENUMERATE_EVERY,
                 };
                 // A change that came meanwhile has it due already.
-                state.due = if state.due > at || state.asked.is_none_or(|asked| state.due <= asked) { at + again } else { state.due };
+                state.due = if state.due > at || state.asked.is_none_or(|asked| state.due <= asked)
+                {
+                    at + again
+                } else {
+                    state.due
+                };
                 state.trouble = enumerated.drives.as_ref().err().cloned();
                 let drives = match enumerated.drives {
                     Ok(drives) => Observation::ok(now(), drives),
                     Err(why) => Observation::failed(now(), why),
                 };
-                vec![Report::Hidden { controller: name, drives }]
+                vec![Report::Hidden {
+                    controller: name,
+                    drives,
+                }]
             }
             Ended::Gone { name, place } => {
                 if let Some(state) = self.controllers.get_mut(&name) {
@@ -211,8 +269,15 @@ impl Hidden {
     fn found(&mut self, found: Vec<Controller>, at: Instant) -> Vec<Report> {
         let mut reports = Vec::new();
         let names: BTreeSet<String> = found.iter().map(Controller::name).collect();
-        for gone in self.controllers.keys().filter(|name| !names.contains(*name)) {
-            reports.push(Report::Hidden { controller: gone.clone(), drives: Observation::ok(now(), Vec::new()) });
+        for gone in self
+            .controllers
+            .keys()
+            .filter(|name| !names.contains(*name))
+        {
+            reports.push(Report::Hidden {
+                controller: gone.clone(),
+                drives: Observation::ok(now(), Vec::new()),
+            });
         }
         self.controllers.retain(|name, _| names.contains(name));
         for controller in found {
@@ -223,14 +288,27 @@ impl Hidden {
                     if state.controller != controller {
                         state.due = at;
                     }
-                    State { controller, ..state }
+                    State {
+                        controller,
+                        ..state
+                    }
                 }
-                None => State { controller, due: at, asked: None, asking: false, known: Known::default(), trouble: None },
+                None => State {
+                    controller,
+                    due: at,
+                    asked: None,
+                    asking: false,
+                    known: Known::default(),
+                    trouble: None,
+                },
             };
             let missing = state.controller.missing.clone();
             if missing.is_some() && state.trouble != missing {
                 let why = missing.clone().unwrap_or_default();
-                reports.push(Report::Hidden { controller: name.clone(), drives: Observation::failed(now(), why) });
+                reports.push(Report::Hidden {
+                    controller: name.clone(),
+                    drives: Observation::failed(now(), why),
+                });
             }
             if missing.is_some() || state.controller.device.is_none() {
                 state.trouble = missing;
@@ -247,14 +325,22 @@ impl Hidden {
 }
 
 fn await_end(running: &mut Running, name: String, stuck: StuckPlace) {
-    let StuckPlace { place, remains, hold, .. } = stuck;
+    let StuckPlace {
+        place,
+        remains,
+        hold,
+        ..
+    } = stuck;
     tracing::warn!(
         controller = name,
         place,
         waiting_in = remains.waiting_in,
         "smartctl hangs at a disk of a controller and cannot be killed"
     );
-    let lost = smart::Ended::Hidden(Ended::Gone { name: name.clone(), place: place.clone() });
+    let lost = smart::Ended::Hidden(Ended::Gone {
+        name: name.clone(),
+        place: place.clone(),
+    });
     running.spawn(lost, async move {
         remains.gone().await;
         drop(hold);
@@ -263,7 +349,10 @@ fn await_end(running: &mut Running, name: String, stuck: StuckPlace) {
 }
 
 async fn find<W: World>(world: W, timeout: Duration) -> Result<Vec<Controller>, String> {
-    match world.ask("raid controllers".to_owned(), Job::Controllers, timeout).await {
+    match world
+        .ask("raid controllers".to_owned(), Job::Controllers, timeout)
+        .await
+    {
         Outcome::Answer(Answer::Controllers(controllers)) => Ok(controllers),
         Outcome::Answer(Answer::Failed { error }) | Outcome::Failed(error) => Err(error),
         Outcome::Answer(_) => Err("a worker answered another question than was asked".to_owned()),

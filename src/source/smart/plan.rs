@@ -1,6 +1,7 @@
 //! When a drive is asked next. No I/O, no clock: time is an argument.
 //!
-//! In: the owner's target, what was asked for, how the last question ended. Out: when the next one is due, and whether it may be asked at all.
+//! In: the owner's target, what was asked for, how the last question ended. Out: when the next one
+//! is due, and whether it may be asked at all.
 
 use std::time::Duration;
 
@@ -24,7 +25,8 @@ const AFTER_TEST: Duration = Duration::from_secs(5);
 const WHILE_TESTING: Duration = Duration::from_secs(60);
 /// After the slow log pages were not to be had.
 const SLOW_AGAIN: Duration = Duration::from_secs(3600);
-/// Intervals vary by this much to either side, so that drives do not all answer at once for ever. In parts of a thousand.
+/// Intervals vary by this much to either side, so that drives do not all answer at once for ever.
+/// In parts of a thousand.
 const JITTER: u64 = 100;
 /// All log pages of a drive that hangs at them are tried again at least this often.
 const LONGEST_WITHOUT_WHOLE: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -55,7 +57,8 @@ pub struct Plan {
     due: Instant,
     /// When it was asked last.
     started: Option<Instant>,
-    /// Somebody wanted an answer while it was being asked: what has happened since may not be in it.
+    /// Somebody wanted an answer while it was being asked: what has happened since may not be in
+    /// it.
     again: bool,
     /// Questions in a row without an answer.
     troubles: u32,
@@ -123,7 +126,9 @@ impl Plan {
         if moved || grew && !self.hung {
             self.at_once(at);
         } else if worse {
-            let soon = self.started.map_or(at, |started| started + self.interval(settings));
+            let soon = self
+                .started
+                .map_or(at, |started| started + self.interval(settings));
             self.due = self.due.min(soon);
         }
     }
@@ -145,9 +150,14 @@ impl Plan {
             _ if self.test_begun => AFTER_TEST,
             0 => settings.shortest_interval,
             // Its own errors do not have a drive that does not answer asked all the time.
-            troubles => settings.shortest_interval.saturating_mul(1 << troubles.min(4)),
+            troubles => settings
+                .shortest_interval
+                .saturating_mul(1 << troubles.min(4)),
         };
-        Some(self.started.map_or(self.due, |started| self.due.max(started + floor)))
+        Some(
+            self.started
+                .map_or(self.due, |started| self.due.max(started + floor)),
+        )
     }
 
     /// The owner wants it, or something about it has not ended.
@@ -160,7 +170,8 @@ impl Plan {
         self.troubles == 0
     }
 
-    /// smartctl is being started for it. A question counts for the shortest interval, an admin's self-test does not.
+    /// smartctl is being started for it. A question counts for the shortest interval, an admin's
+    /// self-test does not.
     pub fn start(&mut self, at: Instant, question: bool) {
         self.doing = Doing::Asked;
         if question {
@@ -175,7 +186,13 @@ impl Plan {
     }
 
     /// The question has ended with this. `whole`: with all log pages.
-    pub fn answered(&mut self, answer: &Answer, whole: bool, settings: &SmartSettings, at: Instant) {
+    pub fn answered(
+        &mut self,
+        answer: &Answer,
+        whole: bool,
+        settings: &SmartSettings,
+        at: Instant,
+    ) {
         self.doing = Doing::Nothing;
         self.round += 1;
         self.hung = matches!(answer, Answer::TimedOut { .. });
@@ -210,11 +227,15 @@ impl Plan {
             Answer::Told(_) | Answer::Asleep { .. } => base,
         };
         // What came while it hung came of that.
-        self.due = if std::mem::take(&mut self.again) && !self.hung { at } else { self.started.unwrap_or(at) + wait };
+        self.due = if std::mem::take(&mut self.again) && !self.hung {
+            at
+        } else {
+            self.started.unwrap_or(at) + wait
+        };
     }
 
-    /// All log pages were not read in their time. The drive is asked again at once for the quick ones alone: only if it does not answer those either
-    /// does it not answer.
+    /// All log pages were not read in their time. The drive is asked again at once for the quick
+    /// ones alone: only if it does not answer those either does it not answer.
     pub fn without_slow_pages(&mut self, settings: &SmartSettings, at: Instant) {
         self.doing = Doing::Nothing;
         self.again = false;
@@ -223,17 +244,22 @@ impl Plan {
         self.due = at;
     }
 
-    /// All log pages have their next turn a `slow_interval` later, and ever later while they hang: each time the kernel counts a time-out, which would
-    /// come to stand against a drive that is well.
+    /// All log pages have their next turn a `slow_interval` later, and ever later while they hang:
+    /// each time the kernel counts a time-out, which would come to stand against a drive that is
+    /// well.
     fn put_off_whole(&mut self, settings: &SmartSettings, at: Instant) {
         let longest = LONGEST_WITHOUT_WHOLE.max(settings.slow_interval);
-        let wait = settings.slow_interval.saturating_mul(1 << self.learned.whole_hangs.min(12)).min(longest);
+        let wait = settings
+            .slow_interval
+            .saturating_mul(1 << self.learned.whole_hangs.min(12))
+            .min(longest);
         self.learned.whole_hangs = self.learned.whole_hangs.saturating_add(1);
         self.learned.whole_due = Some(at + wait);
     }
 
     fn back_off(&self, base: Duration) -> Duration {
-        base.saturating_mul(1 << self.troubles.min(12)).min(LONGEST_BACK_OFF.max(base))
+        base.saturating_mul(1 << self.troubles.min(12))
+            .min(LONGEST_BACK_OFF.max(base))
     }
 
     /// What is read of it between two whole readings; for NVMe there is nothing slow to leave out.
@@ -257,7 +283,11 @@ impl Plan {
             self.put_off_whole(settings, at);
         }
         // The quick pages may well answer.
-        let wait = if quick_is_left { Duration::ZERO } else { self.back_off(self.interval(settings)) };
+        let wait = if quick_is_left {
+            Duration::ZERO
+        } else {
+            self.back_off(self.interval(settings))
+        };
         self.due = self.started.unwrap_or(at) + wait;
     }
 
@@ -284,7 +314,11 @@ impl Plan {
     }
 
     fn interval(&self, settings: &SmartSettings) -> Duration {
-        let base = if self.target.suspect { settings.suspect_interval } else { settings.interval };
+        let base = if self.target.suspect {
+            settings.suspect_interval
+        } else {
+            settings.interval
+        };
         jitter(base, self.target.drive.as_str(), self.round)
     }
 }

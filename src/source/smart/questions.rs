@@ -29,15 +29,25 @@ impl<W: World> Smart<W> {
             (Some(pattern), Some(text)) => matches_pattern(pattern, text),
             (Some(_), None) => false,
         };
-        let set = |set: &&DeviceType| matches(&set.model, &target.model) && matches(&set.serial, &target.serial);
-        let set = self.settings.device_types.iter().find(set).map(|set| set.device_type.as_str());
+        let set = |set: &&DeviceType| {
+            matches(&set.model, &target.model) && matches(&set.serial, &target.serial)
+        };
+        let set = self
+            .settings
+            .device_types
+            .iter()
+            .find(set)
+            .map(|set| set.device_type.as_str());
         set.or(target.device_type.as_deref())
     }
 
     /// Out: when the next one is due.
     pub(super) fn start_due(&mut self, at: Instant) -> Option<Instant> {
-        let mut due: Vec<(Instant, DriveId)> =
-            self.plans.iter().filter_map(|(drive, plan)| Some((plan.due(&self.settings)?, drive.clone()))).collect();
+        let mut due: Vec<(Instant, DriveId)> = self
+            .plans
+            .iter()
+            .filter_map(|(drive, plan)| Some((plan.due(&self.settings)?, drive.clone())))
+            .collect();
         due.sort();
         let full = self.stuck() >= MOST_STUCK;
         for (when, drive) in due {
@@ -56,12 +66,24 @@ impl<W: World> Smart<W> {
     }
 
     fn start_question(&mut self, drive: DriveId, at: Instant) {
-        let Some(plan) = self.plans.get(&drive) else { return };
-        let (device, implied) = ask::node(&self.context.root, &plan.target.device, plan.target.transport);
+        let Some(plan) = self.plans.get(&drive) else {
+            return;
+        };
+        let (device, implied) = ask::node(
+            &self.context.root,
+            &plan.target.device,
+            plan.target.transport,
+        );
         let given = self.given_type(&plan.target).map(str::to_owned);
         // The end of whatever is there now goes on.
-        let Some(Holds { place, lane }) = self.holds(&plan.target, given.as_deref()) else { return };
-        let read = if plan.wants_whole(at) { Read::Whole } else { plan.quick() };
+        let Some(Holds { place, lane }) = self.holds(&plan.target, given.as_deref()) else {
+            return;
+        };
+        let read = if plan.wants_whole(at) {
+            Read::Whole
+        } else {
+            plan.quick()
+        };
         let usb = plan.target.transport == Transport::Usb;
         let question = Question {
             program: self.settings.command.clone(),
@@ -71,7 +93,9 @@ impl<W: World> Smart<W> {
             // A USB device's serial number is the bridge's.
             serial: plan.target.serial.clone().filter(|_| !usb),
             try_sat: usb && given.is_none() && !plan.learned.tried,
-            device_type: given.or_else(|| plan.learned.device_type.clone()).or_else(|| implied.map(str::to_owned)),
+            device_type: given
+                .or_else(|| plan.learned.device_type.clone())
+                .or_else(|| implied.map(str::to_owned)),
         };
         let theirs = plan.target.device.clone();
         if let Some(plan) = self.plans.get_mut(&drive) {
@@ -79,22 +103,46 @@ impl<W: World> Smart<W> {
         }
         self.asking += 1;
         let (world, since) = (self.world.clone(), now());
-        let plain = |answer| Reply::Answered { answer, device_type: None, tried: false, another: false };
-        let lost = plain(Answer::Failed { why: LOST.to_owned() });
-        let lost = Ended::Asked { drive: drive.clone(), read, since, place: None, reply: lost };
+        let plain = |answer| Reply::Answered {
+            answer,
+            device_type: None,
+            tried: false,
+            another: false,
+        };
+        let lost = plain(Answer::Failed {
+            why: LOST.to_owned(),
+        });
+        let lost = Ended::Asked {
+            drive: drive.clone(),
+            read,
+            since,
+            place: None,
+            reply: lost,
+        };
         self.running.spawn(lost, async move {
             let _until_the_end = lane;
             let reply = match world.suspended(theirs).await {
-                true => plain(Answer::Asleep { mode: "suspended".to_owned() }),
+                true => plain(Answer::Asleep {
+                    mode: "suspended".to_owned(),
+                }),
                 false => ask::ask(&world, &question).await,
             };
-            Ended::Asked { drive, read, since, place, reply }
+            Ended::Asked {
+                drive,
+                read,
+                since,
+                place,
+                reply,
+            }
         });
     }
 
     /// None: somebody else asks there.
     fn holds(&self, target: &SmartTarget, device_type: Option<&str>) -> Option<Holds> {
-        let mut holds = Holds { place: None, lane: None };
+        let mut holds = Holds {
+            place: None,
+            lane: None,
+        };
         if let Some(place) = &target.device_type {
             holds.place = Some(self.taken.place(&target.device, place)?);
         }
@@ -105,7 +153,8 @@ impl<W: World> Smart<W> {
     }
 
     pub(super) async fn start_tests(&mut self, at: Instant) -> Result<(), SourceError> {
-        let waiting = |(drive, plan): (&DriveId, &Plan)| plan.test.map(|kind| (drive.clone(), kind));
+        let waiting =
+            |(drive, plan): (&DriveId, &Plan)| plan.test.map(|kind| (drive.clone(), kind));
         let waiting: Vec<(DriveId, TestKind)> = self.plans.iter().filter_map(waiting).collect();
         for (drive, kind) in waiting {
             if let Err(why) = self.may_test(&drive) {
@@ -113,7 +162,14 @@ impl<W: World> Smart<W> {
                     plan.test = None;
                 }
                 self.plans.retain(|_, plan| plan.is_needed());
-                self.context.report(Report::SelfTest { drive, kind, at: now(), result: Err(why) }).await?;
+                self.context
+                    .report(Report::SelfTest {
+                        drive,
+                        kind,
+                        at: now(),
+                        result: Err(why),
+                    })
+                    .await?;
             } else if self.ready() && self.asking < self.settings.at_once {
                 self.start_test(drive, kind, at);
             }
@@ -122,16 +178,29 @@ impl<W: World> Smart<W> {
     }
 
     fn start_test(&mut self, drive: DriveId, kind: TestKind, at: Instant) {
-        let Some(plan) = self.plans.get(&drive).filter(|plan| matches!(plan.doing, Doing::Nothing)) else { return };
+        let Some(plan) = self
+            .plans
+            .get(&drive)
+            .filter(|plan| matches!(plan.doing, Doing::Nothing))
+        else {
+            return;
+        };
         let target = &plan.target;
         let (device, implied) = ask::node(&self.context.root, &target.device, target.transport);
         let given = self.given_type(target);
-        let Some(Holds { place, lane }) = self.holds(target, given) else { return };
+        let Some(Holds { place, lane }) = self.holds(target, given) else {
+            return;
+        };
         let device_type = given.or(plan.learned.device_type.as_deref()).or(implied);
         let command = &self.settings.command;
         // A USB device's serial number is the bridge's.
         let usb = target.transport == Transport::Usb;
-        let serial = if usb { &plan.learned.serial } else { &target.serial }.clone();
+        let serial = if usb {
+            &plan.learned.serial
+        } else {
+            &target.serial
+        }
+        .clone();
         let who = serial.map(|serial| (self_test::who(command, &device, device_type), serial));
         let exec = self_test::exec(command, device, device_type, kind);
         let theirs = target.device.clone();
@@ -141,14 +210,26 @@ impl<W: World> Smart<W> {
         }
         self.asking += 1;
         let (world, since) = (self.world.clone(), now());
-        let lost = Ended::Tested { drive: drive.clone(), kind, since, place: None, begun: Begun::Said(Err(LOST.to_owned())) };
+        let lost = Ended::Tested {
+            drive: drive.clone(),
+            kind,
+            since,
+            place: None,
+            begun: Begun::Said(Err(LOST.to_owned())),
+        };
         self.running.spawn(lost, async move {
             let _until_the_end = lane;
             let begun = match world.suspended(theirs).await {
                 true => Begun::Said(Err(SUSPENDED.to_owned())),
                 false => self_test::begin(world, exec, who).await,
             };
-            Ended::Tested { drive, kind, since, place, begun }
+            Ended::Tested {
+                drive,
+                kind,
+                since,
+                place,
+                begun,
+            }
         });
     }
 
@@ -161,9 +242,14 @@ impl<W: World> Smart<W> {
         reply: Reply,
         at: Instant,
     ) -> Result<(), SourceError> {
-        let Some(plan) = self.plans.get_mut(&drive) else { return Ok(()) };
+        let Some(plan) = self.plans.get_mut(&drive) else {
+            return Ok(());
+        };
         match reply {
-            Reply::Stuck(remains) => self.stuck_on(&drive, since, read == Read::Whole, remains, place).await,
+            Reply::Stuck(remains) => {
+                self.stuck_on(&drive, since, read == Read::Whole, remains, place)
+                    .await
+            }
             Reply::NoProgram(why) => {
                 plan.unasked(at);
                 tracing::warn!(why, "smartctl cannot be started any more");
@@ -171,12 +257,20 @@ impl<W: World> Smart<W> {
                 self.check_due = at + CHECK_AGAIN;
                 Ok(())
             }
-            Reply::Answered { answer: Answer::TimedOut { why }, .. } if read == Read::Whole && plan.quick() != Read::Whole => {
+            Reply::Answered {
+                answer: Answer::TimedOut { why },
+                ..
+            } if read == Read::Whole && plan.quick() != Read::Whole => {
                 tracing::info!(%drive, why, "all of its log pages are too slow: it is asked for the quick ones alone");
                 plan.without_slow_pages(&self.settings, at);
                 Ok(())
             }
-            Reply::Answered { answer, device_type, tried, another } => {
+            Reply::Answered {
+                answer,
+                device_type,
+                tried,
+                another,
+            } => {
                 plan.learned.tried |= tried;
                 if device_type.is_some() {
                     plan.learned.device_type = device_type;
@@ -185,7 +279,9 @@ impl<W: World> Smart<W> {
                 if another {
                     self.look_at_hardware();
                 }
-                let Some(plan) = self.plans.get(&drive) else { return Ok(()) };
+                let Some(plan) = self.plans.get(&drive) else {
+                    return Ok(());
+                };
                 if !plan.wanted || self.ignored.contains(&drive) {
                     return Ok(());
                 }
@@ -194,7 +290,14 @@ impl<W: World> Smart<W> {
                 }
                 let at = now();
                 let took = elapsed(since, at);
-                self.context.report(Report::Smart { drive, at, answer: Box::new(answer), took }).await
+                self.context
+                    .report(Report::Smart {
+                        drive,
+                        at,
+                        answer: Box::new(answer),
+                        took,
+                    })
+                    .await
             }
         }
     }
@@ -205,16 +308,30 @@ impl<W: World> Smart<W> {
         let _ = self.context.requests.send(Request::Inventory);
     }
 
-    /// Asking a controller who is there has hung: where that is a drive we know, it is the drive that hangs.
-    pub(super) async fn stuck_at(&mut self, controller: &str, places: &mut Vec<StuckPlace>) -> Result<(), SourceError> {
+    /// Asking a controller who is there has hung: where that is a drive we know, it is the drive
+    /// that hangs.
+    pub(super) async fn stuck_at(
+        &mut self,
+        controller: &str,
+        places: &mut Vec<StuckPlace>,
+    ) -> Result<(), SourceError> {
         let device = self.hidden.device(controller).cloned();
         for stuck in std::mem::take(places) {
             let is_there = |plan: &Plan| {
                 let idle = plan.wanted && matches!(plan.doing, Doing::Nothing);
-                idle && Some(&plan.target.device) == device.as_ref() && plan.target.device_type.as_ref() == Some(&stuck.place)
+                idle && Some(&plan.target.device) == device.as_ref()
+                    && plan.target.device_type.as_ref() == Some(&stuck.place)
             };
-            match self.plans.iter().find(|(_, plan)| is_there(plan)).map(|(drive, _)| drive.clone()) {
-                Some(drive) => self.stuck_on(&drive, stuck.since, false, stuck.remains, stuck.hold).await?,
+            match self
+                .plans
+                .iter()
+                .find(|(_, plan)| is_there(plan))
+                .map(|(drive, _)| drive.clone())
+            {
+                Some(drive) => {
+                    self.stuck_on(&drive, stuck.since, false, stuck.remains, stuck.hold)
+                        .await?
+                }
                 None => places.push(stuck),
             }
         }
@@ -236,13 +353,23 @@ impl<W: World> Smart<W> {
         let waiting_in = remains.waiting_in.clone();
         tracing::warn!(%drive, waiting_in, "smartctl hangs and cannot be killed; the drive is not asked until it has gone");
         let gone = drive.clone();
-        self.running.spawn(Ended::Gone { drive: drive.clone() }, async move {
-            remains.gone().await;
-            drop(place);
-            Ended::Gone { drive: gone }
-        });
+        self.running.spawn(
+            Ended::Gone {
+                drive: drive.clone(),
+            },
+            async move {
+                remains.gone().await;
+                drop(place);
+                Ended::Gone { drive: gone }
+            },
+        );
         let stuck = Some(SmartStuck { since, waiting_in });
-        self.context.report(Report::SmartStuck { drive: drive.clone(), stuck }).await
+        self.context
+            .report(Report::SmartStuck {
+                drive: drive.clone(),
+                stuck,
+            })
+            .await
     }
 }
 

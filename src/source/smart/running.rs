@@ -12,7 +12,8 @@ pub const LOST: &str = "an internal error: the task was lost";
 #[derive(Default)]
 pub struct Running {
     tasks: JoinSet<Ended>,
-    /// What a task has ended with when it was lost (it panicked, say): what waits for it must not wait for ever.
+    /// What a task has ended with when it was lost (it panicked, say): what waits for it must not
+    /// wait for ever.
     if_lost: HashMap<Id, Ended>,
 }
 

@@ -1,7 +1,10 @@
-//! A self-test that an admin starts: `smartctl -t short` or `-t long`, and what smartctl says to it.
+//! A self-test that an admin starts: `smartctl -t short` or `-t long`, and what smartctl says to
+//! it.
 //!
-//! Its words are in the text of the answer only, hence `--json=o`. It says `Testing has begun.` (ATA), `Short Background Self Test has begun` (SCSI),
-//! `Self-test has begun` (NVMe, from 7.4 on; older ones pass over `-t` without a word and end with 0), and so only a word that it has begun counts.
+//! Its words are in the text of the answer only, hence `--json=o`. It says `Testing has begun.`
+//! (ATA), `Short Background Self Test has begun` (SCSI), `Self-test has begun` (NVMe, from 7.4 on;
+//! older ones pass over `-t` without a word and end with 0), and so only a word that it has begun
+//! counts.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,7 +35,11 @@ pub fn exec(program: &Path, device: PathBuf, device_type: Option<&str>, kind: Te
         TestKind::Long => "long",
     };
     let mut args = vec!["--json=o".to_owned(), "-t".to_owned(), kind.to_owned()];
-    args.extend(device_type.iter().flat_map(|device_type| ["-d".to_owned(), (*device_type).to_owned()]));
+    args.extend(
+        device_type
+            .iter()
+            .flat_map(|device_type| ["-d".to_owned(), (*device_type).to_owned()]),
+    );
     args.push(device.to_string_lossy().into_owned());
     ask::exec(program, args, TIMEOUT)
 }
@@ -40,7 +47,11 @@ pub fn exec(program: &Path, device: PathBuf, device_type: Option<&str>, kind: Te
 /// Asks who is there. A name is given to another drive as soon as the one before has gone.
 pub fn who(program: &Path, device: &Path, device_type: Option<&str>) -> Exec {
     let mut args = vec!["-j".to_owned(), "-i".to_owned()];
-    args.extend(device_type.iter().flat_map(|device_type| ["-d".to_owned(), (*device_type).to_owned()]));
+    args.extend(
+        device_type
+            .iter()
+            .flat_map(|device_type| ["-d".to_owned(), (*device_type).to_owned()]),
+    );
     args.push(device.to_string_lossy().into_owned());
     ask::exec(program, args, TIMEOUT)
 }
@@ -55,7 +66,11 @@ pub async fn begin<W: World>(world: W, exec: Exec, who: Option<(Exec, String)>) 
         match told {
             Ok(told) if ask::same_serial(&meant, &told) => {}
             Ok(told) => {
-                return Begun::Another(format!("another drive answered: serial number {} instead of {}", told.trim(), meant.trim()));
+                return Begun::Another(format!(
+                    "another drive answered: serial number {} instead of {}",
+                    told.trim(),
+                    meant.trim()
+                ));
             }
             Err(why) => return Begun::Said(Err(why)),
         }
@@ -69,7 +84,9 @@ pub async fn begin<W: World>(world: W, exec: Exec, who: Option<(Exec, String)>) 
 fn failed(error: ExecError) -> Begun {
     match error {
         ExecError::Unkillable { remains, .. } => Begun::Stuck(remains),
-        ExecError::Start { program, source } => Begun::Said(Err(format!("starting {}: {source}", program.display()))),
+        ExecError::Start { program, source } => {
+            Begun::Said(Err(format!("starting {}: {source}", program.display())))
+        }
         error => Begun::Said(Err(error.to_string())),
     }
 }
@@ -78,8 +95,11 @@ fn identity(output: &Output) -> Result<String, String> {
     if let Some(why) = ask::unusable(output) {
         return Err(why);
     }
-    let identity = parse::identity(&output.stdout).map_err(|error| format!("the answer of smartctl makes no sense: {error}"))?;
-    identity.serial.ok_or_else(|| "the drive does not tell who it is".to_owned())
+    let identity = parse::identity(&output.stdout)
+        .map_err(|error| format!("the answer of smartctl makes no sense: {error}"))?;
+    identity
+        .serial
+        .ok_or_else(|| "the drive does not tell who it is".to_owned())
 }
 
 #[derive(Deserialize)]
@@ -107,19 +127,28 @@ fn read(output: &Output) -> Result<String, String> {
     if let Some(why) = ask::unusable(output) {
         return Err(why);
     }
-    let Answer { smartctl } =
-        serde_json::from_slice(&output.stdout).map_err(|error| format!("the answer of smartctl makes no sense: {error}"))?;
+    let Answer { smartctl } = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("the answer of smartctl makes no sense: {error}"))?;
     // Without its first lines (name, copyright) and headings.
     let said = smartctl.output.iter().map(|line| line.trim());
-    let said: Vec<&str> = said.filter(|line| !line.is_empty() && !line.starts_with("===")).skip_while(is_greeting).collect();
+    let said: Vec<&str> = said
+        .filter(|line| !line.is_empty() && !line.starts_with("==="))
+        .skip_while(is_greeting)
+        .collect();
     let words = |lines: &[&str]| lines.join(" ").chars().take(LONGEST).collect::<String>();
-    let begun = said.iter().position(|line| line.to_ascii_lowercase().contains("has begun"));
+    let begun = said
+        .iter()
+        .position(|line| line.to_ascii_lowercase().contains("has begun"));
     let refused = output.status >> 8 & 0b111 != 0;
     match begun {
         Some(at) if !refused => Ok(words(said.get(at..).unwrap_or_default())),
         _ if !said.is_empty() => Err(words(&said)),
         _ => {
-            let messages: Vec<&str> = smartctl.messages.iter().map(|message| message.string.as_str()).collect();
+            let messages: Vec<&str> = smartctl
+                .messages
+                .iter()
+                .map(|message| message.string.as_str())
+                .collect();
             match messages.as_slice() {
                 [] => Err(silent(&smartctl.version, output.status >> 8 & 0xff)),
                 messages => Err(words(messages)),
@@ -135,7 +164,9 @@ fn is_greeting(line: &&str) -> bool {
 fn silent(version: &[u32], status: i32) -> String {
     match version {
         [major, minor, ..] if (*major, *minor) < (7, 4) => {
-            format!("smartctl {major}.{minor} started nothing (exit status {status}); self-tests of NVMe drives need 7.4 or newer")
+            format!(
+                "smartctl {major}.{minor} started nothing (exit status {status}); self-tests of NVMe drives need 7.4 or newer"
+            )
         }
         _ => format!("smartctl started nothing and said nothing (exit status {status})"),
     }
@@ -146,10 +177,19 @@ mod tests {
     use super::*;
 
     fn said(status: i32, lines: &[&str]) -> Result<String, String> {
-        let mut output = vec!["smartctl 7.3 2022-02-28 r5338 [x86_64-linux]", "Copyright (C) 2002-22, Bruce Allen", ""];
+        let mut output = vec![
+            "smartctl 7.3 2022-02-28 r5338 [x86_64-linux]",
+            "Copyright (C) 2002-22, Bruce Allen",
+            "",
+        ];
         output.extend(lines);
         let stdout = serde_json::json!({"smartctl": {"version": [7, 3], "output": output, "exit_status": status}}).to_string().into_bytes();
-        read(&Output { status: status << 8, stdout, stderr: Vec::new(), truncated: false })
+        read(&Output {
+            status: status << 8,
+            stdout,
+            stderr: Vec::new(),
+            truncated: false,
+        })
     }
 
     #[test]
@@ -159,13 +199,22 @@ mod tests {
             "Testing has begun.",
             "Please wait 2 minutes for test to complete.",
         ];
-        assert_eq!(said(0, &lines), Ok("Testing has begun. Please wait 2 minutes for test to complete.".to_owned()));
-        assert_eq!(said(0, &["Short Background Self Test has begun"]), Ok("Short Background Self Test has begun".to_owned()));
+        assert_eq!(
+            said(0, &lines),
+            Ok("Testing has begun. Please wait 2 minutes for test to complete.".to_owned())
+        );
+        assert_eq!(
+            said(0, &["Short Background Self Test has begun"]),
+            Ok("Short Background Self Test has begun".to_owned())
+        );
     }
 
     #[test]
     fn a_test_that_runs_already_is_a_refusal_in_smartctls_words() {
-        let lines = ["Can't start self-test without aborting current test (90% remaining),", "add '-t force' option to override."];
+        let lines = [
+            "Can't start self-test without aborting current test (90% remaining),",
+            "add '-t force' option to override.",
+        ];
         let words = "Can't start self-test without aborting current test (90% remaining), add '-t force' option to override.";
         assert_eq!(said(4, &lines), Err(words.to_owned()));
     }
@@ -173,7 +222,12 @@ mod tests {
     #[test]
     fn an_end_without_a_word_is_no_success() {
         assert!(said(0, &[]).is_err_and(|why| why.contains("7.4 or newer")));
-        let cut = Output { status: 0, stdout: b"{\"smartctl\":".to_vec(), stderr: Vec::new(), truncated: false };
+        let cut = Output {
+            status: 0,
+            stdout: b"{\"smartctl\":".to_vec(),
+            stderr: Vec::new(),
+            truncated: false,
+        };
         assert!(read(&cut).is_err());
     }
 }

@@ -1,6 +1,8 @@
-//! Whether there is a smartctl that can be used: it is there, it starts, and it is of a version that writes JSON.
+//! Whether there is a smartctl that can be used: it is there, it starts, and it is of a version
+//! that writes JSON.
 //!
-//! In: its path. Out: its version, or in words what is wrong with it. That is a state of this source, never of a drive.
+//! In: its path. Out: its version, or in words what is wrong with it. That is a state of this
+//! source, never of a drive.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,17 +35,33 @@ pub async fn check<W: World>(world: W, program: PathBuf, known: Option<Stamp>) -
     if known == Some(stamp) {
         return Checked::Same;
     }
-    let exec = ask::exec(&program, vec!["-j".to_owned(), "--version".to_owned()], TIMEOUT);
+    let exec = ask::exec(
+        &program,
+        vec!["-j".to_owned(), "--version".to_owned()],
+        TIMEOUT,
+    );
     let output = match world.run(exec).await {
         Ok(output) => output,
         Err(ExecError::Unkillable { remains, .. }) => return Checked::Stuck(remains),
-        Err(ExecError::Start { source, .. }) => return Checked::Unusable(format!("starting {}: {source}: {REMEDY}", program.display())),
+        Err(ExecError::Start { source, .. }) => {
+            return Checked::Unusable(format!(
+                "starting {}: {source}: {REMEDY}",
+                program.display()
+            ));
+        }
         Err(error) => return Checked::Unusable(format!("asking for its version: {error}")),
     };
     match parse::version(&output.stdout) {
         Ok(version) => Checked::Ready { version, stamp },
-        Err(ParseError::TooOld([major, minor])) => Checked::Unusable(format!("{} is version {major}.{minor}: {REMEDY}", program.display())),
-        Err(_) => Checked::Unusable(format!("{} does not tell its version{}: {REMEDY}", program.display(), complaint(&output))),
+        Err(ParseError::TooOld([major, minor])) => Checked::Unusable(format!(
+            "{} is version {major}.{minor}: {REMEDY}",
+            program.display()
+        )),
+        Err(_) => Checked::Unusable(format!(
+            "{} does not tell its version{}: {REMEDY}",
+            program.display(),
+            complaint(&output)
+        )),
     }
 }
 

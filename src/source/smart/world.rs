@@ -1,4 +1,5 @@
-//! What the source does to the world: runs programs, asks workers, looks at a file. A seam, so that tests can play drives that hang for a day.
+//! What the source does to the world: runs programs, asks workers, looks at a file. A seam, so that
+//! tests can play drives that hang for a day.
 
 use std::future::Future;
 use std::os::unix::fs::MetadataExt;
@@ -19,12 +20,19 @@ pub trait World: Clone + Send + Sync + 'static {
     fn run(&self, exec: Exec) -> impl Future<Output = Result<Output, ExecError>> + Send;
 
     /// A question that may block, to a worker.
-    fn ask(&self, target: String, job: Job, timeout: Duration) -> impl Future<Output = Outcome<Answer>> + Send;
+    fn ask(
+        &self,
+        target: String,
+        job: Job,
+        timeout: Duration,
+    ) -> impl Future<Output = Outcome<Answer>> + Send;
 
-    /// Whether the kernel has suspended this device by now: that changes without an event, and to open it would resume it.
+    /// Whether the kernel has suspended this device by now: that changes without an event, and to
+    /// open it would resume it.
     fn suspended(&self, device: HostPath) -> impl Future<Output = bool> + Send;
 
-    /// What tells one version of a program from the next; None where there is none, or its disk does not answer.
+    /// What tells one version of a program from the next; None where there is none, or its disk
+    /// does not answer.
     fn stamp(&self, program: PathBuf) -> impl Future<Output = Option<Stamp>> + Send;
 }
 
@@ -48,9 +56,14 @@ impl World for Real {
     }
 
     async fn suspended(&self, device: HostPath) -> bool {
-        let Some(name) = device.as_path().file_name().and_then(|name| name.to_str()) else { return false };
-        let status = self.root.at(format!("/sys/class/block/{name}/device/power/runtime_status"));
-        // Nothing blocks there (runtime_status_show(), drivers/base/power/sysfs.c takes no lock); one that did would not hold up the question.
+        let Some(name) = device.as_path().file_name().and_then(|name| name.to_str()) else {
+            return false;
+        };
+        let status = self.root.at(format!(
+            "/sys/class/block/{name}/device/power/runtime_status"
+        ));
+        // Nothing blocks there (runtime_status_show(), drivers/base/power/sysfs.c takes no lock);
+        // one that did would not hold up the question.
         let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(status));
         let read = tokio::time::timeout(STATUS, read).await;
         matches!(read, Ok(Ok(Ok(status))) if status.trim() == "suspended")
@@ -58,11 +71,20 @@ impl World for Real {
 
     async fn stamp(&self, program: PathBuf) -> Option<Stamp> {
         // In the blocking pool: the disk that it lies on may be the one that dies.
-        tokio::task::spawn_blocking(move || stamp(&program)).await.ok().flatten()
+        tokio::task::spawn_blocking(move || stamp(&program))
+            .await
+            .ok()
+            .flatten()
     }
 }
 
 fn stamp(program: &Path) -> Option<Stamp> {
     let data = std::fs::metadata(program).ok()?;
-    Some(Stamp(data.dev(), data.ino(), data.size(), data.mtime(), data.mtime_nsec()))
+    Some(Stamp(
+        data.dev(),
+        data.ino(),
+        data.size(),
+        data.mtime(),
+        data.mtime_nsec(),
+    ))
 }

@@ -1,8 +1,11 @@
-//! The helper that holds a filesystem's writers: makes sure that nothing needs what it freezes and that it outlives the daemon, freezes, and thaws
-//! whatever happens: when told, at the end of the pipe (the daemon's death), at SIGTERM and its kin, at the limit.
+//! The helper that holds a filesystem's writers: makes sure that nothing needs what it freezes and
+//! that it outlives the daemon, freezes, and thaws whatever happens: when told, at the end of the
+//! pipe (the daemon's death), at SIGTERM and its kin, at the limit.
 //!
-//! In, a line each: `Told`. Out, a line each: `Said`. While writers are held it writes to nothing but its pipe and its note in memory, which is there
-//! already; it opens, makes and logs nothing. Being told by PDEATHSIG instead of the pipe would not do: that fires when the *thread* that started it ends.
+//! In, a line each: `Told`. Out, a line each: `Said`. While writers are held it writes to nothing
+//! but its pipe and its note in memory, which is there already; it opens, makes and logs nothing.
+//! Being told by PDEATHSIG instead of the pipe would not do: that fires when the *thread* that
+//! started it ends.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -34,7 +37,8 @@ use crate::source::mounts;
 
 /// Longest order, in bytes: two paths of PATH_MAX, each byte escaped.
 const LONGEST_ORDER: usize = 64 * 1024;
-/// Between two tries to compare the mount tables of two processes, of which one may change in the middle.
+/// Between two tries to compare the mount tables of two processes, of which one may change in the
+/// middle.
 const TRIES: usize = 5;
 
 /// The whole life of the process. `needed`: what of ours must not be frozen, as the daemon sees it.
@@ -48,10 +52,16 @@ pub fn serve(root: &HostRoot, needed: impl Iterator<Item = OsString>) -> io::Res
                 Ok(said) | Err(said) => said,
             }
         }
-        Ok(Told::Repair { intents, only }) => Said::Repaired(thaw::repair(root, &intents, only.as_deref())),
-        Ok(Told::Resume { intents, forget }) => Said::Resumed(thaw::resume_there(root, &intents, forget)),
+        Ok(Told::Repair { intents, only }) => {
+            Said::Repaired(thaw::repair(root, &intents, only.as_deref()))
+        }
+        Ok(Told::Resume { intents, forget }) => {
+            Said::Resumed(thaw::resume_there(root, &intents, forget))
+        }
         Ok(Told::Thaw) => return Ok(()),
-        Err(error) => Said::Failed { why: format!("the freezer was asked what it does not understand: {error}") },
+        Err(error) => Said::Failed {
+            why: format!("the freezer was asked what it does not understand: {error}"),
+        },
     };
     say(&said)
 }
@@ -62,7 +72,8 @@ fn keep_quiet() -> io::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     // A name of 15 bytes at most, for ps(1).
     let _ = nix::sys::prctl::set_name(c"diskvitals-frz");
-    // The last to go when memory is short. Needs CAP_SYS_RESOURCE, which the unit does not give: there it is as likely to go as the daemon (OOMScoreAdjust).
+    // The last to go when memory is short. Needs CAP_SYS_RESOURCE, which the unit does not give:
+    // there it is as likely to go as the daemon (OOMScoreAdjust).
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     Ok(())
 }
@@ -99,7 +110,13 @@ fn failed(why: impl Into<String>) -> Said {
 }
 
 /// `Err` where nothing was frozen.
-fn hold(root: &HostRoot, order: &FreezeOrder, intents: &Path, needed: &[PathBuf], parent: Pid) -> Result<Said, Said> {
+fn hold(
+    root: &HostRoot,
+    order: &FreezeOrder,
+    intents: &Path,
+    needed: &[PathBuf],
+    parent: Pid,
+) -> Result<Said, Said> {
     if root.is_recorded() {
         return Err(refused("a recorded tree has nothing to freeze"));
     }
@@ -117,9 +134,13 @@ fn hold(root: &HostRoot, order: &FreezeOrder, intents: &Path, needed: &[PathBuf]
     settle_earlier(intents, order.dev)?;
     let mounted = Mounted::open(&order.mount).map_err(|error| failed(error.to_string()))?;
     if !mounted.is(order.dev) {
-        return Err(failed(format!("another filesystem than {} is mounted at {}", order.dev, order.mount)));
+        return Err(failed(format!(
+            "another filesystem than {} is mounted at {}",
+            order.dev, order.mount
+        )));
     }
-    let signals = HeldSignals::hold().map_err(|errno| failed(format!("holding back signals: {errno}")))?;
+    let signals =
+        HeldSignals::hold().map_err(|errno| failed(format!("holding back signals: {errno}")))?;
     let noted = write_note(order, intents)?;
     let settled = (|| {
         namespace::keep_only(Place::Freezer.rights()).map_err(refused)?;
@@ -132,8 +153,15 @@ fn hold(root: &HostRoot, order: &FreezeOrder, intents: &Path, needed: &[PathBuf]
     freeze(order, &mounted, &signals, &noted, parent)
 }
 
-/// From the call that freezes to the one that thaws, nothing here may wait, allocate much, or touch any file but the pipe and the note.
-fn freeze(order: &FreezeOrder, mounted: &Mounted, signals: &HeldSignals, noted: &Noted, parent: Pid) -> Result<Said, Said> {
+/// From the call that freezes to the one that thaws, nothing here may wait, allocate much, or touch
+/// any file but the pipe and the note.
+fn freeze(
+    order: &FreezeOrder,
+    mounted: &Mounted,
+    signals: &HeldSignals,
+    noted: &Noted,
+    parent: Pid,
+) -> Result<Said, Said> {
     // It may have been held up before it came here, for longer than anybody has waited for it.
     if signals.is_called_off(io::stdin(), parent) {
         return Err(forget(noted, failed("the daemon has given it up")));
@@ -160,20 +188,36 @@ fn freeze(order: &FreezeOrder, mounted: &Mounted, signals: &HeldSignals, noted: 
         (Err(Errno::EINVAL), _) => Some("somebody else thawed it".to_owned()),
         // Left to whoever repairs, as after a death: the note stays.
         (Err(_), _) => std::process::exit(1),
-        (Ok(()), None) => Some(format!("freezing took {freezing:.1?}, longer than writers may be held ({:.1?})", order.limit)),
+        (Ok(()), None) => Some(format!(
+            "freezing took {freezing:.1?}, longer than writers may be held ({:.1?})",
+            order.limit
+        )),
         (Ok(()), Some(Woken::Told)) => None,
         (Ok(()), Some(Woken::Closed)) => Some("the daemon has gone".to_owned()),
         (Ok(()), Some(Woken::Signal(signal))) => Some(format!("the freezer got signal {signal}")),
-        (Ok(()), Some(Woken::Time)) => Some(format!("writers may not be held longer than {:.1?}", order.limit)),
+        (Ok(()), Some(Woken::Time)) => Some(format!(
+            "writers may not be held longer than {:.1?}",
+            order.limit
+        )),
     };
-    Ok(forget(noted, Said::Thawed { held, freezing, early, late }))
+    Ok(forget(
+        noted,
+        Said::Thawed {
+            held,
+            freezing,
+            early,
+            late,
+        },
+    ))
 }
 
 fn not_frozen(errno: Errno, mount: &HostPath) -> Said {
     match errno {
         Errno::EBUSY => Said::NotOurs,
         // No freeze_fs (tmpfs, FUSE), or no filesystem on a device at all.
-        Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENOTTY => refused(format!("the filesystem at {mount} cannot be frozen ({errno})")),
+        Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENOTTY => refused(format!(
+            "the filesystem at {mount} cannot be frozen ({errno})"
+        )),
         errno => failed(format!("freezing the filesystem at {mount}: {errno}")),
     }
 }
@@ -206,7 +250,12 @@ pub(super) fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
 /// A freeze that has not come back from the kernel, or one that nobody has thawed.
 fn settle_earlier(intents: &Path, dev: DevNo) -> Result<(), Said> {
     let found = intents::find(intents).map_err(|error| refused(with_causes(&error)))?;
-    for earlier in found.iter().filter(|found| found.intent.as_ref().is_some_and(|intent| intent.dev == dev)) {
+    for earlier in found.iter().filter(|found| {
+        found
+            .intent
+            .as_ref()
+            .is_some_and(|intent| intent.dev == dev)
+    }) {
         if earlier.intent.as_ref().is_some_and(Intent::writer_lives) {
             return Err(failed(
                 "an earlier freeze of it is not over: its call has not returned from the kernel, or another check holds it",
@@ -220,60 +269,119 @@ fn settle_earlier(intents: &Path, dev: DevNo) -> Result<(), Said> {
 fn write_note(order: &FreezeOrder, intents: &Path) -> Result<Noted, Said> {
     let (pid, boot_id) = (std::process::id(), intents::boot_id());
     let boot_id = boot_id.map_err(|error| failed(format!("reading the boot's id: {error}")))?;
-    let started = intents::start_of(pid).ok_or_else(|| refused("this process' own /proc cannot be read"))?;
+    let started =
+        intents::start_of(pid).ok_or_else(|| refused("this process' own /proc cannot be read"))?;
     let (mount, dev) = (order.mount.clone(), order.dev);
-    let intent = Intent { stage: Stage::Asking, mount, dev, pid, started, boot_id };
-    Noted::write(intents, &note(&order.check), &intent).map_err(|error| refused(with_causes(&error)))
+    let intent = Intent {
+        stage: Stage::Asking,
+        mount,
+        dev,
+        pid,
+        started,
+        boot_id,
+    };
+    Noted::write(intents, &note(&order.check), &intent)
+        .map_err(|error| refused(with_causes(&error)))
 }
 
-/// What the daemon has where, by the kernel's numbers: what it calls `/var/lib/diskvitals` may be another folder for the host. Before the host's mount
-/// namespace is entered. Also the layers of which a container's root is made, which are paths of the host.
+/// What the daemon has where, by the kernel's numbers: what it calls `/var/lib/diskvitals` may be
+/// another folder for the host. Before the host's mount namespace is entered. Also the layers of
+/// which a container's root is made, which are paths of the host.
 fn ours(needed: &[PathBuf]) -> (Vec<(DevNo, String)>, Vec<HostPath>) {
-    let table = std::fs::read("/proc/self/mountinfo").map(|text| mounts::parse(&text).0).unwrap_or_default();
+    let table = std::fs::read("/proc/self/mountinfo")
+        .map(|text| mounts::parse(&text).0)
+        .unwrap_or_default();
     let layers = table.iter().flat_map(layers).collect();
     let table = Table::new(&table);
     let program = std::env::current_exe().ok();
     let mut devs = Vec::new();
     for path in needed.iter().chain(&program) {
         // What is not there is on no filesystem.
-        let Ok(path) = path.canonicalize() else { continue };
+        let Ok(path) = path.canonicalize() else {
+            continue;
+        };
         let what = format!("what diskvitals needs ({})", path.display());
-        devs.extend(std::fs::metadata(&path).map(|data| (dev_no(std::os::unix::fs::MetadataExt::dev(&data)), what.clone())));
-        devs.extend(table.holding(&HostPath::from(path.as_path())).map(|mount| (mount.dev, what)));
+        devs.extend(std::fs::metadata(&path).map(|data| {
+            (
+                dev_no(std::os::unix::fs::MetadataExt::dev(&data)),
+                what.clone(),
+            )
+        }));
+        devs.extend(
+            table
+                .holding(&HostPath::from(path.as_path()))
+                .map(|mount| (mount.dev, what)),
+        );
     }
     (devs, layers)
 }
 
-/// In the host's mount namespace. What cannot be read is refused: it could be what the way back needs.
-fn host(needed: &[PathBuf], needed_devs: Vec<(DevNo, String)>, layers: Vec<HostPath>) -> Result<Host, Said> {
-    let read = |path: &str| std::fs::read(path).map_err(|error| refused(format!("reading {path}: {error}")));
-    let always = ALWAYS.iter().map(|(path, what)| (PathBuf::from(path), (*what).to_owned()));
-    let ours = needed.iter().map(|path| (path.clone(), "what diskvitals or the kubelet needs".to_owned()));
-    let resolved = always.chain(ours).filter_map(|(path, what)| Some((HostPath::from(path.canonicalize().ok()?.as_path()), what)));
+/// In the host's mount namespace. What cannot be read is refused: it could be what the way back
+/// needs.
+fn host(
+    needed: &[PathBuf],
+    needed_devs: Vec<(DevNo, String)>,
+    layers: Vec<HostPath>,
+) -> Result<Host, Said> {
+    let read = |path: &str| {
+        std::fs::read(path).map_err(|error| refused(format!("reading {path}: {error}")))
+    };
+    let always = ALWAYS
+        .iter()
+        .map(|(path, what)| (PathBuf::from(path), (*what).to_owned()));
+    let ours = needed.iter().map(|path| {
+        (
+            path.clone(),
+            "what diskvitals or the kubelet needs".to_owned(),
+        )
+    });
+    let resolved = always.chain(ours).filter_map(|(path, what)| {
+        Some((HostPath::from(path.canonicalize().ok()?.as_path()), what))
+    });
     let needed = resolved.collect();
     let swaps = match std::fs::read("/proc/swaps") {
         // Filename, and a header above (proc(5)); a kernel without swap has no such file.
-        Ok(swaps) => swaps.split(|byte| *byte == b'\n').skip(1).filter(|line| line.starts_with(b"/")).map(first_field).collect(),
+        Ok(swaps) => swaps
+            .split(|byte| *byte == b'\n')
+            .skip(1)
+            .filter(|line| line.starts_with(b"/"))
+            .map(first_field)
+            .collect(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(refused(format!("reading /proc/swaps: {error}"))),
     };
-    Ok(Host { mounts: mounts::parse(&read("/proc/self/mountinfo")?).0, needed, needed_devs, layers, swaps, loops: loops()? })
+    Ok(Host {
+        mounts: mounts::parse(&read("/proc/self/mountinfo")?).0,
+        needed,
+        needed_devs,
+        layers,
+        swaps,
+        loops: loops()?,
+    })
 }
 
 fn first_field(line: &[u8]) -> HostPath {
-    HostPath::unescape(line.split(u8::is_ascii_whitespace).next().unwrap_or_default())
+    HostPath::unescape(
+        line.split(u8::is_ascii_whitespace)
+            .next()
+            .unwrap_or_default(),
+    )
 }
 
 /// Loop devices and the files beneath them (Documentation/ABI/stable/sysfs-block-loop).
 fn loops() -> Result<Vec<(String, HostPath)>, Said> {
     const BLOCK: &str = "/sys/class/block";
-    let entries = std::fs::read_dir(BLOCK).map_err(|error| refused(format!("reading {BLOCK}: {error}")))?;
+    let entries =
+        std::fs::read_dir(BLOCK).map_err(|error| refused(format!("reading {BLOCK}: {error}")))?;
     let loops = entries.flatten().filter_map(|entry| {
         // Missing where nothing is beneath.
         let file = std::fs::read(entry.path().join("loop/backing_file")).ok()?;
         let file = file.trim_ascii_end();
         let file = file.strip_suffix(b" (deleted)").unwrap_or(file);
-        Some((entry.file_name().to_string_lossy().into_owned(), HostPath::new(file)))
+        Some((
+            entry.file_name().to_string_lossy().into_owned(),
+            HostPath::new(file),
+        ))
     });
     Ok(loops.collect())
 }

@@ -1,10 +1,12 @@
-//! The helper that hears of filesystems' errors: marks filesystems with fanotify(7) and says what comes of it.
+//! The helper that hears of filesystems' errors: marks filesystems with fanotify(7) and says what
+//! comes of it.
 //!
 //! In, a line each: `Wanted`. Out, a line each: `Said`. Its end is the end of its standard input.
 //!
-//! Three kinds of threads, so that a mark that hangs in a dead mount holds up nothing: one reads standard input, one reads a group's events, and
-//! one marks. The first thread moves what they tell, and replaces the one that marks when a mark takes too long: that one is left to the kernel,
-//! and ends after its call should that return.
+//! Three kinds of threads, so that a mark that hangs in a dead mount holds up nothing: one reads
+//! standard input, one reads a group's events, and one marks. The first thread moves what they
+//! tell, and replaces the one that marks when a mark takes too long: that one is left to the
+//! kernel, and ends after its call should that return.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::BufRead;
@@ -35,7 +37,10 @@ pub fn serve(limitations: Vec<String>) -> std::io::Result<()> {
     let table = match Table::new() {
         Ok(table) => Arc::new(table),
         Err(errno) => {
-            say(&Said::Unavailable { errno: errno as i32, text: text(errno) })?;
+            say(&Said::Unavailable {
+                errno: errno as i32,
+                text: text(errno),
+            })?;
             // Nothing more to do but to end in order.
             std::io::stdin().lock().lines().for_each(drop);
             return Ok(());
@@ -43,7 +48,16 @@ pub fn serve(limitations: Vec<String>) -> std::io::Result<()> {
     };
     let input = tell.clone();
     spawn("stdin", move || listen(&input))?;
-    Marks { table, tell, queue: VecDeque::new(), at: None, stuck: BTreeSet::new(), said: BTreeMap::new(), marker: None }.run(&told)
+    Marks {
+        table,
+        tell,
+        queue: VecDeque::new(),
+        at: None,
+        stuck: BTreeSet::new(),
+        said: BTreeMap::new(),
+        marker: None,
+    }
+    .run(&told)
 }
 
 /// What the threads tell the first one.
@@ -88,10 +102,16 @@ impl Marks {
     fn run(mut self, told: &Receiver<Told>) -> std::io::Result<()> {
         loop {
             self.start_next()?;
-            let patience = self.at.map_or(Duration::from_secs(3600), |(_, since)| MARK_TIMEOUT.saturating_sub(since.elapsed()));
+            let patience = self.at.map_or(Duration::from_secs(3600), |(_, since)| {
+                MARK_TIMEOUT.saturating_sub(since.elapsed())
+            });
             match told.recv_timeout(patience) {
                 Ok(Told::Wanted(wanted)) => {
-                    let devs: BTreeSet<DevNo> = wanted.filesystems.iter().map(|filesystem| filesystem.dev).collect();
+                    let devs: BTreeSet<DevNo> = wanted
+                        .filesystems
+                        .iter()
+                        .map(|filesystem| filesystem.dev)
+                        .collect();
                     self.said.retain(|dev, _| devs.contains(dev));
                     self.table.forget_others(&devs);
                     self.queue = wanted.filesystems.into();
@@ -104,7 +124,10 @@ impl Marks {
                     self.tell(dev, mark)?;
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    if let Some((dev, _)) = self.at.take_if(|(_, since)| since.elapsed() >= MARK_TIMEOUT) {
+                    if let Some((dev, _)) = self
+                        .at
+                        .take_if(|(_, since)| since.elapsed() >= MARK_TIMEOUT)
+                    {
                         self.stuck.insert(dev);
                         // It ends after its call: nobody sends to it any more.
                         self.marker = None;
@@ -118,15 +141,19 @@ impl Marks {
 
     fn start_next(&mut self) -> std::io::Result<()> {
         while self.at.is_none() {
-            let Some(filesystem) = self.queue.pop_front() else { return Ok(()) };
+            let Some(filesystem) = self.queue.pop_front() else {
+                return Ok(());
+            };
             // One mark a filesystem.
             if self.stuck.contains(&filesystem.dev) {
                 continue;
             }
             let dev = filesystem.dev;
             if self.stuck.len() >= MOST_STUCK {
-                let mark =
-                    Mark::Refused { errno: Errno::EAGAIN as i32, text: format!("not tried while {MOST_STUCK} others do not answer") };
+                let mark = Mark::Refused {
+                    errno: Errno::EAGAIN as i32,
+                    text: format!("not tried while {MOST_STUCK} others do not answer"),
+                };
                 self.tell(dev, mark)?;
                 continue;
             }
@@ -161,16 +188,25 @@ fn mark_all(table: &Arc<Table>, asked: &Receiver<Filesystem>, tell: &Sender<Told
     for filesystem in asked {
         let mark = match table.mark(&filesystem) {
             Ok(()) => Mark::Set,
-            Err(errno) => Mark::Refused { errno: errno as i32, text: text(errno) },
+            Err(errno) => Mark::Refused {
+                errno: errno as i32,
+                text: text(errno),
+            },
         };
-        if tell.send(Told::Marked { dev: filesystem.dev, mark }).is_err() {
+        if tell
+            .send(Told::Marked {
+                dev: filesystem.dev,
+                mark,
+            })
+            .is_err()
+        {
             return;
         }
     }
 }
 
-/// Groups, and which filesystem an id in one's events means. Copies of a filesystem have one id (a snapshot, a dd): each is then in another group,
-/// so that an event is never said of the wrong one.
+/// Groups, and which filesystem an id in one's events means. Copies of a filesystem have one id (a
+/// snapshot, a dd): each is then in another group, so that an event is never said of the wrong one.
 struct Table {
     groups: Mutex<Vec<Entry>>,
 }
@@ -184,17 +220,28 @@ type Names = Mutex<BTreeMap<FsId, (DevNo, HostPath)>>;
 
 impl Table {
     fn new() -> Result<Table, Errno> {
-        let table = Table { groups: Mutex::default() };
+        let table = Table {
+            groups: Mutex::default(),
+        };
         table.add()?;
         Ok(table)
     }
 
     fn add(&self) -> Result<Entry, Errno> {
-        let entry = Entry { group: Arc::new(Group::new()?), filesystems: Arc::default() };
+        let entry = Entry {
+            group: Arc::new(Group::new()?),
+            filesystems: Arc::default(),
+        };
         let (group, names) = (entry.group.clone(), entry.filesystems.clone());
         spawn("events", move || follow(&group, &names)).map_err(|_| Errno::EAGAIN)?;
-        let copy = Entry { group: entry.group.clone(), filesystems: entry.filesystems.clone() };
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+        let copy = Entry {
+            group: entry.group.clone(),
+            filesystems: entry.filesystems.clone(),
+        };
+        self.groups
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(entry);
         Ok(copy)
     }
 
@@ -212,7 +259,8 @@ impl Table {
 
     fn mark_at(&self, dev: DevNo, path: &HostPath) -> Result<(), Errno> {
         let mounted = Mounted::at(path)?;
-        // Something else is mounted there by now. btrfs tells stat(2) a number of each subvolume's own, so there it cannot be compared.
+        // Something else is mounted there by now. btrfs tells stat(2) a number of each subvolume's
+        // own, so there it cannot be compared.
         if !dev.is_anonymous() && mounted.dev != dev {
             return Err(Errno::ESTALE);
         }
@@ -230,10 +278,21 @@ impl Table {
     fn place(&self, dev: DevNo, fsid: FsId) -> Result<Entry, Errno> {
         {
             let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_of = |entry: &&Entry| names(&entry.filesystems).get(&fsid).is_some_and(|(known, _)| *known == dev);
+            let is_of = |entry: &&Entry| {
+                names(&entry.filesystems)
+                    .get(&fsid)
+                    .is_some_and(|(known, _)| *known == dev)
+            };
             let is_free = |entry: &&Entry| !names(&entry.filesystems).contains_key(&fsid);
-            if let Some(entry) = groups.iter().find(is_of).or_else(|| groups.iter().find(is_free)) {
-                return Ok(Entry { group: entry.group.clone(), filesystems: entry.filesystems.clone() });
+            if let Some(entry) = groups
+                .iter()
+                .find(is_of)
+                .or_else(|| groups.iter().find(is_free))
+            {
+                return Ok(Entry {
+                    group: entry.group.clone(),
+                    filesystems: entry.filesystems.clone(),
+                });
             }
         }
         self.add()
@@ -241,7 +300,12 @@ impl Table {
 
     /// Marks go with their filesystems; only the names stay.
     fn forget_others(&self, devs: &BTreeSet<DevNo>) {
-        for entry in self.groups.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for entry in self
+            .groups
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
             names(&entry.filesystems).retain(|_, (dev, _)| devs.contains(dev));
         }
     }
@@ -255,16 +319,37 @@ fn names(names: &Names) -> std::sync::MutexGuard<'_, BTreeMap<FsId, (DevNo, Host
 fn follow(group: &Group, filesystems: &Names) {
     let mut buffer = [0; 8192];
     loop {
-        // What cannot be read for one reason or another ends the process, and the daemon starts the next.
-        let Ok(length) = group.read(&mut buffer) else { std::process::exit(1) };
+        // What cannot be read for one reason or another ends the process, and the daemon starts the
+        // next.
+        let Ok(length) = group.read(&mut buffer) else {
+            std::process::exit(1)
+        };
         let at = now();
         for notice in notice::parse(&buffer[..length]) {
             let said = match notice {
                 Notice::Overflow => Said::Overflow,
-                Notice::Error { fsid, errno, count, inode } => {
+                Notice::Error {
+                    fsid,
+                    errno,
+                    count,
+                    inode,
+                } => {
                     // Of a filesystem that is no longer wanted: there is nobody to tell of it.
-                    let Some((dev, path)) = fsid.and_then(|fsid| names(filesystems).get(&fsid).cloned()) else { continue };
-                    Said::Error { error: FsError { at, dev, path, errno, count, inode } }
+                    let Some((dev, path)) =
+                        fsid.and_then(|fsid| names(filesystems).get(&fsid).cloned())
+                    else {
+                        continue;
+                    };
+                    Said::Error {
+                        error: FsError {
+                            at,
+                            dev,
+                            path,
+                            errno,
+                            count,
+                            inode,
+                        },
+                    }
                 }
             };
             if say(&said).is_err() {
@@ -279,7 +364,11 @@ fn say(said: &Said) -> std::io::Result<()> {
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(body).map(drop)
+    std::thread::Builder::new()
+        .name(name.into())
+        .stack_size(STACK)
+        .spawn(body)
+        .map(drop)
 }
 
 fn text(errno: Errno) -> String {

@@ -1,4 +1,5 @@
-//! One probe of a mounted volume: statfs(2), and one reading of its top directory. Leaves no trace: no atime, no descriptor, no working directory.
+//! One probe of a mounted volume: statfs(2), and one reading of its top directory. Leaves no trace:
+//! no atime, no descriptor, no working directory.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -18,7 +19,10 @@ use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, ProbeError, Usage};
 
 pub fn probe(path: &HostPath) -> MountProbe {
-    MountProbe { statfs: usage(path), readdir: read_directory(path) }
+    MountProbe {
+        statfs: usage(path),
+        readdir: read_directory(path),
+    }
 }
 
 /// As statvfs(3) has it: available is what an unprivileged user may still use.
@@ -29,22 +33,37 @@ fn usage(path: &HostPath) -> Result<Usage, ProbeError> {
     Ok(Usage {
         total_bytes: answer.blocks().saturating_mul(unit),
         available_bytes: answer.blocks_available().saturating_mul(unit),
-        used_bytes: answer.blocks().saturating_sub(answer.blocks_free()).saturating_mul(unit),
+        used_bytes: answer
+            .blocks()
+            .saturating_sub(answer.blocks_free())
+            .saturating_mul(unit),
         total_inodes,
         available_inodes: answer.files_available(),
         used_inodes: total_inodes.saturating_sub(answer.files_free()),
     })
 }
 
-/// Opens the directory and reads its first entries. A mount on a file (a bind mount of one) is opened and not read.
+/// Opens the directory and reads its first entries. A mount on a file (a bind mount of one) is
+/// opened and not read.
 fn read_directory(path: &HostPath) -> Result<(), ProbeError> {
     let plain = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let directory = match open(path.as_path(), plain | OFlag::O_DIRECTORY | OFlag::O_NOATIME, Mode::empty()) {
+    let directory = match open(
+        path.as_path(),
+        plain | OFlag::O_DIRECTORY | OFlag::O_NOATIME,
+        Mode::empty(),
+    ) {
         Ok(directory) => directory,
-        Err(Errno::ENOTDIR) => return open(path.as_path(), plain, Mode::empty()).map(drop).map_err(|errno| error("open", errno)),
-        // Not the owner and without the right to leave atime alone: opening is all that leaves no trace.
+        Err(Errno::ENOTDIR) => {
+            return open(path.as_path(), plain, Mode::empty())
+                .map(drop)
+                .map_err(|errno| error("open", errno));
+        }
+        // Not the owner and without the right to leave atime alone: opening is all that leaves no
+        // trace.
         Err(Errno::EPERM) => {
-            return open(path.as_path(), plain | OFlag::O_DIRECTORY, Mode::empty()).map(drop).map_err(|errno| error("open", errno));
+            return open(path.as_path(), plain | OFlag::O_DIRECTORY, Mode::empty())
+                .map(drop)
+                .map_err(|errno| error("open", errno));
         }
         Err(errno) => return Err(error("open", errno)),
     };
@@ -61,7 +80,11 @@ fn first_entry(directory: OwnedFd) -> Result<(), ProbeError> {
 }
 
 fn error(operation: &str, errno: Errno) -> ProbeError {
-    ProbeError { operation: operation.into(), errno: errno as i32, text: format!("{} ({errno:?})", errno.desc()) }
+    ProbeError {
+        operation: operation.into(),
+        errno: errno as i32,
+        text: format!("{} ({errno:?})", errno.desc()),
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -78,10 +101,16 @@ pub enum SyncError {
 pub fn sync(path: &HostPath, dev: DevNo) -> Result<Duration, SyncError> {
     let mounted = Mounted::open(path)?;
     if !mounted.is(dev) {
-        return Err(SyncError::Another { path: path.clone(), dev });
+        return Err(SyncError::Another {
+            path: path.clone(),
+            dev,
+        });
     }
     let began = monotonic();
-    mounted.sync().map_err(|errno| SyncError::Sync { path: path.clone(), errno })?;
+    mounted.sync().map_err(|errno| SyncError::Sync {
+        path: path.clone(),
+        errno,
+    })?;
     Ok(monotonic().saturating_sub(began))
 }
 
@@ -106,15 +135,28 @@ pub fn recorded(root: &HostRoot, path: &HostPath) -> Result<MountProbe, Recordin
     let answers = answers(root)?;
     Ok(match answers.get(&path.to_string()) {
         Some(Recorded::Hang { hang: true }) => hang(),
-        Some(Recorded::Answer { statfs }) => MountProbe { statfs: Ok(*statfs), readdir: Ok(()) },
+        Some(Recorded::Answer { statfs }) => MountProbe {
+            statfs: Ok(*statfs),
+            readdir: Ok(()),
+        },
         Some(Recorded::Error { errno, operation }) => {
             let failure = error(operation, Errno::from_raw(*errno));
-            let statfs = if operation == "statfs" { Err(failure.clone()) } else { Ok(Usage::default()) };
-            MountProbe { statfs, readdir: Err(failure) }
+            let statfs = if operation == "statfs" {
+                Err(failure.clone())
+            } else {
+                Ok(Usage::default())
+            };
+            MountProbe {
+                statfs,
+                readdir: Err(failure),
+            }
         }
         Some(Recorded::Hang { hang: false }) | None => {
             let failure = error("statfs", Errno::ENOENT);
-            MountProbe { statfs: Err(failure.clone()), readdir: Err(failure) }
+            MountProbe {
+                statfs: Err(failure.clone()),
+                readdir: Err(failure),
+            }
         }
     })
 }
@@ -125,13 +167,16 @@ type Answers = Arc<BTreeMap<String, Recorded>>;
 fn answers(root: &HostRoot) -> Result<Answers, RecordingError> {
     static READ: Mutex<Option<(SystemTime, Answers)>> = Mutex::new(None);
     const FILE: &str = "/exec/probes.json";
-    let changed = std::fs::metadata(root.at(FILE)).and_then(|file| file.modified()).map_err(RecordingError::Read)?;
+    let changed = std::fs::metadata(root.at(FILE))
+        .and_then(|file| file.modified())
+        .map_err(RecordingError::Read)?;
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
     match &*read {
         Some((at, answers)) if *at == changed => Ok(answers.clone()),
         _ => {
             let text = root.read(FILE).map_err(RecordingError::Read)?;
-            let answers: Answers = Arc::new(serde_json::from_slice(&text).map_err(RecordingError::Parse)?);
+            let answers: Answers =
+                Arc::new(serde_json::from_slice(&text).map_err(RecordingError::Parse)?);
             *read = Some((changed, answers.clone()));
             Ok(answers)
         }

@@ -1,7 +1,10 @@
-//! Making good what lvm left behind that was killed between its suspend and its resume: whoever writes to the origin of a snapshot would wait for ever.
+//! Making good what lvm left behind that was killed between its suspend and its resume: whoever
+//! writes to the origin of a snapshot would wait for ever.
 //!
-//! By the notes of what it was about to change, of which a living one's is left alone: it resumes by itself. Run by the daemon when an lvm of its own has
-//! ended and at its start, and by the unit's ExecStopPost. Nothing is read from any disk for it; snapshots that are left over are for lvm itself to remove.
+//! By the notes of what it was about to change, of which a living one's is left alone: it resumes
+//! by itself. Run by the daemon when an lvm of its own has ended and at its start, and by the
+//! unit's ExecStopPost. Nothing is read from any disk for it; snapshots that are left over are for
+//! lvm itself to remove.
 
 use std::io;
 use std::path::Path;
@@ -12,9 +15,8 @@ use nix::poll::PollTimeout;
 use crate::host::dm;
 use crate::host::dm::held;
 use crate::host::dm::held::Held;
-use crate::host::intents::Found;
-use crate::host::intents::change;
 use crate::host::intents::change::Change;
+use crate::host::intents::{Found, change};
 use crate::host::root::HostRoot;
 use crate::model::causes::with_causes;
 use crate::source::checks::freezer::pipe::Resumed;
@@ -27,7 +29,12 @@ pub fn resume(root: &HostRoot, intents: &Path, forget: bool) -> Resumed {
     let mut resumed = Resumed::default();
     let found = match change::find(intents) {
         Ok(found) => found,
-        Err(error) => return Resumed { lines: vec![with_causes(&error)], ..Resumed::default() },
+        Err(error) => {
+            return Resumed {
+                lines: vec![with_causes(&error)],
+                ..Resumed::default()
+            };
+        }
     };
     let lives = |note: &Found<Change>| note.intent.as_ref().is_some_and(Change::writer_lives);
     let (living, dead): (Vec<_>, Vec<_>) = found.into_iter().partition(lives);
@@ -35,11 +42,18 @@ pub fn resume(root: &HostRoot, intents: &Path, forget: bool) -> Resumed {
     resumed.left = dead.iter().any(|note| note.intent.is_some());
     for note in dead {
         let Some(change) = &note.intent else {
-            resumed.lines.push(format!("{} is no note of a change of a volume, and stays", note.path.display()));
+            resumed.lines.push(format!(
+                "{} is no note of a change of a volume, and stays",
+                note.path.display()
+            ));
             continue;
         };
         // What is suspended may be the living one's doing.
-        if living.iter().filter_map(|note| note.intent.as_ref()).any(|living| living.group == change.group) {
+        if living
+            .iter()
+            .filter_map(|note| note.intent.as_ref())
+            .any(|living| living.group == change.group)
+        {
             continue;
         }
         let (lines, is_over) = resume_one(root, change);
@@ -52,16 +66,25 @@ pub fn resume(root: &HostRoot, intents: &Path, forget: bool) -> Resumed {
 }
 
 fn forgotten(note: &Found<Change>) -> Option<String> {
-    note.remove().err().map(|error| format!("removing {}: {error}", note.path.display()))
+    note.remove()
+        .err()
+        .map(|error| format!("removing {}: {error}", note.path.display()))
 }
 
 /// A line for each device; whether nothing of it is held any more.
 fn resume_one(root: &HostRoot, change: &Change) -> (Vec<String>, bool) {
-    let Change { group, volume, snapshot, .. } = change;
+    let Change {
+        group,
+        volume,
+        snapshot,
+        ..
+    } = change;
     let held = match held_for_long(root, group, volume, snapshot) {
         Ok(held) => held,
         Err(error) => {
-            let why = format!("whether {group}/{volume} was left suspended cannot be told: {error}; see `dmsetup info`");
+            let why = format!(
+                "whether {group}/{volume} was left suspended cannot be told: {error}; see `dmsetup info`"
+            );
             return (vec![why], false);
         }
     };
@@ -74,7 +97,10 @@ fn resume_one(root: &HostRoot, change: &Change) -> (Vec<String>, bool) {
             Ok(()) => lines.push(format!("{left}, and is resumed")),
             Err(error) => {
                 is_over = false;
-                lines.push(format!("{left}, and all that write to it wait: {}; try `dmsetup resume {name}`", with_causes(&error)));
+                lines.push(format!(
+                    "{left}, and all that write to it wait: {}; try `dmsetup resume {name}`",
+                    with_causes(&error)
+                ));
             }
         }
     }
@@ -82,11 +108,19 @@ fn resume_one(root: &HostRoot, change: &Change) -> (Vec<String>, bool) {
 }
 
 /// An administrator's own lvm suspends as well, for a moment.
-fn held_for_long(root: &HostRoot, group: &str, volume: &str, snapshot: &str) -> io::Result<Vec<Held>> {
+fn held_for_long(
+    root: &HostRoot,
+    group: &str,
+    volume: &str,
+    snapshot: &str,
+) -> io::Result<Vec<Held>> {
     let mut held = held::beneath(root, group, &[volume, snapshot])?;
     if !held.is_empty() {
         // Waits for nothing but time.
-        let _ = nix::poll::poll(&mut [], PollTimeout::try_from(NO_MOMENT).unwrap_or(PollTimeout::ZERO));
+        let _ = nix::poll::poll(
+            &mut [],
+            PollTimeout::try_from(NO_MOMENT).unwrap_or(PollTimeout::ZERO),
+        );
         let still = held::beneath(root, group, &[volume, snapshot])?;
         held.retain(|device| still.contains(device));
     }
@@ -99,12 +133,20 @@ mod tests {
     use crate::host::intents::start_of;
 
     fn change(group: &str, pid: u32, started: u64) -> Change {
-        Change { group: group.into(), volume: "data".into(), snapshot: "diskvitals-check-c1".into(), pid, started }
+        Change {
+            group: group.into(),
+            volume: "data".into(),
+            snapshot: "diskvitals-check-c1".into(),
+            pid,
+            started,
+        }
     }
 
     fn notes(changes: &[Change]) -> tempfile::TempDir {
         let memory = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
-        changes.iter().for_each(|change| change.write(memory.path()).expect("written"));
+        changes
+            .iter()
+            .for_each(|change| change.write(memory.path()).expect("written"));
         memory
     }
 
@@ -125,7 +167,10 @@ mod tests {
     fn a_note_of_what_is_not_suspended_goes_when_it_may_be_forgotten() {
         let (_dir, root) = host(true);
         let notes = notes(&[change("vg", u32::MAX, 1)]);
-        let seen = Resumed { left: true, ..Resumed::default() };
+        let seen = Resumed {
+            left: true,
+            ..Resumed::default()
+        };
         assert_eq!(resume(&root, notes.path(), false), seen);
         assert_eq!(left(&notes), 1);
         assert_eq!(resume(&root, notes.path(), true), seen);
@@ -137,9 +182,19 @@ mod tests {
     fn a_living_lvm_resumes_by_itself_and_its_volume_group_is_left_alone() {
         let (_dir, root) = host(true);
         let own = std::process::id();
-        let notes =
-            notes(&[change("vg", own, start_of(own).expect("we live")), change("vg", u32::MAX, 1), change("other", u32::MAX - 1, 1)]);
-        assert_eq!(resume(&root, notes.path(), true), Resumed { lines: Vec::new(), left: true, busy: true });
+        let notes = notes(&[
+            change("vg", own, start_of(own).expect("we live")),
+            change("vg", u32::MAX, 1),
+            change("other", u32::MAX - 1, 1),
+        ]);
+        assert_eq!(
+            resume(&root, notes.path(), true),
+            Resumed {
+                lines: Vec::new(),
+                left: true,
+                busy: true
+            }
+        );
         assert_eq!(left(&notes), 2, "both of vg stay");
     }
 
@@ -148,7 +203,10 @@ mod tests {
         let (_dir, root) = host(false);
         let notes = notes(&[change("vg", u32::MAX, 1)]);
         let resumed = resume(&root, notes.path(), true);
-        assert!(resumed.lines[0].starts_with("whether vg/data was left suspended cannot be told"), "{resumed:?}");
+        assert!(
+            resumed.lines[0].starts_with("whether vg/data was left suspended cannot be told"),
+            "{resumed:?}"
+        );
         assert_eq!(left(&notes), 1);
     }
 }

@@ -1,11 +1,15 @@
-//! Thawing what freezers left behind that were killed: by their notes, of which a living writer's is left alone. And resuming what lvm left (`resume`).
+//! Thawing what freezers left behind that were killed: by their notes, of which a living writer's
+//! is left alone. And resuming what lvm left (`resume`).
 //!
-//! Run by the daemon when a freezer has gone and at its start, and by the unit's ExecStopPost (`diskvitalsd worker thaw ROOT INTENTS`), which also runs
-//! after daemon and freezer were killed together.
+//! Run by the daemon when a freezer has gone and at its start, and by the unit's ExecStopPost
+//! (`diskvitalsd worker thaw ROOT INTENTS`), which also runs after daemon and freezer were killed
+//! together.
 //!
-//! A note that only says `asking` is thawed by as well: SIGKILL does not end FIFREEZE, which waits uninterruptibly and leaves the filesystem frozen with
-//! nobody to thaw it. That freeze is ours: somebody else's would have answered EBUSY, and then the note would be gone. Only one that was frozen by
-//! another in the instant between the note and the call could be thawed in error. Where nothing is frozen, FITHAW says EINVAL, and that is that.
+//! A note that only says `asking` is thawed by as well: SIGKILL does not end FIFREEZE, which waits
+//! uninterruptibly and leaves the filesystem frozen with nobody to thaw it. That freeze is ours:
+//! somebody else's would have answered EBUSY, and then the note would be gone. Only one that was
+//! frozen by another in the instant between the note and the call could be thawed in error. Where
+//! nothing is frozen, FITHAW says EINVAL, and that is that.
 
 use std::ffi::OsString;
 use std::io;
@@ -29,33 +33,52 @@ use crate::model::path::HostPath;
 use crate::source::checks::freezer::pipe::{Repaired, Resumed};
 use crate::source::mounts;
 
-/// A freezer whose pipe has ended thaws at once; one that was killed in FIFREEZE is back when the filesystem is frozen. Longer is left to the next
-/// who looks: a service's stop is waited for.
+/// A freezer whose pipe has ended thaws at once; one that was killed in FIFREEZE is back when the
+/// filesystem is frozen. Longer is left to the next who looks: a service's stop is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
-const RIGHTS: &[Capability] = &[Capability::CAP_SYS_ADMIN, Capability::CAP_DAC_READ_SEARCH, Capability::CAP_FOWNER];
+const RIGHTS: &[Capability] = &[
+    Capability::CAP_SYS_ADMIN,
+    Capability::CAP_DAC_READ_SEARCH,
+    Capability::CAP_FOWNER,
+];
 
 /// `worker thaw ROOT INTENTS`: a line for each note that something was done about.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let (Some(root), Some(intents)) = (args.next(), args.next()) else {
-        eprintln!("usage: diskvitalsd worker thaw ROOT INTENTS: thaws what freezers left behind that are gone, and resumes what lvm left");
+        eprintln!(
+            "usage: diskvitalsd worker thaw ROOT INTENTS: thaws what freezers left behind that are gone, and resumes what lvm left"
+        );
         return ExitCode::from(2);
     };
     let (root, intents) = (HostRoot::new(PathBuf::from(root)), Path::new(&intents));
     let thawed = repair(&root, intents, None);
-    // By now in the host's mount namespace, where it has another name. Notes stay for the next start: there may be a snapshot to be removed.
-    let root = if root.is_recorded() { root } else { HostRoot::new("/") };
+    // By now in the host's mount namespace, where it has another name. Notes stay for the next
+    // start: there may be a snapshot to be removed.
+    let root = if root.is_recorded() {
+        root
+    } else {
+        HostRoot::new("/")
+    };
     let resumed = resume_there(&root, intents, false);
-    thawed.lines.iter().chain(&resumed.lines).for_each(|line| eprintln!("diskvitalsd: {line}"));
+    thawed
+        .lines
+        .iter()
+        .chain(&resumed.lines)
+        .for_each(|line| eprintln!("diskvitalsd: {line}"));
     ExitCode::SUCCESS
 }
 
 /// `resume::resume`, where the host's names are.
 pub(super) fn resume_there(root: &HostRoot, intents: &Path, forget: bool) -> Resumed {
-    let failed = |why: String| Resumed { lines: vec![why], ..Resumed::default() };
+    let failed = |why: String| Resumed {
+        lines: vec![why],
+        ..Resumed::default()
+    };
     if root.is_recorded() {
         return Resumed::default();
     }
-    // lvm does not run where the host's mounts are not reached: without notes, nothing was suspended.
+    // lvm does not run where the host's mounts are not reached: without notes, nothing was
+    // suspended.
     let none = || change::find(intents).is_ok_and(|found| found.is_empty());
     match enter(root, none) {
         Ok(true) => {}
@@ -65,10 +88,15 @@ pub(super) fn resume_there(root: &HostRoot, intents: &Path, forget: bool) -> Res
     resume::resume(&HostRoot::new("/"), intents, forget)
 }
 
-/// Into the host's mount namespace, with the rights that are needed there. False: it is not reached, and there is nothing to be made good either.
+/// Into the host's mount namespace, with the rights that are needed there. False: it is not
+/// reached, and there is nothing to be made good either.
 fn enter(root: &HostRoot, nothing_is_noted: impl Fn() -> bool) -> Result<bool, String> {
     if let Err(why) = enter_host_mounts(root) {
-        return if nothing_is_noted() { Ok(false) } else { Err(why) };
+        return if nothing_is_noted() {
+            Ok(false)
+        } else {
+            Err(why)
+        };
     }
     if nix::unistd::geteuid().is_root() {
         namespace::keep_only(RIGHTS)?;
@@ -78,7 +106,10 @@ fn enter(root: &HostRoot, nothing_is_noted: impl Fn() -> bool) -> Result<bool, S
 
 /// `only`: of the note of this name.
 pub fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> Repaired {
-    let unknown = |why: String| Repaired { lines: vec![why], unsure: true };
+    let unknown = |why: String| Repaired {
+        lines: vec![why],
+        unsure: true,
+    };
     if root.is_recorded() {
         return Repaired::default();
     }
@@ -89,7 +120,9 @@ pub fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> Repaired {
         Ok(false) => return Repaired::default(),
         Err(why) => return unknown(why),
     }
-    let wanted = |found: &Found| only.is_none_or(|only| found.path.file_stem().is_some_and(|name| name == only));
+    let wanted = |found: &Found| {
+        only.is_none_or(|only| found.path.file_stem().is_some_and(|name| name == only))
+    };
     let mut repaired = Repaired::default();
     let end = monotonic().saturating_add(PATIENCE);
     loop {
@@ -97,14 +130,20 @@ pub fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> Repaired {
             Ok(found) => found,
             Err(error) => {
                 repaired.lines.push(with_causes(&error));
-                return Repaired { unsure: true, ..repaired };
+                return Repaired {
+                    unsure: true,
+                    ..repaired
+                };
             }
         };
         // What is about something else was said in the first round, and stays.
-        let (waiting, settled): (Vec<Found>, Vec<Found>) = found
-            .into_iter()
-            .filter(wanted)
-            .partition(|found| found.intent.as_ref().is_some_and(|intent| is_of_now(intent) && intent.writer_lives()));
+        let (waiting, settled): (Vec<Found>, Vec<Found>) =
+            found.into_iter().filter(wanted).partition(|found| {
+                found
+                    .intent
+                    .as_ref()
+                    .is_some_and(|intent| is_of_now(intent) && intent.writer_lives())
+            });
         for (line, unsure) in settled.iter().filter_map(thaw) {
             repaired.unsure |= unsure;
             if !repaired.lines.contains(&line) {
@@ -118,12 +157,18 @@ pub fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> Repaired {
             repaired.unsure = true;
             repaired.lines.extend(waiting.iter().filter_map(|found| {
                 let intent = found.intent.as_ref()?;
-                Some(format!("{}: its freezer, process {}, is still there, and thaws it when it can", intent.mount, intent.pid))
+                Some(format!(
+                    "{}: its freezer, process {}, is still there, and thaws it when it can",
+                    intent.mount, intent.pid
+                ))
             }));
             return repaired;
         }
         // Waits for nothing but time: not a child, so nothing tells of its end.
-        let _ = nix::poll::poll(&mut [], PollTimeout::try_from(A_MOMENT).unwrap_or(PollTimeout::ZERO));
+        let _ = nix::poll::poll(
+            &mut [],
+            PollTimeout::try_from(A_MOMENT).unwrap_or(PollTimeout::ZERO),
+        );
     }
 }
 
@@ -132,13 +177,18 @@ fn is_of_now(intent: &Intent) -> bool {
     intents::boot_id().is_ok_and(|boot| boot == intent.boot_id)
 }
 
-/// What was done about a note whose writer is gone, in words, and whether its filesystem may be frozen still; the note goes where there is nothing more to do.
+/// What was done about a note whose writer is gone, in words, and whether its filesystem may be
+/// frozen still; the note goes where there is nothing more to do.
 pub(super) fn thaw(found: &Found) -> Option<(String, bool)> {
     let name = found.path.display();
     let Some(intent) = &found.intent else {
         return Some((format!("{name} is no note of a freeze, and stays"), false));
     };
-    let said = if is_of_now(intent) { try_thaw(intent) } else { Ok(None) };
+    let said = if is_of_now(intent) {
+        try_thaw(intent)
+    } else {
+        Ok(None)
+    };
     match said {
         Ok(said) => match found.remove() {
             Ok(()) => said.map(|said| (said, false)),
@@ -157,7 +207,11 @@ fn try_thaw(intent: &Intent) -> Result<Option<String>, String> {
     for path in paths(intent) {
         match Mounted::open(&path) {
             Ok(mounted) if mounted.is(intent.dev) => match mounted.thaw() {
-                Ok(()) => return Ok(Some(format!("{path} was left frozen by a freezer that was killed, and is thawed"))),
+                Ok(()) => {
+                    return Ok(Some(format!(
+                        "{path} was left frozen by a freezer that was killed, and is thawed"
+                    )));
+                }
                 Err(Errno::EINVAL) => return Ok(None),
                 Err(errno) => problem = format!("thawing it: {errno}; try"),
             },
@@ -165,14 +219,21 @@ fn try_thaw(intent: &Intent) -> Result<Option<String>, String> {
             Err(error) => problem = format!("{error}; try"),
         }
     }
-    Err(format!("{} may be frozen by a freezer that was killed: {problem} `fsfreeze -u {}`", intent.mount, intent.mount))
+    Err(format!(
+        "{} may be frozen by a freezer that was killed: {problem} `fsfreeze -u {}`",
+        intent.mount, intent.mount
+    ))
 }
 
 /// Where it was, then wherever else the same filesystem is mounted.
 fn paths(intent: &Intent) -> Vec<HostPath> {
     let mounts = read_mounts().unwrap_or_default();
-    let others = mounts.into_iter().filter(|mount| mount.dev == intent.dev && mount.mount_point != intent.mount);
-    std::iter::once(intent.mount.clone()).chain(others.map(|mount| mount.mount_point)).collect()
+    let others = mounts
+        .into_iter()
+        .filter(|mount| mount.dev == intent.dev && mount.mount_point != intent.mount);
+    std::iter::once(intent.mount.clone())
+        .chain(others.map(|mount| mount.mount_point))
+        .collect()
 }
 
 fn read_mounts() -> io::Result<Vec<crate::model::mount::Mount>> {

@@ -1,7 +1,9 @@
-//! The helper that asks one XFS what the kernel has found sick in it: bits of its allocation groups and inodes (fs/xfs/libxfs/xfs_fs.h).
+//! The helper that asks one XFS what the kernel has found sick in it: bits of its allocation groups
+//! and inodes (fs/xfs/libxfs/xfs_fs.h).
 //!
-//! In, one line: `Ask`. Out, a line for each part: `Said`. The end of its standard input is its own, between two questions. Reading all inodes disturbs
-//! others: it does so at the lowest priority. An XFS that has shut down says EIO to everything: that is told as well.
+//! In, one line: `Ask`. Out, a line for each part: `Said`. The end of its standard input is its
+//! own, between two questions. Reading all inodes disturbs others: it does so at the lowest
+//! priority. An XFS that has shut down says EIO to everything: that is told as well.
 
 use std::io::{self, BufRead};
 use std::os::fd::AsFd;
@@ -56,10 +58,18 @@ pub fn serve(root: &HostRoot) -> io::Result<()> {
     let ask: Ask = serde_json::from_str(&line)?;
     if root.is_recorded() {
         let nothing = Said::Sick(Vec::new());
-        return if ask.extent == Extent::Inodes { tell(&nothing).and_then(|()| tell(&nothing)) } else { tell(&nothing) };
+        return if ask.extent == Extent::Inodes {
+            tell(&nothing).and_then(|()| tell(&nothing))
+        } else {
+            tell(&nothing)
+        };
     }
     tell(&said(groups(&ask)))?;
-    if ask.extent == Extent::Inodes { tell(&said(inodes(&ask))) } else { Ok(()) }
+    if ask.extent == Extent::Inodes {
+        tell(&said(inodes(&ask)))
+    } else {
+        Ok(())
+    }
 }
 
 fn tell(said: &Said) -> io::Result<()> {
@@ -69,11 +79,19 @@ fn tell(said: &Said) -> io::Result<()> {
 fn said(read: Result<Option<Sick>, XfsError>) -> Said {
     match read {
         Ok(sick) => Said::Sick(told(&sick.unwrap_or_default())),
-        Err(XfsError::Open { path, source: Errno::EIO }) => {
+        Err(XfsError::Open {
+            path,
+            source: Errno::EIO,
+        }) => {
             let text = format!("open({path}): EIO: the filesystem has shut down");
-            Said::Sick(vec![Sickness { kind: SignalKind::Fault, text }])
+            Said::Sick(vec![Sickness {
+                kind: SignalKind::Fault,
+                text,
+            }])
         }
-        Err(error) => Said::Failed { error: with_causes(&error) },
+        Err(error) => Said::Failed {
+            error: with_causes(&error),
+        },
     }
 }
 
@@ -91,7 +109,10 @@ fn inodes(ask: &Ask) -> Result<Option<Sick>, XfsError> {
 fn is_meant(ask: &Ask) -> Result<(), XfsError> {
     match std::fs::symlink_metadata(ask.mount.as_path()) {
         Ok(data) if dev_no(std::os::unix::fs::MetadataExt::dev(&data)) != ask.dev => {
-            Err(XfsError::Open { path: ask.mount.clone(), source: Errno::ESTALE })
+            Err(XfsError::Open {
+                path: ask.mount.clone(),
+                source: Errno::ESTALE,
+            })
         }
         // What it says then is asked next.
         Ok(_) | Err(_) => Ok(()),
@@ -106,20 +127,40 @@ fn somebody_waits() -> bool {
 }
 
 fn told(sick: &Sick) -> Vec<Sickness> {
-    let damaged = |text| Sickness { kind: SignalKind::Corrupted, text };
+    let damaged = |text| Sickness {
+        kind: SignalKind::Corrupted,
+        text,
+    };
     let groups = sick.groups.iter().map(|(number, bits)| {
-        format!("XFS_IOC_AG_GEOMETRY: allocation group {number} is sick ({bits:#x}): {}", names(u64::from(*bits), &GROUP))
+        format!(
+            "XFS_IOC_AG_GEOMETRY: allocation group {number} is sick ({bits:#x}): {}",
+            names(u64::from(*bits), &GROUP)
+        )
     });
-    let inodes = sick
-        .inodes
-        .iter()
-        .map(|(number, bits)| format!("XFS_IOC_BULKSTAT: inode {number} is sick ({bits:#x}): {}", names(u64::from(*bits), &INODE)));
-    let more = (sick.more > 0).then(|| format!("XFS_IOC_BULKSTAT: {} more inodes are sick", sick.more));
-    let refused = sick.refused.iter().filter_map(|(errno, text)| Some(Sickness { kind: kind(*errno)?, text: text.clone() }));
-    groups.chain(inodes).chain(more).map(damaged).chain(refused).collect()
+    let inodes = sick.inodes.iter().map(|(number, bits)| {
+        format!(
+            "XFS_IOC_BULKSTAT: inode {number} is sick ({bits:#x}): {}",
+            names(u64::from(*bits), &INODE)
+        )
+    });
+    let more =
+        (sick.more > 0).then(|| format!("XFS_IOC_BULKSTAT: {} more inodes are sick", sick.more));
+    let refused = sick.refused.iter().filter_map(|(errno, text)| {
+        Some(Sickness {
+            kind: kind(*errno)?,
+            text: text.clone(),
+        })
+    });
+    groups
+        .chain(inodes)
+        .chain(more)
+        .map(damaged)
+        .chain(refused)
+        .collect()
 }
 
-/// What an error says of the filesystem. A drive that does not give what is asked of it is no damage, and that somebody may not ask says nothing.
+/// What an error says of the filesystem. A drive that does not give what is asked of it is no
+/// damage, and that somebody may not ask says nothing.
 fn kind(errno: Errno) -> Option<SignalKind> {
     match errno {
         // EFSCORRUPTED and EFSBADCRC (fs/xfs/xfs_linux.h).
@@ -132,7 +173,13 @@ fn kind(errno: Errno) -> Option<SignalKind> {
 /// Bits of later kernels by their number.
 fn names(bits: u64, names: &[&str]) -> String {
     let set = (0..64_usize).filter(|bit| bits >> bit & 1 == 1);
-    set.map(|bit| names.get(bit).map_or_else(|| format!("bit {bit}"), |name| (*name).to_owned())).collect::<Vec<_>>().join(", ")
+    set.map(|bit| {
+        names
+            .get(bit)
+            .map_or_else(|| format!("bit {bit}"), |name| (*name).to_owned())
+    })
+    .collect::<Vec<_>>()
+    .join(", ")
 }
 
 #[cfg(test)]
@@ -145,7 +192,10 @@ mod tests {
             groups: vec![(1, 0b10)],
             inodes: vec![(133, 0x11), (134, 1 << 12)],
             more: 7,
-            refused: vec![(Errno::EUCLEAN, "XFS_IOC_BULKSTAT after inode 9: Structure needs cleaning".to_owned())],
+            refused: vec![(
+                Errno::EUCLEAN,
+                "XFS_IOC_BULKSTAT after inode 9: Structure needs cleaning".to_owned(),
+            )],
         };
         let lines = [
             "XFS_IOC_AG_GEOMETRY: allocation group 1 is sick (0x2): free space header (AGF)",
@@ -154,8 +204,18 @@ mod tests {
             "XFS_IOC_BULKSTAT: 7 more inodes are sick",
             "XFS_IOC_BULKSTAT after inode 9: Structure needs cleaning",
         ];
-        assert_eq!(told(&sick).iter().map(|sickness| sickness.text.as_str()).collect::<Vec<_>>(), lines);
-        assert!(told(&sick).iter().all(|sickness| sickness.kind == SignalKind::Corrupted));
+        assert_eq!(
+            told(&sick)
+                .iter()
+                .map(|sickness| sickness.text.as_str())
+                .collect::<Vec<_>>(),
+            lines
+        );
+        assert!(
+            told(&sick)
+                .iter()
+                .all(|sickness| sickness.kind == SignalKind::Corrupted)
+        );
         assert_eq!(told(&Sick::default()), Vec::new());
     }
 
@@ -163,7 +223,12 @@ mod tests {
     fn what_an_error_says_is_told_by_its_number_and_never_by_its_words() {
         let refused = |errno: Errno| {
             let text = format!("XFS_IOC_BULKSTAT after inode 9: {}", io::Error::from(errno));
-            told(&Sick { refused: vec![(errno, text)], ..Sick::default() }).first().map(|sickness| sickness.kind)
+            told(&Sick {
+                refused: vec![(errno, text)],
+                ..Sick::default()
+            })
+            .first()
+            .map(|sickness| sickness.kind)
         };
         assert_eq!(refused(Errno::EIO), Some(SignalKind::Fault));
         for errno in [Errno::EUCLEAN, Errno::EBADMSG] {
@@ -173,10 +238,21 @@ mod tests {
             assert_eq!(refused(errno), None);
         }
         let path = || "/mnt".into();
-        let shut = said(Err(XfsError::Open { path: path(), source: Errno::EIO }));
-        assert!(matches!(shut, Said::Sick(sick) if sick.len() == 1 && sick[0].kind == SignalKind::Fault));
+        let shut = said(Err(XfsError::Open {
+            path: path(),
+            source: Errno::EIO,
+        }));
+        assert!(
+            matches!(shut, Said::Sick(sick) if sick.len() == 1 && sick[0].kind == SignalKind::Fault)
+        );
         for errno in [Errno::ENOTTY, Errno::ESHUTDOWN, Errno::EPERM] {
-            assert!(matches!(said(Err(XfsError::Ask { path: path(), source: errno.into() })), Said::Failed { .. }));
+            assert!(matches!(
+                said(Err(XfsError::Ask {
+                    path: path(),
+                    source: errno.into()
+                })),
+                Said::Failed { .. }
+            ));
         }
     }
 }

@@ -8,7 +8,8 @@ use tokio::sync::broadcast;
 use crate::model::snapshot::Snapshot;
 use crate::state::handle::{Change, Start, Subscription};
 
-/// Kept for resuming, and queued for each watcher. Each keeps a volume or a finding as it was in locked memory.
+/// Kept for resuming, and queued for each watcher. Each keeps a volume or a finding as it was in
+/// locked memory.
 pub const KEPT: usize = 2048;
 
 #[derive(Debug)]
@@ -21,7 +22,11 @@ pub struct Changes {
 
 impl Changes {
     pub fn new(start: u64) -> Changes {
-        Changes { kept: VecDeque::new(), floor: start, listeners: broadcast::Sender::new(KEPT) }
+        Changes {
+            kept: VecDeque::new(),
+            floor: start,
+            listeners: broadcast::Sender::new(KEPT),
+        }
     }
 
     pub fn tell(&mut self, changes: Vec<Change>) {
@@ -40,11 +45,18 @@ impl Changes {
     /// `current` is the picture after all that has been told.
     pub fn subscribe(&self, resume: Option<u64>, current: &Arc<Snapshot>) -> Subscription {
         let start = match resume {
-            Some(after) if (self.floor..=current.revision).contains(&after) => {
-                Start::Resume(self.kept.iter().filter(|change| change.revision > after).cloned().collect())
-            }
+            Some(after) if (self.floor..=current.revision).contains(&after) => Start::Resume(
+                self.kept
+                    .iter()
+                    .filter(|change| change.revision > after)
+                    .cloned()
+                    .collect(),
+            ),
             _ => Start::Snapshot(current.clone()),
         };
-        Subscription { start, changes: self.listeners.subscribe() }
+        Subscription {
+            start,
+            changes: self.listeners.subscribe(),
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! What the store has been given, so that it is given what differs, and whoever waits for a write is told how it ended.
+//! What the store has been given, so that it is given what differs, and whoever waits for a write
+//! is told how it ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,9 +10,8 @@ use tokio::time::Instant;
 
 use crate::model;
 use crate::model::check::Check;
-use crate::model::facts::counters;
 use crate::model::facts::kernel::{KernelFacts, Progress};
-use crate::model::facts::{Facts, KnownDrive, StoredVolume};
+use crate::model::facts::{Facts, KnownDrive, StoredVolume, counters};
 use crate::model::finding::{Finding, Subject};
 use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
 use crate::model::kernel::memory::Memory;
@@ -109,7 +109,8 @@ impl History {
             return;
         }
         let waiting = std::mem::take(&mut self.waiting);
-        // A queue that is full (those who wait see their channel close) is caught up with by a write of everything, with the next tick.
+        // A queue that is full (those who wait see their channel close) is caught up with by a
+        // write of everything, with the next tick.
         self.stale = self.store.write(write, waiting).is_err();
     }
 
@@ -139,19 +140,36 @@ impl History {
             self.checks.clear();
             self.volumes_revision = None;
         }
-        let findings: BTreeMap<FindingId, Arc<Finding>> =
-            ledger.active().chain(ledger.history().iter()).map(|finding| (finding.id.clone(), finding.clone())).collect();
+        let findings: BTreeMap<FindingId, Arc<Finding>> = ledger
+            .active()
+            .chain(ledger.history().iter())
+            .map(|finding| (finding.id.clone(), finding.clone()))
+            .collect();
         let mut write = Write {
             everything: self.stale,
-            forgotten: self.drives.keys().filter(|id| !facts.drives.contains_key(id)).cloned().collect(),
-            dropped: self.findings.keys().filter(|id| !findings.contains_key(id)).cloned().collect(),
+            forgotten: self
+                .drives
+                .keys()
+                .filter(|id| !facts.drives.contains_key(id))
+                .cloned()
+                .collect(),
+            dropped: self
+                .findings
+                .keys()
+                .filter(|id| !findings.contains_key(id))
+                .cloned()
+                .collect(),
             drives: facts
                 .drives
                 .iter()
                 .filter(|(id, new)| drive_differs(self.drives.get(id), new, times))
                 .map(|(_, new)| new.clone())
                 .collect(),
-            findings: findings.values().filter(|new| finding_differs(self.findings.get(&new.id), new, times)).cloned().collect(),
+            findings: findings
+                .values()
+                .filter(|new| finding_differs(self.findings.get(&new.id), new, times))
+                .cloned()
+                .collect(),
             ..Write::default()
         };
         self.kernel_log(&mut write, &facts.kernel, times);
@@ -166,8 +184,18 @@ impl History {
         for id in &write.dropped {
             self.findings.remove(id);
         }
-        self.drives.extend(write.drives.iter().map(|known| (known.facts.id.clone(), known.clone())));
-        self.findings.extend(write.findings.iter().map(|finding| (finding.id.clone(), finding.clone())));
+        self.drives.extend(
+            write
+                .drives
+                .iter()
+                .map(|known| (known.facts.id.clone(), known.clone())),
+        );
+        self.findings.extend(
+            write
+                .findings
+                .iter()
+                .map(|finding| (finding.id.clone(), finding.clone())),
+        );
         write
     }
 
@@ -179,13 +207,21 @@ impl History {
         if self.volumes_revision.replace(facts.volumes_revision) == Some(facts.volumes_revision) {
             return;
         }
-        write.volumes = rows(&mut self.volumes, facts.stored_volumes().iter(), |old, new| old == new);
+        write.volumes = rows(
+            &mut self.volumes,
+            facts.stored_volumes().iter(),
+            |old, new| old == new,
+        );
     }
 
-    /// What the kernel's log has said, with how far it is counted; under a flood a few times a second.
+    /// What the kernel's log has said, with how far it is counted; under a flood a few times a
+    /// second.
     fn kernel_log(&mut self, write: &mut Write, kernel: &KernelFacts, times: bool) {
         let told = !unchanged(&self.errors, kernel.errors.iter(), Arc::ptr_eq);
-        let moved = self.progress.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &kernel.progress));
+        let moved = self
+            .progress
+            .as_ref()
+            .is_none_or(|known| !Arc::ptr_eq(known, &kernel.progress));
         if !told && !moved {
             self.errors_due = None;
             return;
@@ -208,7 +244,10 @@ fn unchanged<'a, K: Eq + 'a, V: 'a>(
     mut now: impl Iterator<Item = (&'a K, &'a V)>,
     same: impl Fn(&V, &V) -> bool,
 ) -> bool {
-    known.iter().all(|(key, old)| now.next().is_some_and(|(other, new)| key == other && same(old, new))) && now.next().is_none()
+    known.iter().all(|(key, old)| {
+        now.next()
+            .is_some_and(|(other, new)| key == other && same(old, new))
+    }) && now.next().is_none()
 }
 
 /// What differs from what is known, which is brought up to it.
@@ -221,9 +260,16 @@ fn rows<'a, K: Ord + Clone + 'a, V: Clone + 'a>(
         return Rows::default();
     }
     let keys: BTreeSet<&K> = now.clone().map(|(key, _)| key).collect();
-    let gone: Vec<K> = known.keys().filter(|key| !keys.contains(key)).cloned().collect();
+    let gone: Vec<K> = known
+        .keys()
+        .filter(|key| !keys.contains(key))
+        .cloned()
+        .collect();
     let differs = |(key, value): &(&K, &V)| known.get(key).is_none_or(|old| !same(old, value));
-    let put: Vec<(K, V)> = now.filter(differs).map(|(key, value)| (key.clone(), value.clone())).collect();
+    let put: Vec<(K, V)> = now
+        .filter(differs)
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
     for key in &gone {
         known.remove(key);
     }
@@ -233,14 +279,32 @@ fn rows<'a, K: Ord + Clone + 'a, V: Clone + 'a>(
 
 /// What a check is doing at the moment is no history.
 fn is_check_same(old: &Arc<Check>, new: &Arc<Check>) -> bool {
-    let told =
-        |check: &Check| (check.is_over(), check.started, check.cancelled, check.runs.iter().map(|run| run.output.kept).collect::<Vec<_>>());
+    let told = |check: &Check| {
+        (
+            check.is_over(),
+            check.started,
+            check.cancelled,
+            check
+                .runs
+                .iter()
+                .map(|run| run.output.kept)
+                .collect::<Vec<_>>(),
+        )
+    };
     Arc::ptr_eq(old, new) || told(old) == told(new)
 }
 
 fn drive_differs(old: Option<&KnownDrive>, new: &KnownDrive, times: bool) -> bool {
     let Some(old) = old else { return true };
-    let KnownDrive { facts, first_seen, last_seen, missing_since, state_since, volumes, in_use } = old;
+    let KnownDrive {
+        facts,
+        first_seen,
+        last_seen,
+        missing_since,
+        state_since,
+        volumes,
+        in_use,
+    } = old;
     *facts != new.facts
         || *first_seen != new.first_seen
         || *missing_since != new.missing_since
@@ -251,10 +315,18 @@ fn drive_differs(old: Option<&KnownDrive>, new: &KnownDrive, times: bool) -> boo
 }
 
 fn finding_differs(old: Option<&Arc<Finding>>, new: &Arc<Finding>, times: bool) -> bool {
-    let Some(old) = old.filter(|old| !Arc::ptr_eq(old, new)) else { return old.is_none() };
-    moved(old.last_seen, new.last_seen, times) || Finding { last_seen: new.last_seen, ..(**old).clone() } != **new
+    let Some(old) = old.filter(|old| !Arc::ptr_eq(old, new)) else {
+        return old.is_none();
+    };
+    moved(old.last_seen, new.last_seen, times)
+        || Finding {
+            last_seen: new.last_seen,
+            ..(**old).clone()
+        } != **new
 }
 
 fn moved(old: Timestamp, new: Timestamp, times: bool) -> bool {
-    old != new && (times || Duration::try_from(new.duration_since(old)).is_ok_and(|lag| lag >= TIMES_EVERY))
+    old != new
+        && (times
+            || Duration::try_from(new.duration_since(old)).is_ok_and(|lag| lag >= TIMES_EVERY))
 }

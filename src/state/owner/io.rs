@@ -1,4 +1,5 @@
-//! Who waits for a reading of the I/O counters: such a reading is no change of the picture, and is not published.
+//! Who waits for a reading of the I/O counters: such a reading is no change of the picture, and is
+//! not published.
 
 use std::sync::Arc;
 
@@ -22,14 +23,17 @@ impl IoAskers {
         }
     }
 
-    /// A reading that was made before somebody asked is none for them. One that failed lets them go without an answer.
+    /// A reading that was made before somebody asked is none for them. One that failed lets them go
+    /// without an answer.
     pub fn answer(&mut self, seen: &Observation<Vec<DiskStat>>) {
         let Some(at) = seen.at() else { return };
         if !self.0.iter().any(|(_, asked)| *asked <= at) {
             return;
         }
         let stats = seen.value().cloned().map(Arc::new);
-        let (due, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(|(_, asked)| *asked <= at);
+        let (due, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|(_, asked)| *asked <= at);
         self.0 = waiting;
         for (reply, _) in due {
             if let Some(stats) = &stats {
@@ -54,7 +58,11 @@ mod tests {
         let (reply, mut answer) = oneshot::channel();
         askers.wait(reply, at(10));
         askers.answer(&Observation::ok(at(9), Vec::new()));
-        assert!(answer.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty));
+        assert!(
+            answer
+                .try_recv()
+                .is_err_and(|error| error == oneshot::error::TryRecvError::Empty)
+        );
         askers.answer(&Observation::ok(at(10), Vec::new()));
         assert!(answer.try_recv().is_ok());
     }
@@ -65,6 +73,10 @@ mod tests {
         let (reply, mut answer) = oneshot::channel();
         askers.wait(reply, at(10));
         askers.answer(&Observation::failed(at(11), "no"));
-        assert!(answer.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Closed));
+        assert!(
+            answer
+                .try_recv()
+                .is_err_and(|error| error == oneshot::error::TryRecvError::Closed)
+        );
     }
 }

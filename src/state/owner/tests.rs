@@ -1,4 +1,5 @@
-//! The owner with a judge of its own: layers that failed have a finding, layers that answer have none. Time is tokio's paused clock.
+//! The owner with a judge of its own: layers that failed have a finding, layers that answer have
+//! none. Time is tokio's paused clock.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::Receiver;
@@ -64,18 +65,28 @@ impl Judge for Fake {
     }
 
     fn probe_targets(&self, facts: &Facts) -> Vec<ProbeTarget> {
-        let target =
-            |name: &String| ProbeTarget { path: name.as_str().into(), dev: DevNo::new(8, 0), asleep: false, filesystem: String::new() };
+        let target = |name: &String| ProbeTarget {
+            path: name.as_str().into(),
+            dev: DevNo::new(8, 0),
+            asleep: false,
+            filesystem: String::new(),
+        };
         facts.layers.keys().map(target).collect()
     }
 
     fn assess(&self, facts: &Facts, _: &Ledger, _: &Policy, _: Timestamp) -> Vec<Judgement> {
         self.assessments.fetch_add(1, Ordering::Relaxed);
         let verdict = |state: &Observation<LayerState>| match state {
-            Observation::Unavailable => Verdict::Unknown { why: "not asked".to_owned() },
+            Observation::Unavailable => Verdict::Unknown {
+                why: "not asked".to_owned(),
+            },
             Observation::Ok { .. } => Verdict::Clear,
             Observation::Failed { error, .. } => Verdict::Raised(Raised {
-                severity: if error == "bad" { Severity::Bad } else { Severity::Suspect },
+                severity: if error == "bad" {
+                    Severity::Bad
+                } else {
+                    Severity::Suspect
+                },
                 status: Status::Degraded,
                 message: error.clone(),
                 evidence: Vec::new(),
@@ -117,21 +128,42 @@ fn house() -> House {
     let task = tokio::spawn(owner.run(async {
         stopped.await.ok();
     }));
-    House { doors, ops, store, assessments, stop, task, _ended: ended, _rules: rules_sender }
+    House {
+        doors,
+        ops,
+        store,
+        assessments,
+        stop,
+        task,
+        _ended: ended,
+        _rules: rules_sender,
+    }
 }
 
 impl House {
     async fn report(&self, device: &str, state: Observation<LayerState>) {
-        self.doors.reports.send(Report::Layer { device: device.to_owned(), state }).await.unwrap();
+        self.doors
+            .reports
+            .send(Report::Layer {
+                device: device.to_owned(),
+                state,
+            })
+            .await
+            .unwrap();
     }
 
     async fn fail(&self, device: &str, error: &str) {
-        self.report(device, Observation::failed(clock::now(), error)).await;
+        self.report(device, Observation::failed(clock::now(), error))
+            .await;
     }
 
     async fn until(&self, holds: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
         let mut snapshots = self.doors.handle.snapshots();
-        snapshots.wait_for(|snapshot| holds(snapshot)).await.unwrap().clone()
+        snapshots
+            .wait_for(|snapshot| holds(snapshot))
+            .await
+            .unwrap()
+            .clone()
     }
 
     async fn one(&self) -> Finding {
@@ -143,19 +175,30 @@ impl House {
     fn take_ops(&self) -> Vec<crate::state::store::Write> {
         let ops = self.ops.try_iter();
         ops.map(|op| {
-            op.stored.into_iter().for_each(|stored| drop(stored.send(Ok(()))));
+            op.stored
+                .into_iter()
+                .for_each(|stored| drop(stored.send(Ok(()))));
             op.write
         })
         .collect()
     }
 
     async fn open(&self, loaded: Loaded) {
-        self.store.send(Event::Opened(Box::new(loaded))).await.unwrap();
-        self.store.send(Event::Status(StoreStatus::Ok)).await.unwrap();
+        self.store
+            .send(Event::Opened(Box::new(loaded)))
+            .await
+            .unwrap();
+        self.store
+            .send(Event::Status(StoreStatus::Ok))
+            .await
+            .unwrap();
     }
 
     async fn in_memory(&self) {
-        self.store.send(Event::Status(StoreStatus::Memory("no disk".to_owned()))).await.unwrap();
+        self.store
+            .send(Event::Status(StoreStatus::Memory("no disk".to_owned())))
+            .await
+            .unwrap();
     }
 }
 
@@ -192,7 +235,12 @@ async fn figures_are_judged_without_hurry() {
     tokio::time::sleep(Duration::from_millis(1010)).await;
     let before = house.assessments.load(Ordering::Relaxed);
     for _ in 0..20 {
-        house.doors.reports.send(Report::DiskStats(Observation::Unavailable)).await.unwrap();
+        house
+            .doors
+            .reports
+            .send(Report::DiskStats(Observation::Unavailable))
+            .await
+            .unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     tokio::time::sleep(FIGURES_WAIT).await;
@@ -209,7 +257,10 @@ async fn a_picture_counts_as_full_when_the_model_says_so_or_after_the_deadline()
     assert!(start.elapsed() < SETTLE_DEADLINE);
     let late = house();
     late.until(|snapshot| snapshot.settled).await;
-    assert!(start.elapsed() >= SETTLE_DEADLINE && start.elapsed() < SETTLE_DEADLINE + Duration::from_secs(1));
+    assert!(
+        start.elapsed() >= SETTLE_DEADLINE
+            && start.elapsed() < SETTLE_DEADLINE + Duration::from_secs(1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,14 +273,35 @@ async fn an_acknowledgement_is_answered_when_it_is_on_disk() {
     let handle = house.doors.handle.clone();
     let mut answer = tokio::spawn({
         let id = id.clone();
-        async move { handle.acknowledge(id, "uid 0".to_owned(), "known".to_owned()).await }
+        async move {
+            handle
+                .acknowledge(id, "uid 0".to_owned(), "known".to_owned())
+                .await
+        }
     });
-    house.until(|snapshot| only(snapshot).acknowledged.is_some()).await;
-    assert!(timeout(Duration::from_secs(1), &mut answer).await.is_err(), "not before it is stored");
+    house
+        .until(|snapshot| only(snapshot).acknowledged.is_some())
+        .await;
+    assert!(
+        timeout(Duration::from_secs(1), &mut answer).await.is_err(),
+        "not before it is stored"
+    );
     let writes = house.take_ops();
-    assert!(writes.iter().any(|write| write.findings.iter().any(|finding| finding.id == id && finding.acknowledged.is_some())));
+    assert!(writes.iter().any(|write| {
+        write
+            .findings
+            .iter()
+            .any(|finding| finding.id == id && finding.acknowledged.is_some())
+    }));
     assert!(answer.await.unwrap().unwrap().acknowledged.is_some());
-    assert!(matches!(house.doors.handle.unacknowledge(FindingId::known("x")).await, Err(CommandError::NoSuchFinding(_))));
+    assert!(matches!(
+        house
+            .doors
+            .handle
+            .unacknowledge(FindingId::known("x"))
+            .await,
+        Err(CommandError::NoSuchFinding(_))
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,31 +310,63 @@ async fn a_disk_that_does_not_answer_fails_the_acknowledgement_and_holds_up_noth
     house.open(Loaded::default()).await;
     house.fail("md0", "bad").await;
     let id = house.one().await.id;
-    let result = house.doors.handle.acknowledge(id, "uid 0".to_owned(), "known".to_owned()).await;
-    assert!(matches!(result, Err(CommandError::NotStored(_))), "{result:?}");
+    let result = house
+        .doors
+        .handle
+        .acknowledge(id, "uid 0".to_owned(), "known".to_owned())
+        .await;
+    assert!(
+        matches!(result, Err(CommandError::NotStored(_))),
+        "{result:?}"
+    );
     for round in 0..200 {
-        house.fail("md0", if round % 2 == 0 { "suspect" } else { "bad" }).await;
+        house
+            .fail("md0", if round % 2 == 0 { "suspect" } else { "bad" })
+            .await;
         house.fail("md1", &round.to_string()).await;
         tokio::time::sleep(GAP * 2).await;
     }
-    house.until(|snapshot| snapshot.findings.values().any(|finding| finding.message == "199")).await;
+    house
+        .until(|snapshot| {
+            snapshot
+                .findings
+                .values()
+                .any(|finding| finding.message == "199")
+        })
+        .await;
     assert!(house.take_ops().len() <= 64);
     // The queue was full meanwhile; it is caught up with by a write of everything.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert!(house.take_ops().iter().any(|write| write.everything && write.findings.len() == 2));
+    assert!(
+        house
+            .take_ops()
+            .iter()
+            .any(|write| write.everything && write.findings.len() == 2)
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_store_an_acknowledgement_holds_in_memory_and_is_written_when_the_store_is_back() {
+async fn without_a_store_an_acknowledgement_holds_in_memory_and_is_written_when_the_store_is_back()
+{
     let house = house();
     house.in_memory().await;
     house.fail("md0", "bad").await;
     let id = house.one().await.id;
-    assert_eq!(house.doors.handle.snapshot().node.store, StoreStatus::Memory("no disk".to_owned()));
-    house.doors.handle.acknowledge(id, "uid 0".to_owned(), "known".to_owned()).await.unwrap();
+    assert_eq!(
+        house.doors.handle.snapshot().node.store,
+        StoreStatus::Memory("no disk".to_owned())
+    );
+    house
+        .doors
+        .handle
+        .acknowledge(id, "uid 0".to_owned(), "known".to_owned())
+        .await
+        .unwrap();
     assert!(house.take_ops().is_empty());
     house.open(Loaded::default()).await;
-    house.until(|snapshot| snapshot.node.store == StoreStatus::Ok).await;
+    house
+        .until(|snapshot| snapshot.node.store == StoreStatus::Ok)
+        .await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let writes = house.take_ops();
     assert!(writes[0].everything && writes[0].findings[0].acknowledged.is_some());
@@ -273,12 +377,32 @@ async fn what_the_store_remembers_late_joins_what_was_found_meanwhile() {
     let house = house();
     house.fail("md0", "bad").await;
     let young = house.one().await;
-    let acknowledged = Some(crate::model::finding::Acknowledgement { by: "a".to_owned(), time: young.since, note: "b".to_owned() });
-    let old = Finding { id: FindingId::known("0ld"), acknowledged, ..young.clone() };
-    let other = Finding { id: FindingId::known("0ther"), subject: Subject::Device("md9".to_owned()), ..young.clone() };
-    house.open(Loaded { findings: vec![old.clone(), other], ..Loaded::default() }).await;
+    let acknowledged = Some(crate::model::finding::Acknowledgement {
+        by: "a".to_owned(),
+        time: young.since,
+        note: "b".to_owned(),
+    });
+    let old = Finding {
+        id: FindingId::known("0ld"),
+        acknowledged,
+        ..young.clone()
+    };
+    let other = Finding {
+        id: FindingId::known("0ther"),
+        subject: Subject::Device("md9".to_owned()),
+        ..young.clone()
+    };
+    house
+        .open(Loaded {
+            findings: vec![old.clone(), other],
+            ..Loaded::default()
+        })
+        .await;
     let snapshot = house.until(|snapshot| snapshot.findings.len() == 2).await;
-    assert!(snapshot.findings[&old.id].acknowledged.is_some() && !snapshot.findings.contains_key(&young.id));
+    assert!(
+        snapshot.findings[&old.id].acknowledged.is_some()
+            && !snapshot.findings.contains_key(&young.id)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,35 +412,79 @@ async fn a_watcher_resumes_where_it_left_or_begins_anew() {
     let begin = house.until(|snapshot| snapshot.settled).await;
     house.fail("md0", "bad").await;
     house.until(|snapshot| snapshot.findings.len() == 1).await;
-    let mut subscription = house.doors.handle.subscribe(Some(begin.revision)).await.unwrap();
+    let mut subscription = house
+        .doors
+        .handle
+        .subscribe(Some(begin.revision))
+        .await
+        .unwrap();
     match &subscription.start {
-        Start::Resume(changes) => assert_eq!(changes.iter().map(|change| change.revision).collect::<Vec<_>>(), [begin.revision + 1]),
+        Start::Resume(changes) => assert_eq!(
+            changes
+                .iter()
+                .map(|change| change.revision)
+                .collect::<Vec<_>>(),
+            [begin.revision + 1]
+        ),
         other => panic!("{other:?}"),
     }
     house.fail("md1", "bad").await;
-    assert_eq!(subscription.changes.recv().await.unwrap().revision, begin.revision + 2);
+    assert_eq!(
+        subscription.changes.recv().await.unwrap().revision,
+        begin.revision + 2
+    );
     for unknown in [None, Some(0), Some(begin.revision - 1), Some(u64::MAX)] {
         let start = house.doors.handle.subscribe(unknown).await.unwrap().start;
-        assert!(matches!(&start, Start::Snapshot(snapshot) if snapshot.revision == begin.revision + 2), "{start:?}");
+        assert!(
+            matches!(&start, Start::Snapshot(snapshot) if snapshot.revision == begin.revision + 2),
+            "{start:?}"
+        );
     }
     for round in 0..changes::KEPT + 10 {
         house.fail("md1", &round.to_string()).await;
-        house.until(|snapshot| snapshot.findings.values().any(|finding| finding.message == round.to_string())).await;
+        house
+            .until(|snapshot| {
+                snapshot
+                    .findings
+                    .values()
+                    .any(|finding| finding.message == round.to_string())
+            })
+            .await;
         house.take_ops();
     }
-    assert!(matches!(house.doors.handle.subscribe(Some(begin.revision)).await.unwrap().start, Start::Snapshot(_)));
+    assert!(matches!(
+        house
+            .doors
+            .handle
+            .subscribe(Some(begin.revision))
+            .await
+            .unwrap()
+            .start,
+        Start::Snapshot(_)
+    ));
 }
 
 #[tokio::test(start_paused = true)]
 async fn transitions_and_requests_are_passed_on_and_the_heart_beats() {
     let house = house();
     house.in_memory().await;
-    let (mut transitions, mut requests) = (house.doors.transitions.subscribe(), house.doors.requests.subscribe());
+    let (mut transitions, mut requests) = (
+        house.doors.transitions.subscribe(),
+        house.doors.requests.subscribe(),
+    );
     house.fail("md0", "suspect").await;
-    assert_eq!(transitions.recv().await.unwrap().kind, TransitionKind::Raised);
+    assert_eq!(
+        transitions.recv().await.unwrap().kind,
+        TransitionKind::Raised
+    );
     house.fail("md0", "bad").await;
-    assert_eq!(transitions.recv().await.unwrap().kind, TransitionKind::Worsened);
-    house.report("md0", Observation::ok(clock::now(), LayerState::Plain)).await;
+    assert_eq!(
+        transitions.recv().await.unwrap().kind,
+        TransitionKind::Worsened
+    );
+    house
+        .report("md0", Observation::ok(clock::now(), LayerState::Plain))
+        .await;
     assert_eq!(transitions.recv().await.unwrap().to, None);
     house.doors.handle.refresh(Request::All).await.unwrap();
     assert_eq!(requests.recv().await.unwrap(), Request::All);
@@ -335,7 +503,11 @@ async fn the_end_waits_a_second_for_the_disk_and_no_longer() {
     house.task.await.unwrap();
     assert!(start.elapsed() >= FLUSH && start.elapsed() < FLUSH * 2);
     assert!(matches!(
-        house.doors.handle.acknowledge(FindingId::known("x"), String::new(), String::new()).await,
+        house
+            .doors
+            .handle
+            .acknowledge(FindingId::known("x"), String::new(), String::new())
+            .await,
         Err(CommandError::Stopping)
     ));
 }

@@ -1,4 +1,5 @@
-//! Memories as rows: what the kernel's log has said of each thing, and how far the log is counted. Both are written in one transaction.
+//! Memories as rows: what the kernel's log has said of each thing, and how far the log is counted.
+//! Both are written in one transaction.
 
 use std::collections::BTreeSet;
 
@@ -21,13 +22,21 @@ const PROGRESS: &str = "kernel_log";
 pub fn load(connection: &Connection, loaded: &mut Loaded) -> rusqlite::Result<()> {
     loaded.errors = topic(connection, ERRORS)?;
     let meta = |key: &str| -> rusqlite::Result<Option<String>> {
-        connection.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0)).optional()
+        connection
+            .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| {
+                row.get(0)
+            })
+            .optional()
     };
     loaded.progress = meta(PROGRESS)?.and_then(|text| read(&text, PROGRESS));
     loaded.boot = meta(BOOT)?;
-    loaded.volumes = self::topic::<VolumeId, StoredVolume>(connection, VOLUMES)?.into_iter().map(|(_, volume)| volume).collect();
+    loaded.volumes = self::topic::<VolumeId, StoredVolume>(connection, VOLUMES)?
+        .into_iter()
+        .map(|(_, volume)| volume)
+        .collect();
     if loaded.progress.is_none() {
-        // Without the place up to which they count, the log would be counted into them a second time.
+        // Without the place up to which they count, the log would be counted into them a second
+        // time.
         loaded.errors.clear();
     }
     loaded.counters = topic(connection, COUNTERS)?;
@@ -37,7 +46,10 @@ pub fn load(connection: &Connection, loaded: &mut Loaded) -> rusqlite::Result<()
 }
 
 pub fn apply(transaction: &Transaction<'_>, write: &Write) -> rusqlite::Result<()> {
-    let topics = Topics { transaction, everything: write.everything };
+    let topics = Topics {
+        transaction,
+        everything: write.everything,
+    };
     topics.apply(ERRORS, &write.errors)?;
     topics.apply(COUNTERS, &write.counters)?;
     topics.apply(SMART, &write.smart)?;
@@ -59,8 +71,12 @@ fn meta(transaction: &Transaction<'_>, key: &str, value: &str) -> rusqlite::Resu
     Ok(())
 }
 
-fn topic<K: DeserializeOwned, V: DeserializeOwned>(connection: &Connection, topic: &str) -> rusqlite::Result<Vec<(K, V)>> {
-    let mut statement = connection.prepare("SELECT subject, memory FROM memories WHERE topic = ?1 ORDER BY subject")?;
+fn topic<K: DeserializeOwned, V: DeserializeOwned>(
+    connection: &Connection,
+    topic: &str,
+) -> rusqlite::Result<Vec<(K, V)>> {
+    let mut statement = connection
+        .prepare("SELECT subject, memory FROM memories WHERE topic = ?1 ORDER BY subject")?;
     let mut rows = statement.query([topic])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
@@ -77,8 +93,14 @@ struct Topics<'a> {
 }
 
 impl Topics<'_> {
-    fn apply<K: Serialize, V: Serialize>(&self, topic: &str, rows: &Rows<K, V>) -> rusqlite::Result<()> {
-        let mut delete = self.transaction.prepare_cached("DELETE FROM memories WHERE topic = ?1 AND subject = ?2")?;
+    fn apply<K: Serialize, V: Serialize>(
+        &self,
+        topic: &str,
+        rows: &Rows<K, V>,
+    ) -> rusqlite::Result<()> {
+        let mut delete = self
+            .transaction
+            .prepare_cached("DELETE FROM memories WHERE topic = ?1 AND subject = ?2")?;
         let mut put = self.transaction.prepare_cached(
             "INSERT INTO memories (topic, subject, memory) VALUES (?1, ?2, ?3)
             ON CONFLICT (topic, subject) DO UPDATE SET memory = excluded.memory",
@@ -93,8 +115,12 @@ impl Topics<'_> {
             named.insert(subject);
         }
         if self.everything {
-            let mut statement = self.transaction.prepare("SELECT subject FROM memories WHERE topic = ?1")?;
-            let known: Vec<String> = statement.query_map([topic], |row| row.get(0))?.collect::<Result<_, _>>()?;
+            let mut statement = self
+                .transaction
+                .prepare("SELECT subject FROM memories WHERE topic = ?1")?;
+            let known: Vec<String> = statement
+                .query_map([topic], |row| row.get(0))?
+                .collect::<Result<_, _>>()?;
             for subject in known.iter().filter(|subject| !named.contains(*subject)) {
                 delete.execute([topic, subject])?;
             }
@@ -105,11 +131,16 @@ impl Topics<'_> {
 
 /// A memory that this version cannot read is forgotten: what the log said begins anew.
 fn read<T: DeserializeOwned>(stored: &str, topic: &str) -> Option<T> {
-    serde_json::from_str(stored).inspect_err(|error| tracing::warn!(topic, %error, "a memory in the state database is not readable")).ok()
+    serde_json::from_str(stored)
+        .inspect_err(
+            |error| tracing::warn!(topic, %error, "a memory in the state database is not readable"),
+        )
+        .ok()
 }
 
 fn text(value: &impl Serialize) -> rusqlite::Result<String> {
-    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+    serde_json::to_string(value)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
 #[cfg(test)]
@@ -136,11 +167,17 @@ mod tests {
     }
 
     fn put<K, V>(put: Vec<(K, V)>) -> Rows<K, V> {
-        Rows { put, gone: Vec::new() }
+        Rows {
+            put,
+            gone: Vec::new(),
+        }
     }
 
     fn gone<K, V>(subject: K) -> Rows<K, V> {
-        Rows { put: Vec::new(), gone: vec![subject] }
+        Rows {
+            put: Vec::new(),
+            gone: vec![subject],
+        }
     }
 
     fn drive() -> Subject {
@@ -166,10 +203,20 @@ mod tests {
         };
         let mut counters = Counters::default();
         counters.take(&reading, at(1));
-        let progress =
-            Progress { cursor: Some(Cursor { boot_id: "b".into(), counted_to: Some(9), reread_from: 4, lost: 2 }), ..Progress::default() };
+        let progress = Progress {
+            cursor: Some(Cursor {
+                boot_id: "b".into(),
+                counted_to: Some(9),
+                reread_from: 4,
+                lost: 2,
+            }),
+            ..Progress::default()
+        };
         let write = Write {
-            errors: put(vec![(drive(), Arc::new(memory.clone())), (volume(), Arc::new(memory.clone()))]),
+            errors: put(vec![
+                (drive(), Arc::new(memory.clone())),
+                (volume(), Arc::new(memory.clone())),
+            ]),
             progress: Some(Arc::new(progress.clone())),
             counters: put(vec![((drive(), "scsi".into()), Arc::new(counters.clone()))]),
             smart: put(vec![(DriveId::new("A"), Arc::default())]),
@@ -177,13 +224,36 @@ mod tests {
         };
         kept(&mut connection, &write);
         let loaded = kept(&mut connection, &write);
-        assert_eq!((loaded.errors.len(), &loaded.errors[0]), (2, &(drive(), memory)));
-        assert_eq!((loaded.progress, loaded.counters), (Some(progress), vec![((drive(), "scsi".into()), counters)]));
+        assert_eq!(
+            (loaded.errors.len(), &loaded.errors[0]),
+            (2, &(drive(), memory))
+        );
+        assert_eq!(
+            (loaded.progress, loaded.counters),
+            (Some(progress), vec![((drive(), "scsi".into()), counters)])
+        );
         assert_eq!(loaded.smart, vec![(DriveId::new("A"), Default::default())]);
-        let less = Write { errors: gone(volume()), counters: gone((drive(), "scsi".into())), ..Write::default() };
+        let less = Write {
+            errors: gone(volume()),
+            counters: gone((drive(), "scsi".into())),
+            ..Write::default()
+        };
         let loaded = kept(&mut connection, &less);
-        assert_eq!((loaded.errors.len(), loaded.counters.len(), loaded.smart.len()), (1, 0, 1));
-        let nothing = kept(&mut connection, &Write { everything: true, ..Write::default() });
+        assert_eq!(
+            (
+                loaded.errors.len(),
+                loaded.counters.len(),
+                loaded.smart.len()
+            ),
+            (1, 0, 1)
+        );
+        let nothing = kept(
+            &mut connection,
+            &Write {
+                everything: true,
+                ..Write::default()
+            },
+        );
         assert!(nothing.errors.is_empty() && nothing.smart.is_empty());
     }
 
@@ -191,9 +261,17 @@ mod tests {
     fn without_the_place_up_to_which_they_count_memories_of_the_log_are_not_used() {
         let mut connection = Connection::open_in_memory().unwrap();
         migrate(&mut connection, MIGRATIONS).unwrap();
-        let write = Write { errors: put(vec![(drive(), Arc::default())]), ..Write::default() };
+        let write = Write {
+            errors: put(vec![(drive(), Arc::default())]),
+            ..Write::default()
+        };
         assert!(kept(&mut connection, &write).errors.is_empty());
-        connection.execute("INSERT INTO meta (key, value) VALUES (?1, 'junk')", [PROGRESS]).unwrap();
+        connection
+            .execute(
+                "INSERT INTO meta (key, value) VALUES (?1, 'junk')",
+                [PROGRESS],
+            )
+            .unwrap();
         assert!(kept(&mut connection, &write).errors.is_empty());
     }
 }

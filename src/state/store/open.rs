@@ -1,4 +1,5 @@
-//! Opening the database: settings, check, migration, loading. One that is damaged or newer than this program is set aside, whole, and a new one begun.
+//! Opening the database: settings, check, migration, loading. One that is damaged or newer than
+//! this program is set aside, whole, and a new one begun.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +16,8 @@ use crate::state::store::{Loaded, Write};
 
 pub const DATABASE: &str = "state.db";
 
-/// Beyond this size the check at the start would take seconds on a slow disk; damage is then noticed when it is met.
+/// Beyond this size the check at the start would take seconds on a slow disk; damage is then
+/// noticed when it is met.
 const CHECKED_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -57,11 +59,20 @@ pub fn open(dir: &Path) -> Result<(Database, Loaded), OpenError> {
         Err(unfit) => unfit,
     };
     let (kind, why) = match unfit {
-        Unfit::Newer(version) => ("newer", format!("its version is {version}, this program knows up to {}", MIGRATIONS.len())),
+        Unfit::Newer(version) => (
+            "newer",
+            format!(
+                "its version is {version}, this program knows up to {}",
+                MIGRATIONS.len()
+            ),
+        ),
         Unfit::Damaged(why) => ("damaged", why),
         Unfit::Failed(source) => return Err(failed(path, source)),
     };
-    let kept = set_aside(dir, kind).map_err(|source| OpenError::SetAside { path: path.clone(), source })?;
+    let kept = set_aside(dir, kind).map_err(|source| OpenError::SetAside {
+        path: path.clone(),
+        source,
+    })?;
     tracing::error!(
         database = %path.display(), why, kept_as = %kept.display(),
         "the state database cannot be used and is set aside; history and acknowledgements begin anew"
@@ -69,7 +80,10 @@ pub fn open(dir: &Path) -> Result<(Database, Loaded), OpenError> {
     try_open(&path).map_err(|unfit| match unfit {
         Unfit::Failed(source) => failed(path, source),
         // A fresh one is neither, unless the disk lies.
-        Unfit::Damaged(_) | Unfit::Newer(_) => OpenError::Open { path, source: rusqlite::Error::InvalidQuery },
+        Unfit::Damaged(_) | Unfit::Newer(_) => OpenError::Open {
+            path,
+            source: rusqlite::Error::InvalidQuery,
+        },
     })
 }
 
@@ -92,35 +106,64 @@ fn failed(path: PathBuf, source: rusqlite::Error) -> OpenError {
 }
 
 fn try_open(path: &Path) -> Result<(Database, Loaded), Unfit> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(judge)?;
-    connection.busy_timeout(Duration::from_secs(2)).map_err(judge)?;
+    connection
+        .busy_timeout(Duration::from_secs(2))
+        .map_err(judge)?;
     // What is to be set aside stays as it is: closing would fold the log in and delete it.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(judge)?;
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        .map_err(judge)?;
     let version = schema::version(&connection).map_err(judge)?;
     if version > MIGRATIONS.len() {
         return Err(Unfit::Newer(version));
     }
-    let mode: String = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)).map_err(judge)?;
+    let mode: String = connection
+        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
+        .map_err(judge)?;
     if mode != "wal" {
-        tracing::warn!(mode, "the state directory's filesystem has no shared memory maps; the database works without a write-ahead log");
+        tracing::warn!(
+            mode,
+            "the state directory's filesystem has no shared memory maps; the database works without a write-ahead log"
+        );
     }
-    for (name, value) in [("synchronous", "FULL"), ("foreign_keys", "ON"), ("trusted_schema", "OFF")] {
+    for (name, value) in [
+        ("synchronous", "FULL"),
+        ("foreign_keys", "ON"),
+        ("trusted_schema", "OFF"),
+    ] {
         connection.pragma_update(None, name, value).map_err(judge)?;
     }
     // All our memory is locked: half a mebibyte of cache is plenty for these tables.
-    connection.pragma_update(None, "cache_size", -512).map_err(judge)?;
-    connection.pragma_update(None, "journal_size_limit", 4 << 20).map_err(judge)?;
+    connection
+        .pragma_update(None, "cache_size", -512)
+        .map_err(judge)?;
+    connection
+        .pragma_update(None, "journal_size_limit", 4 << 20)
+        .map_err(judge)?;
     if std::fs::metadata(path).is_ok_and(|file| file.len() <= CHECKED_BYTES) {
-        let check: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(judge)?;
+        let check: String = connection
+            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+            .map_err(judge)?;
         if check != "ok" {
             return Err(Unfit::Damaged(check));
         }
     }
     schema::migrate(&mut connection, MIGRATIONS).map_err(judge)?;
     let (loaded, unreadable) = rows::load(&connection).map_err(judge)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(judge)?;
-    Ok((Database { connection, unreadable }, loaded))
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
+        .map_err(judge)?;
+    Ok((
+        Database {
+            connection,
+            unreadable,
+        },
+        loaded,
+    ))
 }
 
 /// Whether an error says that the file is not what it should be, or that it could not be got at.
@@ -130,8 +173,12 @@ fn judge(error: rusqlite::Error) -> Unfit {
     };
     match failure.code {
         // Unknown is SQLITE_ERROR: a table or column that should be there is not.
-        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown => Unfit::Damaged(error.to_string()),
-        _ if failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHORT_READ => Unfit::Damaged(error.to_string()),
+        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown => {
+            Unfit::Damaged(error.to_string())
+        }
+        _ if failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHORT_READ => {
+            Unfit::Damaged(error.to_string())
+        }
         _ => Unfit::Failed(error),
     }
 }
@@ -143,11 +190,19 @@ fn set_aside(dir: &Path, kind: &str) -> io::Result<PathBuf> {
         0 => format!("{DATABASE}.{kind}-{stamp}"),
         _ => format!("{DATABASE}.{kind}-{stamp}.{number}"),
     };
-    // Only names from within the same second can be taken; a thousand of them are a loop somewhere else.
-    let name = (0..1000).map(named).find(|name| ["-wal", "-shm", ""].iter().all(|end| !dir.join(format!("{name}{end}")).exists()));
+    // Only names from within the same second can be taken; a thousand of them are a loop somewhere
+    // else.
+    let name = (0..1000).map(named).find(|name| {
+        ["-wal", "-shm", ""]
+            .iter()
+            .all(|end| !dir.join(format!("{name}{end}")).exists())
+    });
     let name = name.ok_or_else(|| io::Error::new(io::ErrorKind::AlreadyExists, "no free name"))?;
     for end in ["-wal", "-shm", ""] {
-        match std::fs::rename(dir.join(format!("{DATABASE}{end}")), dir.join(format!("{name}{end}"))) {
+        match std::fs::rename(
+            dir.join(format!("{DATABASE}{end}")),
+            dir.join(format!("{name}{end}")),
+        ) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),

@@ -1,4 +1,5 @@
-//! Drives and findings as rows, both ways. Writing is by upsert, so that doing it again changes nothing.
+//! Drives and findings as rows, both ways. Writing is by upsert, so that doing it again changes
+//! nothing.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +11,7 @@ use serde::de::DeserializeOwned;
 use crate::model::facts::KnownDrive;
 use crate::model::finding::{Acknowledgement, Cleared, Finding};
 use crate::model::ids::FindingId;
-use crate::state::store::memories;
-use crate::state::store::{Loaded, Write};
+use crate::state::store::{Loaded, Write, memories};
 
 /// Rows that this version could not read. They are left as they are, and warned about.
 #[derive(Debug, Default)]
@@ -46,23 +46,40 @@ pub fn load(connection: &Connection) -> rusqlite::Result<(Loaded, Unreadable)> {
     Ok((loaded, unreadable))
 }
 
-pub fn apply(transaction: &Transaction<'_>, write: &Write, unreadable: &Unreadable) -> rusqlite::Result<()> {
+pub fn apply(
+    transaction: &Transaction<'_>,
+    write: &Write,
+    unreadable: &Unreadable,
+) -> rusqlite::Result<()> {
     if write.everything {
-        let named = write.drives.iter().map(|known| known.facts.id.as_str()).collect();
+        let named = write
+            .drives
+            .iter()
+            .map(|known| known.facts.id.as_str())
+            .collect();
         delete_others(transaction, "drives", &named, &unreadable.drives)?;
-        let named = write.findings.iter().map(|finding| finding.id.as_str()).collect();
+        let named = write
+            .findings
+            .iter()
+            .map(|finding| finding.id.as_str())
+            .collect();
         delete_others(transaction, "findings", &named, &unreadable.findings)?;
     }
     for id in &write.dropped {
-        transaction.prepare_cached("DELETE FROM findings WHERE id = ?1")?.execute([id.as_str()])?;
+        transaction
+            .prepare_cached("DELETE FROM findings WHERE id = ?1")?
+            .execute([id.as_str()])?;
     }
     for id in &write.forgotten {
-        transaction.prepare_cached("DELETE FROM drives WHERE id = ?1")?.execute([id.as_str()])?;
+        transaction
+            .prepare_cached("DELETE FROM drives WHERE id = ?1")?
+            .execute([id.as_str()])?;
     }
     for known in &write.drives {
         put_drive(transaction, known)?;
     }
-    // What is over first: a new finding for the same subject and reason may follow in the same write.
+    // What is over first: a new finding for the same subject and reason may follow in the same
+    // write.
     for finding in write.findings.iter().filter(|finding| !finding.is_active()) {
         put_finding(transaction, finding)?;
     }
@@ -80,7 +97,13 @@ fn put_drive(transaction: &Transaction<'_>, known: &KnownDrive) -> rusqlite::Res
     )?;
     let missing = known.missing_since.map(|since| since.to_string());
     let (first, last) = (known.first_seen.to_string(), known.last_seen.to_string());
-    statement.execute(params![known.facts.id.as_str(), text(known)?, first, last, missing])?;
+    statement.execute(params![
+        known.facts.id.as_str(),
+        text(known)?,
+        first,
+        last,
+        missing
+    ])?;
     Ok(())
 }
 
@@ -107,7 +130,10 @@ fn put_finding(transaction: &Transaction<'_>, finding: &Finding) -> rusqlite::Re
         i64::try_from(finding.count).unwrap_or(i64::MAX),
         text(&finding.evidence)?,
         finding.clears_when,
-        finding.cleared.as_ref().map(|cleared| cleared.time.to_string()),
+        finding
+            .cleared
+            .as_ref()
+            .map(|cleared| cleared.time.to_string()),
         finding.cleared.as_ref().map(|cleared| cleared.why.as_str()),
     ])?;
     match &finding.acknowledged {
@@ -129,9 +155,14 @@ fn delete_others(
     unreadable: &BTreeSet<String>,
 ) -> rusqlite::Result<()> {
     let mut statement = transaction.prepare(&format!("SELECT id FROM {table}"))?;
-    let ids: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let ids: Vec<String> = statement
+        .query_map([], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
     let mut delete = transaction.prepare(&format!("DELETE FROM {table} WHERE id = ?1"))?;
-    for id in ids.iter().filter(|id| !named.contains(id.as_str()) && !unreadable.contains(*id)) {
+    for id in ids
+        .iter()
+        .filter(|id| !named.contains(id.as_str()) && !unreadable.contains(*id))
+    {
         delete.execute([id])?;
     }
     Ok(())
@@ -141,13 +172,20 @@ fn finding(row: &Row<'_>) -> rusqlite::Result<Finding> {
     let subject = serde_json::json!({"kind": row.get::<_, String>("subject_kind")?, "id": row.get::<_, String>("subject_id")?});
     let acknowledged = match row.get::<_, Option<String>>("by")? {
         None => None,
-        Some(by) => Some(Acknowledgement { by, time: word(row, "time")?, note: row.get("note")? }),
+        Some(by) => Some(Acknowledgement {
+            by,
+            time: word(row, "time")?,
+            note: row.get("note")?,
+        }),
     };
     let cleared = match row.get::<_, Option<String>>("cleared_time")? {
         None => None,
-        Some(_) => {
-            Some(Cleared { time: word(row, "cleared_time")?, why: row.get::<_, Option<String>>("cleared_why")?.unwrap_or_default() })
-        }
+        Some(_) => Some(Cleared {
+            time: word(row, "cleared_time")?,
+            why: row
+                .get::<_, Option<String>>("cleared_why")?
+                .unwrap_or_default(),
+        }),
     };
     Ok(Finding {
         id: FindingId::known(row.get::<_, String>("id")?),
@@ -183,11 +221,13 @@ fn wrong(column: usize, error: serde_json::Error) -> rusqlite::Error {
 }
 
 fn text(value: &impl Serialize) -> rusqlite::Result<String> {
-    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+    serde_json::to_string(value)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
 fn value(value: &impl Serialize) -> rusqlite::Result<serde_json::Value> {
-    serde_json::to_value(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+    serde_json::to_value(value)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
 fn skipped(table: &'static str, row: &Row<'_>, error: &rusqlite::Error) -> Option<String> {

@@ -1,9 +1,11 @@
-//! The tables, and how they came to be: one migration a version, in `PRAGMA user_version`. A migration is never changed once released.
+//! The tables, and how they came to be: one migration a version, in `PRAGMA user_version`. A
+//! migration is never changed once released.
 
 use rusqlite::Connection;
 
 pub const MIGRATIONS: &[&str] = &[
-    // Times are RFC 3339 text in UTC, so that nothing is rounded and people can read them. `known` and `evidence` are JSON of the model's types.
+    // Times are RFC 3339 text in UTC, so that nothing is rounded and people can read them. `known`
+    // and `evidence` are JSON of the model's types.
     "CREATE TABLE drives (
         id TEXT PRIMARY KEY,
         known TEXT NOT NULL,
@@ -35,8 +37,9 @@ pub const MIGRATIONS: &[&str] = &[
         note TEXT NOT NULL
     ) STRICT;
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;",
-    // What has been seen of a drive, a volume or a device, beside what is told of it now: `errors` (the kernel's log, one tally a class of
-    // incident), `counters`. `meta` has the place in the log up to which they count, written with them.
+    // What has been seen of a drive, a volume or a device, beside what is told of it now: `errors`
+    // (the kernel's log, one tally a class of incident), `counters`. `meta` has the place in the
+    // log up to which they count, written with them.
     "CREATE TABLE memories (
         topic TEXT NOT NULL,
         subject TEXT NOT NULL,
@@ -46,15 +49,22 @@ pub const MIGRATIONS: &[&str] = &[
 ];
 
 pub fn version(connection: &Connection) -> rusqlite::Result<usize> {
-    connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0)).map(|version| version as usize)
+    connection
+        .pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))
+        .map(|version| version as usize)
 }
 
-/// Each step is a transaction of its own, version included: killed between two, the next start goes on from there.
+/// Each step is a transaction of its own, version included: killed between two, the next start goes
+/// on from there.
 pub fn migrate(connection: &mut Connection, migrations: &[&str]) -> rusqlite::Result<()> {
     for (step, sql) in migrations.iter().enumerate().skip(version(connection)?) {
         let transaction = connection.transaction()?;
         transaction.execute_batch(sql)?;
-        transaction.pragma_update(None, "user_version", i64::try_from(step + 1).unwrap_or(i64::MAX))?;
+        transaction.pragma_update(
+            None,
+            "user_version",
+            i64::try_from(step + 1).unwrap_or(i64::MAX),
+        )?;
         transaction.commit()?;
     }
     Ok(())
@@ -76,12 +86,21 @@ mod tests {
         steps.push("ALTER TABLE meta ADD COLUMN time TEXT; SYNTAX ERROR");
         migrate(&mut connection, &steps).unwrap_err();
         assert_eq!(version(&connection).unwrap(), MIGRATIONS.len());
-        connection.execute("INSERT INTO meta (key, value) VALUES ('a', 'b')", []).unwrap();
+        connection
+            .execute("INSERT INTO meta (key, value) VALUES ('a', 'b')", [])
+            .unwrap();
         steps.pop();
         steps.push("ALTER TABLE meta ADD COLUMN time TEXT");
         migrate(&mut connection, &steps).unwrap();
         assert_eq!(version(&connection).unwrap(), steps.len());
         migrate(&mut connection, &steps).unwrap();
-        assert_eq!(connection.query_row("SELECT value FROM meta WHERE time IS NULL", [], |row| row.get::<_, String>(0)).unwrap(), "b");
+        assert_eq!(
+            connection
+                .query_row("SELECT value FROM meta WHERE time IS NULL", [], |row| {
+                    row.get::<_, String>(0)
+                })
+                .unwrap(),
+            "b"
+        );
     }
 }

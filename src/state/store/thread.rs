@@ -1,4 +1,5 @@
-//! The store's thread: opens, writes what is queued in one transaction, and after a failure keeps trying. It alone waits for the disk.
+//! The store's thread: opens, writes what is queued in one transaction, and after a failure keeps
+//! trying. It alone waits for the disk.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -63,8 +64,13 @@ impl Keeper<'_> {
         match self.open() {
             Ok((database, loaded)) => {
                 self.database = Some(database);
-                // The owner answers with a write of everything; that it works is said when it has worked.
-                self.tell(if self.opened_before { Event::Reopened } else { Event::Opened(Box::new(loaded)) });
+                // The owner answers with a write of everything; that it works is said when it has
+                // worked.
+                self.tell(if self.opened_before {
+                    Event::Reopened
+                } else {
+                    Event::Opened(Box::new(loaded))
+                });
                 self.opened_before = true;
             }
             Err(why) => self.fail(why),
@@ -84,7 +90,12 @@ impl Keeper<'_> {
             None => Err(self.why.clone()),
             Some(database) => database
                 .write(ops.iter().map(|op| &op.write))
-                .map_err(|error| format!("writing {}: {error}", self.config.dir.join(open::DATABASE).display())),
+                .map_err(|error| {
+                    format!(
+                        "writing {}: {error}",
+                        self.config.dir.join(open::DATABASE).display()
+                    )
+                }),
         };
         match &result {
             Ok(()) => self.succeed(),

@@ -25,7 +25,10 @@ pub fn kind_of(number: i32) -> Result<Option<Kind>, Status> {
         Ok(wire::ProvidedKind::Loop) => Ok(Some(Kind::Loop)),
         Ok(wire::ProvidedKind::Lvm) => Ok(Some(Kind::Lvm)),
         Ok(wire::ProvidedKind::StaticDevice | wire::ProvidedKind::StaticDirectory) | Err(_) => {
-            Err(invalid("kind", "is neither PROVIDED_KIND_LOOP nor PROVIDED_KIND_LVM"))
+            Err(invalid(
+                "kind",
+                "is neither PROVIDED_KIND_LOOP nor PROVIDED_KIND_LVM",
+            ))
         }
     }
 }
@@ -44,7 +47,9 @@ fn mode(mode: AccessMode) -> wire::AccessMode {
 
 pub fn access_of(access: wire::Access) -> Result<Access, Status> {
     let mode = match access.mode() {
-        wire::AccessMode::Unspecified => return Err(invalid("access.mode", "is none that CSI has")),
+        wire::AccessMode::Unspecified => {
+            return Err(invalid("access.mode", "is none that CSI has"));
+        }
         wire::AccessMode::SingleNodeWriter => AccessMode::SingleNodeWriter,
         wire::AccessMode::SingleNodeReaderOnly => AccessMode::SingleNodeReaderOnly,
         wire::AccessMode::MultiNodeReaderOnly => AccessMode::MultiNodeReaderOnly,
@@ -53,7 +58,12 @@ pub fn access_of(access: wire::Access) -> Result<Access, Status> {
         wire::AccessMode::SingleNodeSingleWriter => AccessMode::SingleNodeSingleWriter,
         wire::AccessMode::SingleNodeMultiWriter => AccessMode::SingleNodeMultiWriter,
     };
-    Ok(Access { mode, block: access.block, fs_type: Some(access.fs_type).filter(|name| !name.is_empty()), mount_flags: access.mount_flags })
+    Ok(Access {
+        mode,
+        block: access.block,
+        fs_type: Some(access.fs_type).filter(|name| !name.is_empty()),
+        mount_flags: access.mount_flags,
+    })
 }
 
 fn access(access: &Access) -> wire::Access {
@@ -84,8 +94,14 @@ pub fn room(kind_of: Kind, room: &Result<Room, String>) -> wire::PoolKind {
 pub fn volume(seen: &Seen, driver: &str) -> wire::ProvidedVolume {
     let provided = &seen.provided;
     let one = |role, held| attachment(driver, &provided.handle, role, held);
-    let staged = provided.staged.iter().map(|staged| one(wire::MountRole::Staging, staged));
-    let published = provided.published.iter().map(|held| one(wire::MountRole::Pod, held));
+    let staged = provided
+        .staged
+        .iter()
+        .map(|staged| one(wire::MountRole::Staging, staged));
+    let published = provided
+        .published
+        .iter()
+        .map(|held| one(wire::MountRole::Pod, held));
     wire::ProvidedVolume {
         handle: provided.handle.clone(),
         name: seen.name.clone(),
@@ -101,7 +117,12 @@ pub fn volume(seen: &Seen, driver: &str) -> wire::ProvidedVolume {
     }
 }
 
-pub fn attachment(driver: &str, handle: &str, role: wire::MountRole, held: &Attachment) -> wire::Attachment {
+pub fn attachment(
+    driver: &str,
+    handle: &str,
+    role: wire::MountRole,
+    held: &Attachment,
+) -> wire::Attachment {
     let pod = held.pod.clone().unwrap_or_default();
     wire::Attachment {
         driver: driver.to_owned(),

@@ -16,7 +16,8 @@ use crate::model::attach::Kind;
 type AtOnce = (Result<Answer, Fault>, Reply);
 
 impl<S: Steps> Actor<S> {
-    /// The first checks need nothing but the wish; a caller's mistake is told before what is not known.
+    /// The first checks need nothing but the wish; a caller's mistake is told before what is not
+    /// known.
     pub(super) fn take(&mut self, wish: Wish, reply: Reply) {
         if let Err((fault, reply)) = self.begin(wish, reply) {
             // A caller that is gone has no use for it.
@@ -29,14 +30,21 @@ impl<S: Steps> Actor<S> {
         let checked = match &wish {
             Wish::Create(wish) => pool::check(wish).map(drop),
             Wish::Expand(wish) => wish.range.check(),
-            Wish::Stage(wish) => {
-                access::check(&wish.access).and_then(|()| paths::place(&root, "staging_path", &wish.staging_path).map(drop))
+            Wish::Stage(wish) => access::check(&wish.access)
+                .and_then(|()| paths::place(&root, "staging_path", &wish.staging_path).map(drop)),
+            Wish::Unstage { staging_path, .. } => {
+                paths::place(&root, "staging_path", staging_path).map(drop)
             }
-            Wish::Unstage { staging_path, .. } => paths::place(&root, "staging_path", staging_path).map(drop),
             Wish::Publish(wish) => access::check(&wish.access)
                 .and_then(|()| paths::place(&root, "target_path", &wish.target_path))
-                .and_then(|_| wish.staging_path.as_deref().map_or(Ok(()), |path| paths::place(&root, "staging_path", path).map(drop))),
-            Wish::Unpublish { target_path, .. } => paths::place(&root, "target_path", target_path).map(drop),
+                .and_then(|_| {
+                    wish.staging_path.as_deref().map_or(Ok(()), |path| {
+                        paths::place(&root, "staging_path", path).map(drop)
+                    })
+                }),
+            Wish::Unpublish { target_path, .. } => {
+                paths::place(&root, "target_path", target_path).map(drop)
+            }
             Wish::Delete { .. } => Ok(()),
         };
         if let Err(fault) = checked {
@@ -53,9 +61,15 @@ impl<S: Steps> Actor<S> {
             },
             Wish::Expand(wish) => self.on(&wish.handle.clone(), Job::Expand(wish), reply),
             Wish::Stage(wish) => self.on(&wish.handle.clone(), Job::Stage(wish), reply),
-            Wish::Unstage { handle, staging_path } => self.on(&handle, Job::Unstage(staging_path), reply),
+            Wish::Unstage {
+                handle,
+                staging_path,
+            } => self.on(&handle, Job::Unstage(staging_path), reply),
             Wish::Publish(wish) => self.on(&wish.handle.clone(), Job::Publish(wish), reply),
-            Wish::Unpublish { handle, target_path } => self.on(&handle, Job::Unpublish(target_path), reply),
+            Wish::Unpublish {
+                handle,
+                target_path,
+            } => self.on(&handle, Job::Unpublish(target_path), reply),
         }
     }
 
@@ -91,7 +105,12 @@ impl<S: Steps> Actor<S> {
     /// Whether an operation on the volume can begin.
     fn free(&self, handle: &str) -> Result<(), Fault> {
         match self.book.get(handle) {
-            Some(Entry { busy: Some(doing), .. }) => Err(Fault::Aborted(format!("volume {handle} is busy: {}", doing.borrow().clone()))),
+            Some(Entry {
+                busy: Some(doing), ..
+            }) => Err(Fault::Aborted(format!(
+                "volume {handle} is busy: {}",
+                doing.borrow().clone()
+            ))),
             Some(_) => Ok(()),
             None => match &self.group_unknown {
                 Some(why) if names::is_pool_handle(handle) => Err(Fault::Unavailable(why.clone())),
@@ -105,7 +124,13 @@ impl<S: Steps> Actor<S> {
         let refused = |fault, reply| Err((Err(fault), reply));
         if kind == Kind::Lvm {
             if self.settings().group.is_none() {
-                return refused(Fault::invalid("kind", "is not configured here: [pool] volume_group is not set"), reply);
+                return refused(
+                    Fault::invalid(
+                        "kind",
+                        "is not configured here: [pool] volume_group is not set",
+                    ),
+                    reply,
+                );
             }
             if let Some(why) = &self.group_unknown {
                 return refused(Fault::Unavailable(why.clone()), reply);
@@ -115,14 +140,21 @@ impl<S: Steps> Actor<S> {
             Ok(least) => least,
             Err(fault) => return refused(fault, reply),
         };
-        let namesake = self.book.iter().find(|(_, entry)| !entry.volume.is_static() && entry.volume.name == wish.name);
+        let namesake = self
+            .book
+            .iter()
+            .find(|(_, entry)| !entry.volume.is_static() && entry.volume.name == wish.name);
         let handle = match namesake {
             Some((handle, Entry { busy: Some(_), .. })) => {
                 let handle = handle.clone();
-                return refused(self.free(&handle).err().unwrap_or_else(|| unknown(&handle)), reply);
+                return refused(
+                    self.free(&handle).err().unwrap_or_else(|| unknown(&handle)),
+                    reply,
+                );
             }
             Some((_, entry)) if entry.volume.made => {
-                let answer = pool::same(&entry.volume, &wish).map(|()| Answer::Volume(Box::new(entry.volume.seen(None))));
+                let answer = pool::same(&entry.volume, &wish)
+                    .map(|()| Answer::Volume(Box::new(entry.volume.seen(None))));
                 return Err((answer, reply));
             }
             // One that was given up in the middle: put right first, then made anew.
@@ -138,10 +170,13 @@ impl<S: Steps> Actor<S> {
 
     /// The name is taken from now on, by a volume that is not there yet.
     fn reserve(&mut self, kind: Kind, wish: &CreateWish) -> Result<String, Fault> {
-        let bits = random::bits().map_err(|error| Fault::Unavailable(format!("reading random bits for a handle: {error}")))?;
+        let bits = random::bits().map_err(|error| {
+            Fault::Unavailable(format!("reading random bits for a handle: {error}"))
+        })?;
         let handle = names::handle(bits);
         let settings = self.settings();
-        let backing = pool_backing(&settings, kind, &handle).unwrap_or(Backing::Image(settings.folder.clone()));
+        let backing = pool_backing(&settings, kind, &handle)
+            .unwrap_or(Backing::Image(settings.folder.clone()));
         let record = VolumeRecord {
             version: VERSION,
             handle: handle.clone(),

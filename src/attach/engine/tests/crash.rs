@@ -1,22 +1,44 @@
-//! The crash matrix: for every operation, the daemon dies before and after every single step, or the step fails, before and after it was done. Then the
-//! operation is finished or undone, repeating it succeeds, and in the end nothing is left.
+//! The crash matrix: for every operation, the daemon dies before and after every single step, or
+//! the step fails, before and after it was done. Then the operation is finished or undone,
+//! repeating it succeeds, and in the end nothing is left.
 
 use super::fake::{Fake, Fate, Image, On};
 use super::life::{assert_clean, world};
 use super::*;
 use crate::attach::step::Trouble;
 
-const OPERATIONS: [&str; 7] = ["create", "stage", "publish", "grow", "unpublish", "unstage", "delete"];
+const OPERATIONS: [&str; 7] = [
+    "create",
+    "stage",
+    "publish",
+    "grow",
+    "unpublish",
+    "unstage",
+    "delete",
+];
 const NAME: &str = "pvc-1";
 
 fn handle_of(daemon: &Daemon) -> Option<String> {
-    daemon.engine.view().volumes.values().find(|seen| seen.name == NAME).map(|seen| seen.provided.handle.clone())
+    daemon
+        .engine
+        .view()
+        .volumes
+        .values()
+        .find(|seen| seen.name == NAME)
+        .map(|seen| seen.provided.handle.clone())
 }
 
 async fn run(daemon: &Daemon, operation: &str, kind: Kind) -> Result<(), Fault> {
-    let wish = CreateWish { kind: Some(kind), ..wish(NAME) };
+    let wish = CreateWish {
+        kind: Some(kind),
+        ..wish(NAME)
+    };
     let Some(handle) = handle_of(daemon) else {
-        return if operation == "create" { daemon.engine.create(wish).await.map(drop) } else { Ok(()) };
+        return if operation == "create" {
+            daemon.engine.create(wish).await.map(drop)
+        } else {
+            Ok(())
+        };
     };
     match operation {
         "create" => daemon.engine.create(wish).await.map(drop),
@@ -32,12 +54,25 @@ async fn run(daemon: &Daemon, operation: &str, kind: Kind) -> Result<(), Fault> 
 /// What must always hold.
 pub fn assert_sound(fake: &Fake, at: &str) {
     fake.with(|world| {
-        let records: String = world.records.iter().filter(|(path, _)| !path.contains("volumes/")).map(|(_, text)| text.as_str()).collect();
+        let records: String = world
+            .records
+            .iter()
+            .filter(|(path, _)| !path.contains("volumes/"))
+            .map(|(_, text)| text.as_str())
+            .collect();
         for (path, mount) in &world.mounts {
-            assert!(records.contains(path), "{at}: {} is mounted at {path}, and no record tells", mount.what);
+            assert!(
+                records.contains(path),
+                "{at}: {} is mounted at {path}, and no record tells",
+                mount.what
+            );
         }
         for (handle, image) in &world.images {
-            assert!(!image.used || image.on == On::Filesystem("ext4".into()), "{at}: {handle} was in use, and is {:?}", image.on);
+            assert!(
+                !image.used || image.on == On::Filesystem("ext4".into()),
+                "{at}: {handle} was in use, and is {:?}",
+                image.on
+            );
         }
     });
 }
@@ -45,7 +80,10 @@ pub fn assert_sound(fake: &Fake, at: &str) {
 /// The state before `operation`, reached without any trouble.
 async fn before(operation: &str, kind: Kind) -> Daemon {
     let daemon = Daemon::ready(world()).await;
-    for earlier in OPERATIONS.into_iter().take_while(|earlier| *earlier != operation) {
+    for earlier in OPERATIONS
+        .into_iter()
+        .take_while(|earlier| *earlier != operation)
+    {
         run(&daemon, earlier, kind).await.expect(earlier);
     }
     daemon
@@ -55,7 +93,9 @@ async fn tear_down(daemon: Daemon, at: &str) {
     // What could not be finished is finished at the latest when it is looked at again.
     daemon.settled().await;
     for operation in ["unpublish", "unstage", "delete"] {
-        run(&daemon, operation, Kind::Loop).await.unwrap_or_else(|fault| panic!("{at}: {operation}: {fault}"));
+        run(&daemon, operation, Kind::Loop)
+            .await
+            .unwrap_or_else(|fault| panic!("{at}: {operation}: {fault}"));
     }
     daemon.settled().await;
     assert_clean(&daemon.fake);
@@ -67,7 +107,9 @@ async fn die_everywhere(kind: Kind) {
             for number in 0.. {
                 let at = format!("{kind:?} {operation}, step {number}, {fate:?}");
                 let daemon = before(operation, kind).await;
-                let used = daemon.fake.with(|world| world.images.values().any(|image| image.used));
+                let used = daemon
+                    .fake
+                    .with(|world| world.images.values().any(|image| image.used));
                 let mut dead = daemon.fake.dead.subscribe();
                 daemon.fake.at(number, fate);
                 let died = tokio::select! {
@@ -78,12 +120,24 @@ async fn die_everywhere(kind: Kind) {
                 let daemon = Daemon::ready(daemon.kill().await).await;
                 assert_sound(&daemon.fake, &at);
                 daemon.fake.with(|world| {
-                    assert!(world.records.keys().all(|path| !path.contains("intents")), "{at}: {:?}", world.records.keys());
-                    let formatted = world.images.values().all(|image| image.on == On::Filesystem("ext4".into()));
+                    assert!(
+                        world.records.keys().all(|path| !path.contains("intents")),
+                        "{at}: {:?}",
+                        world.records.keys()
+                    );
+                    let formatted = world
+                        .images
+                        .values()
+                        .all(|image| image.on == On::Filesystem("ext4".into()));
                     assert!(!used || formatted, "{at}: what was in use was wiped");
-                    assert!(world.logical.values().all(|(image, _)| !image.unfinished), "{at}: it shows what others have left");
+                    assert!(
+                        world.logical.values().all(|(image, _)| !image.unfinished),
+                        "{at}: it shows what others have left"
+                    );
                 });
-                run(&daemon, operation, kind).await.unwrap_or_else(|fault| panic!("{at}, again: {fault}"));
+                run(&daemon, operation, kind)
+                    .await
+                    .unwrap_or_else(|fault| panic!("{at}, again: {fault}"));
                 tear_down(daemon, &at).await;
                 if !died {
                     break;
@@ -99,7 +153,8 @@ async fn whenever_it_dies_an_operation_on_an_image_is_finished_or_undone_and_can
 }
 
 #[tokio::test]
-async fn whenever_it_dies_an_operation_on_a_logical_volume_is_finished_or_undone_and_can_be_repeated() {
+async fn whenever_it_dies_an_operation_on_a_logical_volume_is_finished_or_undone_and_can_be_repeated()
+ {
     die_everywhere(Kind::Lvm).await;
 }
 
@@ -121,7 +176,9 @@ async fn whatever_step_fails_the_operation_can_be_repeated_and_nothing_is_left()
                 let reached = daemon.fake.with(|world| world.steps > number);
                 daemon.fake.rest();
                 assert_sound(&daemon.fake, &at);
-                run(&daemon, operation, Kind::Loop).await.unwrap_or_else(|fault| panic!("{at}, again: {fault} (first: {first:?})"));
+                run(&daemon, operation, Kind::Loop)
+                    .await
+                    .unwrap_or_else(|fault| panic!("{at}, again: {fault} (first: {first:?})"));
                 tear_down(daemon, &at).await;
                 if !reached {
                     break;
@@ -161,8 +218,11 @@ async fn a_mkfs_that_was_cut_off_on_a_static_device_is_repeated_unless_somebody_
 
 #[tokio::test]
 async fn a_mkfs_that_was_cut_off_is_never_repeated_on_another_device_of_the_same_name() {
-    let others: [fn(&mut Image); 3] =
-        [|fast| fast.identity = Some("wwid naa.6000".into()), |fast| fast.size = 2 << 30, |fast| fast.identity = None];
+    let others: [fn(&mut Image); 3] = [
+        |fast| fast.identity = Some("wwid naa.6000".into()),
+        |fast| fast.size = 2 << 30,
+        |fast| fast.identity = None,
+    ];
     for other in others {
         let fake = cut_off(Daemon::ready(world()).await, "fast").await;
         fake.with(|world| {
@@ -172,9 +232,15 @@ async fn a_mkfs_that_was_cut_off_is_never_repeated_on_another_device_of_the_same
             other(fast);
         });
         let daemon = Daemon::ready(fake).await;
-        assert!(matches!(daemon.stage("fast").await, Err(Fault::Precondition(why)) if why.contains("it is not formatted")));
-        daemon.fake.with(|world| assert_eq!(world.devices["/dev/disk/by-id/fast"].on, On::Half));
-        let intent = |world: &mut super::fake::World| world.records.keys().any(|path| path.contains("intents"));
+        assert!(
+            matches!(daemon.stage("fast").await, Err(Fault::Precondition(why)) if why.contains("it is not formatted"))
+        );
+        daemon
+            .fake
+            .with(|world| assert_eq!(world.devices["/dev/disk/by-id/fast"].on, On::Half));
+        let intent = |world: &mut super::fake::World| {
+            world.records.keys().any(|path| path.contains("intents"))
+        };
         assert!(!daemon.fake.with(intent), "it is given up, and said");
     }
 }
@@ -186,11 +252,25 @@ async fn a_volume_whose_mkfs_fails_is_made_blank_where_it_lies() {
         let handle = handle_of(&daemon).unwrap();
         for _ in 0..3 {
             daemon.fake.at_format(Fate::Fail(Trouble::Failed));
-            assert!(matches!(daemon.stage(&handle).await, Err(Fault::Failed { .. })));
+            assert!(matches!(
+                daemon.stage(&handle).await,
+                Err(Fault::Failed { .. })
+            ));
         }
         daemon.fake.with(|world| {
-            let taken = |word: &str| world.taken.iter().filter(|step| step.starts_with(word)).count();
-            assert_eq!((taken("Blank"), taken("Remove") - taken("RemoveRecord")), (3, 0), "{:?}", world.taken);
+            let taken = |word: &str| {
+                world
+                    .taken
+                    .iter()
+                    .filter(|step| step.starts_with(word))
+                    .count()
+            };
+            assert_eq!(
+                (taken("Blank"), taken("Remove") - taken("RemoveRecord")),
+                (3, 0),
+                "{:?}",
+                world.taken
+            );
         });
         let daemon = Daemon::ready(cut_off(daemon, &handle).await).await;
         daemon.stage(&handle).await.unwrap();
@@ -202,14 +282,32 @@ async fn what_is_left_of_a_volume_whose_record_is_gone_goes_when_nothing_of_it_i
     let daemon = before("unpublish", Kind::Loop).await;
     let handle = handle_of(&daemon).unwrap();
     let fake = daemon.kill().await;
-    fake.with(|world| world.records.remove(&format!("/pool/volumes/{handle}.json"))).unwrap();
+    fake.with(|world| {
+        world
+            .records
+            .remove(&format!("/pool/volumes/{handle}.json"))
+    })
+    .unwrap();
     let daemon = Daemon::ready(fake).await;
-    assert!(matches!(daemon.engine.delete(handle.clone()).await, Err(Fault::Precondition(_))));
+    assert!(matches!(
+        daemon.engine.delete(handle.clone()).await,
+        Err(Fault::Precondition(_))
+    ));
     daemon.unpublish(&handle, "a").await.unwrap();
     daemon.unstage(&handle).await.unwrap();
-    assert!(matches!(daemon.engine.view().find(&handle), Err(Fault::NotFound(_))));
+    assert!(matches!(
+        daemon.engine.view().find(&handle),
+        Err(Fault::NotFound(_))
+    ));
     daemon.engine.delete(handle).await.unwrap();
-    daemon.fake.with(|world| assert!(world.records.is_empty() && world.mounts.is_empty(), "{:?} {:?}", world.records, world.mounts));
+    daemon.fake.with(|world| {
+        assert!(
+            world.records.is_empty() && world.mounts.is_empty(),
+            "{:?} {:?}",
+            world.records,
+            world.mounts
+        )
+    });
 }
 
 #[tokio::test]
@@ -222,7 +320,14 @@ async fn an_operation_that_was_cut_off_on_a_volume_whose_record_is_gone_leaves_n
     fake.with(|world| world.logical.clear());
     let daemon = Daemon::ready(fake).await;
     assert_eq!(handle_of(&daemon), None);
-    assert!(daemon.engine.view().volumes.keys().all(|handle| handle == "fast" || handle == "scratch"));
+    assert!(
+        daemon
+            .engine
+            .view()
+            .volumes
+            .keys()
+            .all(|handle| handle == "fast" || handle == "scratch")
+    );
     assert_clean(&daemon.fake);
 }
 
@@ -231,11 +336,25 @@ async fn a_logical_volume_that_was_never_finished_and_is_told_by_no_intent_is_on
     let daemon = before("stage", Kind::Lvm).await;
     let handle = handle_of(&daemon).unwrap();
     let fake = daemon.kill().await;
-    fake.with(|world| world.logical.values_mut().for_each(|(image, _)| image.unfinished = true));
+    fake.with(|world| {
+        world
+            .logical
+            .values_mut()
+            .for_each(|(image, _)| image.unfinished = true)
+    });
     let daemon = Daemon::ready(fake).await;
-    let trouble = daemon.engine.view().find(&handle).unwrap().provided.trouble.clone();
+    let trouble = daemon
+        .engine
+        .view()
+        .find(&handle)
+        .unwrap()
+        .provided
+        .trouble
+        .clone();
     assert!(trouble.is_some_and(|why| why.contains("never finished")));
-    assert!(matches!(daemon.stage(&handle).await, Err(Fault::Precondition(why)) if why.contains("never finished")));
+    assert!(
+        matches!(daemon.stage(&handle).await, Err(Fault::Precondition(why)) if why.contains("never finished"))
+    );
     daemon.engine.delete(handle).await.unwrap();
     assert_clean(&daemon.fake);
 }
@@ -246,12 +365,19 @@ async fn growth_that_cannot_be_finished_keeps_nothing_from_being_unmade() {
         let daemon = before("grow", kind).await;
         let handle = handle_of(&daemon).unwrap();
         daemon.fake.with(|world| world.growing_broken = true);
-        assert!(matches!(daemon.grow(&handle, 2 << 20).await, Err(Fault::Failed { .. })));
+        assert!(matches!(
+            daemon.grow(&handle, 2 << 20).await,
+            Err(Fault::Failed { .. })
+        ));
         let daemon = Daemon::ready(daemon.kill().await).await;
-        let written = daemon.fake.with(|world| world.records.keys().any(|path| path.contains("intents")));
+        let written = daemon
+            .fake
+            .with(|world| world.records.keys().any(|path| path.contains("intents")));
         assert!(written, "it is tried again while nobody is in its way");
         for operation in ["unpublish", "unstage", "delete"] {
-            run(&daemon, operation, kind).await.unwrap_or_else(|fault| panic!("{operation}: {fault}"));
+            run(&daemon, operation, kind)
+                .await
+                .unwrap_or_else(|fault| panic!("{operation}: {fault}"));
         }
         assert_clean(&daemon.fake);
     }
@@ -280,7 +406,9 @@ async fn it_may_die_again_while_it_puts_right_what_was_cut_off() {
                 }
                 assert_sound(&daemon.fake, &at);
                 let daemon = Daemon::ready(daemon.kill().await).await;
-                run(&daemon, operation, Kind::Loop).await.unwrap_or_else(|fault| panic!("{at}, again: {fault}"));
+                run(&daemon, operation, Kind::Loop)
+                    .await
+                    .unwrap_or_else(|fault| panic!("{at}, again: {fault}"));
                 tear_down(daemon, &at).await;
             }
         }

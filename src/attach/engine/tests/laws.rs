@@ -26,7 +26,8 @@ fn act() -> impl Strategy<Value = Act> {
         (0..2u8).prop_map(Act::Delete),
         (0..3u8, any::<bool>()).prop_map(|(volume, shared)| Act::Stage(volume, shared)),
         (0..3u8).prop_map(Act::Unstage),
-        (0..3u8, 0..3u8, any::<bool>()).prop_map(|(volume, pod, shared)| Act::Publish(volume, pod, shared)),
+        (0..3u8, 0..3u8, any::<bool>())
+            .prop_map(|(volume, pod, shared)| Act::Publish(volume, pod, shared)),
         (0..3u8, 0..3u8).prop_map(|(volume, pod)| Act::Unpublish(volume, pod)),
         (0..3u8).prop_map(Act::Grow),
         Just(Act::Reboot),
@@ -45,15 +46,27 @@ fn fate() -> impl Strategy<Value = Option<(usize, Fate)>> {
 }
 
 fn mode(shared: bool) -> AccessMode {
-    if shared { AccessMode::SingleNodeMultiWriter } else { AccessMode::SingleNodeWriter }
+    if shared {
+        AccessMode::SingleNodeMultiWriter
+    } else {
+        AccessMode::SingleNodeWriter
+    }
 }
 
 /// The first two are the pool's, the third is static.
 fn handle(daemon: &Daemon, volume: u8) -> String {
     let name = format!("pvc-{volume}");
     let view = daemon.engine.view();
-    let found = view.volumes.values().find(|seen| seen.name == name).map(|seen| seen.provided.handle.clone());
-    if volume == 2 { "fast".into() } else { found.unwrap_or_else(|| "dv-none".into()) }
+    let found = view
+        .volumes
+        .values()
+        .find(|seen| seen.name == name)
+        .map(|seen| seen.provided.handle.clone());
+    if volume == 2 {
+        "fast".into()
+    } else {
+        found.unwrap_or_else(|| "dv-none".into())
+    }
 }
 
 async fn perform(daemon: &Daemon, act: &Act) -> Result<(), Fault> {
@@ -63,18 +76,39 @@ async fn perform(daemon: &Daemon, act: &Act) -> Result<(), Fault> {
         Act::Create(volume) => daemon.create(&format!("pvc-{volume}")).await.map(drop),
         Act::Delete(volume) => daemon.engine.delete(handle(daemon, *volume)).await,
         Act::Stage(volume, shared) => {
-            let wish = StageWish { handle: handle(daemon, *volume), staging_path: staging(*volume), access: access(mode(*shared)) };
+            let wish = StageWish {
+                handle: handle(daemon, *volume),
+                staging_path: staging(*volume),
+                access: access(mode(*shared)),
+            };
             daemon.engine.stage(wish).await
         }
-        Act::Unstage(volume) => daemon.engine.unstage(handle(daemon, *volume), staging(*volume)).await,
+        Act::Unstage(volume) => {
+            daemon
+                .engine
+                .unstage(handle(daemon, *volume), staging(*volume))
+                .await
+        }
         Act::Publish(volume, pod, shared) => {
             let (staging_path, access) = (Some(staging(*volume)), access(mode(*shared)));
-            let wish =
-                PublishWish { staging_path, access, target_path: target(*volume, *pod), ..publishing(&handle(daemon, *volume), "p") };
+            let wish = PublishWish {
+                staging_path,
+                access,
+                target_path: target(*volume, *pod),
+                ..publishing(&handle(daemon, *volume), "p")
+            };
             daemon.engine.publish(wish).await
         }
-        Act::Unpublish(volume, pod) => daemon.engine.unpublish(handle(daemon, *volume), target(*volume, *pod)).await,
-        Act::Grow(volume) => daemon.grow(&handle(daemon, *volume), 4 << 20).await.map(drop),
+        Act::Unpublish(volume, pod) => {
+            daemon
+                .engine
+                .unpublish(handle(daemon, *volume), target(*volume, *pod))
+                .await
+        }
+        Act::Grow(volume) => daemon
+            .grow(&handle(daemon, *volume), 4 << 20)
+            .await
+            .map(drop),
         Act::Reboot => Ok(()),
     }
 }
@@ -83,7 +117,9 @@ async fn perform(daemon: &Daemon, act: &Act) -> Result<(), Fault> {
 fn assert_one_writer(daemon: &Daemon, at: &str) {
     for seen in daemon.engine.view().volumes.values() {
         let published = &seen.provided.published;
-        let alone = published.iter().any(|held| held.access.mode == AccessMode::SingleNodeWriter);
+        let alone = published
+            .iter()
+            .any(|held| held.access.mode == AccessMode::SingleNodeWriter);
         assert!(!alone || published.len() == 1, "{at}: {published:?}");
     }
 }
@@ -107,7 +143,10 @@ async fn play(acts: Vec<(Act, Option<(usize, Fate)>)>) {
             if matches!(act, Act::Reboot) {
                 fake.with(|world| {
                     world.mounts.clear();
-                    world.images.values_mut().for_each(|image| image.device = None);
+                    world
+                        .images
+                        .values_mut()
+                        .for_each(|image| image.device = None);
                 });
             }
             daemon = Daemon::ready(fake).await;
@@ -133,7 +172,13 @@ async fn play(acts: Vec<(Act, Option<(usize, Fate)>)>) {
             world.images,
             world.records
         );
-        assert!(world.devices.values().all(|device| !device.used || device.on != On::Blank), "a static volume was wiped");
+        assert!(
+            world
+                .devices
+                .values()
+                .all(|device| !device.used || device.on != On::Blank),
+            "a static volume was wiped"
+        );
     });
 }
 

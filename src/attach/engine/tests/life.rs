@@ -8,7 +8,11 @@ use crate::model::observation::Observation;
 pub fn world() -> Fake {
     let fake = Fake::new();
     fake.with(|world| {
-        let fast = Image { device: Some(("sdb".into(), false)), identity: Some("wwid naa.5000".into()), ..Image::blank(1 << 30) };
+        let fast = Image {
+            device: Some(("sdb".into(), false)),
+            identity: Some("wwid naa.5000".into()),
+            ..Image::blank(1 << 30)
+        };
         world.devices.insert("/dev/disk/by-id/fast".into(), fast);
         world.folders.insert("/srv/scratch".into());
     });
@@ -19,9 +23,18 @@ pub fn world() -> Fake {
 pub fn assert_clean(fake: &Fake) {
     fake.with(|world| {
         assert!(world.mounts.is_empty(), "{:?}", world.mounts);
-        assert!(world.images.is_empty() && world.logical.is_empty(), "{:?} {:?}", world.images, world.logical);
+        assert!(
+            world.images.is_empty() && world.logical.is_empty(),
+            "{:?} {:?}",
+            world.images,
+            world.logical
+        );
         assert!(world.records.is_empty(), "{:?}", world.records);
-        assert!(world.targets.iter().all(|path| path == STAGING), "{:?}", world.targets);
+        assert!(
+            world.targets.iter().all(|path| path == STAGING),
+            "{:?}",
+            world.targets
+        );
     });
 }
 
@@ -39,7 +52,11 @@ fn told(daemon: &mut Daemon) -> Provision {
 async fn a_volume_lives_and_leaves_nothing_behind() {
     let mut daemon = Daemon::ready(world()).await;
     let handle = daemon.create("pvc-1").await.unwrap();
-    assert_eq!(daemon.create("pvc-1").await.unwrap(), handle, "the same name is the same volume");
+    assert_eq!(
+        daemon.create("pvc-1").await.unwrap(),
+        handle,
+        "the same name is the same volume"
+    );
     for _ in 0..3 {
         daemon.stage(&handle).await.unwrap();
     }
@@ -47,14 +64,29 @@ async fn a_volume_lives_and_leaves_nothing_behind() {
         daemon.publish(&handle, "a").await.unwrap();
     }
     let provision = told(&mut daemon);
-    let volume = provision.volumes.iter().find(|volume| volume.handle == handle).unwrap();
-    assert_eq!((volume.kind, volume.size, volume.device.as_deref()), (Kind::Loop, 1 << 20, Some("loop1")));
+    let volume = provision
+        .volumes
+        .iter()
+        .find(|volume| volume.handle == handle)
+        .unwrap();
+    assert_eq!(
+        (volume.kind, volume.size, volume.device.as_deref()),
+        (Kind::Loop, 1 << 20, Some("loop1"))
+    );
     assert_eq!(volume.staged.as_ref().unwrap().path.to_string(), STAGING);
     assert_eq!(volume.published[0].pod.as_ref().unwrap().name, "a");
     assert_eq!(provision.driver, "csi.diskvitals.io");
-    daemon.fake.with(|world| assert_eq!(world.mounts[&target("a")].what, "loop1"));
+    daemon
+        .fake
+        .with(|world| assert_eq!(world.mounts[&target("a")].what, "loop1"));
     let grown = daemon.grow(&handle, 2 << 20).await.unwrap();
-    assert_eq!(grown, crate::attach::engine::Expanded { size: 2 << 20, node_expansion_required: false });
+    assert_eq!(
+        grown,
+        crate::attach::engine::Expanded {
+            size: 2 << 20,
+            node_expansion_required: false
+        }
+    );
     for _ in 0..2 {
         daemon.unpublish(&handle, "a").await.unwrap();
     }
@@ -65,19 +97,36 @@ async fn a_volume_lives_and_leaves_nothing_behind() {
         daemon.engine.delete(handle.clone()).await.unwrap();
     }
     assert_clean(&daemon.fake);
-    assert!(told(&mut daemon).volumes.iter().all(|volume| volume.handle != handle));
+    assert!(
+        told(&mut daemon)
+            .volumes
+            .iter()
+            .all(|volume| volume.handle != handle)
+    );
 }
 
 #[tokio::test]
 async fn a_logical_volume_lives_by_its_tags() {
     let daemon = Daemon::ready(world()).await;
-    let handle = daemon.engine.create(CreateWish { kind: Some(Kind::Lvm), ..wish("pvc-l") }).await.unwrap().provided.handle;
+    let handle = daemon
+        .engine
+        .create(CreateWish {
+            kind: Some(Kind::Lvm),
+            ..wish("pvc-l")
+        })
+        .await
+        .unwrap()
+        .provided
+        .handle;
     daemon.stage(&handle).await.unwrap();
     daemon.publish(&handle, "a").await.unwrap();
     let daemon = Daemon::ready(daemon.kill().await).await;
     let view = daemon.engine.view();
     let seen = view.find(&handle).unwrap();
-    assert_eq!((seen.name.as_str(), seen.provided.published.len()), ("pvc-l", 1));
+    assert_eq!(
+        (seen.name.as_str(), seen.provided.published.len()),
+        ("pvc-l", 1)
+    );
     daemon.grow(&handle, 8 << 20).await.unwrap();
     daemon.unpublish(&handle, "a").await.unwrap();
     daemon.unstage(&handle).await.unwrap();
@@ -90,28 +139,102 @@ async fn without_a_named_folder_volumes_are_made_in_the_group_and_what_is_there_
     let daemon = Daemon::ready(world()).await;
     let before = daemon.engine.create(wish("pvc-1")).await.unwrap().provided;
     assert_eq!(before.kind, Kind::Loop);
-    daemon.settings.send_replace(Arc::new(Settings { folder_given: false, ..settings() }));
-    assert_eq!(daemon.engine.create(wish("pvc-2")).await.unwrap().provided.kind, Kind::Lvm);
-    assert_eq!(daemon.engine.create(wish("pvc-1")).await.unwrap().provided.handle, before.handle, "asked for again");
-    let asked = CreateWish { kind: Some(Kind::Lvm), ..wish("pvc-1") };
-    assert!(matches!(daemon.engine.create(asked).await, Err(Fault::Exists(_))), "of another kind than was asked for");
+    daemon.settings.send_replace(Arc::new(Settings {
+        folder_given: false,
+        ..settings()
+    }));
+    assert_eq!(
+        daemon
+            .engine
+            .create(wish("pvc-2"))
+            .await
+            .unwrap()
+            .provided
+            .kind,
+        Kind::Lvm
+    );
+    assert_eq!(
+        daemon
+            .engine
+            .create(wish("pvc-1"))
+            .await
+            .unwrap()
+            .provided
+            .handle,
+        before.handle,
+        "asked for again"
+    );
+    let asked = CreateWish {
+        kind: Some(Kind::Lvm),
+        ..wish("pvc-1")
+    };
+    assert!(
+        matches!(daemon.engine.create(asked).await, Err(Fault::Exists(_))),
+        "of another kind than was asked for"
+    );
     daemon.engine.look_again().await;
-    assert_eq!(daemon.engine.view().rooms.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [Kind::Lvm, Kind::Loop]);
+    assert_eq!(
+        daemon
+            .engine
+            .view()
+            .rooms
+            .iter()
+            .map(|(kind, _)| *kind)
+            .collect::<Vec<_>>(),
+        [Kind::Lvm, Kind::Loop]
+    );
 }
 
 #[tokio::test]
 async fn a_block_volume_is_bound_as_a_device_and_never_formatted() {
     let daemon = Daemon::ready(world()).await;
-    let block = Access { block: true, ..writer() };
-    let handle = daemon.engine.create(CreateWish { accesses: vec![block.clone()], ..wish("b") }).await.unwrap().provided.handle;
-    daemon.engine.stage(StageWish { handle: handle.clone(), staging_path: STAGING.into(), access: block.clone() }).await.unwrap();
-    daemon.engine.publish(PublishWish { access: block, ..publishing(&handle, "a") }).await.unwrap();
+    let block = Access {
+        block: true,
+        ..writer()
+    };
+    let handle = daemon
+        .engine
+        .create(CreateWish {
+            accesses: vec![block.clone()],
+            ..wish("b")
+        })
+        .await
+        .unwrap()
+        .provided
+        .handle;
+    daemon
+        .engine
+        .stage(StageWish {
+            handle: handle.clone(),
+            staging_path: STAGING.into(),
+            access: block.clone(),
+        })
+        .await
+        .unwrap();
+    daemon
+        .engine
+        .publish(PublishWish {
+            access: block,
+            ..publishing(&handle, "a")
+        })
+        .await
+        .unwrap();
     daemon.fake.with(|world| {
         assert!(world.mounts[&target("a")].block);
         assert!(world.images.values().all(|image| image.on == On::Blank));
     });
     let daemon = Daemon::ready(daemon.kill().await).await;
-    assert_eq!(daemon.engine.view().find(&handle).unwrap().provided.published.len(), 1);
+    assert_eq!(
+        daemon
+            .engine
+            .view()
+            .find(&handle)
+            .unwrap()
+            .provided
+            .published
+            .len(),
+        1
+    );
     daemon.unpublish(&handle, "a").await.unwrap();
     daemon.unstage(&handle).await.unwrap();
     daemon.engine.delete(handle).await.unwrap();
@@ -126,19 +249,36 @@ async fn a_restart_finds_everything_and_a_reboot_drops_what_is_no_longer_mounted
     daemon.publish(&handle, "a").await.unwrap();
     let daemon = Daemon::ready(daemon.kill().await).await;
     let provided = daemon.engine.view().find(&handle).unwrap().provided.clone();
-    assert!(provided.staged.is_some() && provided.published.len() == 1 && provided.device.is_some());
-    assert!(matches!(daemon.publish(&handle, "b").await, Err(Fault::Precondition(why)) if why.contains("shop/a")));
+    assert!(
+        provided.staged.is_some() && provided.published.len() == 1 && provided.device.is_some()
+    );
+    assert!(
+        matches!(daemon.publish(&handle, "b").await, Err(Fault::Precondition(why)) if why.contains("shop/a"))
+    );
     let fake = daemon.kill().await;
     fake.with(|world| {
         world.mounts.clear();
-        world.images.values_mut().for_each(|image| image.device = None);
+        world
+            .images
+            .values_mut()
+            .for_each(|image| image.device = None);
     });
     let daemon = Daemon::ready(fake).await;
     let provided = daemon.engine.view().find(&handle).unwrap().provided.clone();
-    assert!(provided.staged.is_none() && provided.published.is_empty(), "{provided:?}");
+    assert!(
+        provided.staged.is_none() && provided.published.is_empty(),
+        "{provided:?}"
+    );
     daemon.stage(&handle).await.unwrap();
     daemon.publish(&handle, "b").await.unwrap();
-    daemon.fake.with(|world| assert!(world.images.values().all(|image| image.on == On::Filesystem("ext4".into()))));
+    daemon.fake.with(|world| {
+        assert!(
+            world
+                .images
+                .values()
+                .all(|image| image.on == On::Filesystem("ext4".into()))
+        )
+    });
 }
 
 #[tokio::test]
@@ -147,17 +287,39 @@ async fn static_volumes_are_listed_used_and_never_deleted() {
     for (handle, pod) in [("fast", "a"), ("scratch", "b")] {
         daemon.stage(handle).await.unwrap();
         daemon.publish(handle, pod).await.unwrap();
-        assert!(matches!(daemon.engine.delete(handle.into()).await, Err(Fault::Precondition(_))));
+        assert!(matches!(
+            daemon.engine.delete(handle.into()).await,
+            Err(Fault::Precondition(_))
+        ));
     }
     let daemon = Daemon::ready(daemon.kill().await).await;
     for (handle, pod) in [("fast", "a"), ("scratch", "b")] {
-        assert_eq!(daemon.engine.view().find(handle).unwrap().provided.published.len(), 1, "{handle}");
+        assert_eq!(
+            daemon
+                .engine
+                .view()
+                .find(handle)
+                .unwrap()
+                .provided
+                .published
+                .len(),
+            1,
+            "{handle}"
+        );
         daemon.unpublish(handle, pod).await.unwrap();
         daemon.unstage(handle).await.unwrap();
-        assert!(matches!(daemon.engine.delete(handle.into()).await, Err(Fault::Precondition(_))));
+        assert!(matches!(
+            daemon.engine.delete(handle.into()).await,
+            Err(Fault::Precondition(_))
+        ));
     }
     assert_clean(&daemon.fake);
-    daemon.fake.with(|world| assert_eq!(world.devices["/dev/disk/by-id/fast"].on, On::Filesystem("ext4".into())));
+    daemon.fake.with(|world| {
+        assert_eq!(
+            world.devices["/dev/disk/by-id/fast"].on,
+            On::Filesystem("ext4".into())
+        )
+    });
 }
 
 #[tokio::test]
@@ -165,13 +327,22 @@ async fn a_static_volume_that_left_the_configuration_stays_until_nobody_uses_it(
     let daemon = Daemon::ready(world()).await;
     daemon.stage("fast").await.unwrap();
     daemon.publish("fast", "a").await.unwrap();
-    daemon.settings.send_replace(Arc::new(Settings { statics: Vec::new(), ..settings() }));
+    daemon.settings.send_replace(Arc::new(Settings {
+        statics: Vec::new(),
+        ..settings()
+    }));
     let mut views = daemon.engine.views();
-    views.wait_for(|view| !view.volumes.contains_key("scratch")).await.unwrap();
+    views
+        .wait_for(|view| !view.volumes.contains_key("scratch"))
+        .await
+        .unwrap();
     assert!(daemon.engine.view().find("fast").is_ok());
     daemon.unpublish("fast", "a").await.unwrap();
     daemon.unstage("fast").await.unwrap();
-    assert!(matches!(daemon.engine.view().find("fast"), Err(Fault::NotFound(_))));
+    assert!(matches!(
+        daemon.engine.view().find("fast"),
+        Err(Fault::NotFound(_))
+    ));
 }
 
 #[tokio::test]
@@ -179,20 +350,48 @@ async fn several_writers_on_one_node_share_a_volume_that_allows_it() {
     let daemon = Daemon::ready(world()).await;
     let handle = daemon.create("rwo").await.unwrap();
     let shared = access(AccessMode::SingleNodeMultiWriter);
-    let stage = StageWish { handle: handle.clone(), staging_path: STAGING.into(), access: shared.clone() };
+    let stage = StageWish {
+        handle: handle.clone(),
+        staging_path: STAGING.into(),
+        access: shared.clone(),
+    };
     daemon.engine.stage(stage).await.unwrap();
     for pod in ["a", "b"] {
-        daemon.engine.publish(PublishWish { access: shared.clone(), ..publishing(&handle, pod) }).await.unwrap();
+        daemon
+            .engine
+            .publish(PublishWish {
+                access: shared.clone(),
+                ..publishing(&handle, pod)
+            })
+            .await
+            .unwrap();
     }
-    daemon.engine.publish(PublishWish { access: shared, read_only: true, ..publishing(&handle, "c") }).await.unwrap();
-    daemon.fake.with(|world| assert!(world.mounts[&target("c")].read_only && !world.mounts[&target("b")].read_only));
+    daemon
+        .engine
+        .publish(PublishWish {
+            access: shared,
+            read_only: true,
+            ..publishing(&handle, "c")
+        })
+        .await
+        .unwrap();
+    daemon.fake.with(|world| {
+        assert!(world.mounts[&target("c")].read_only && !world.mounts[&target("b")].read_only)
+    });
 }
 
 #[tokio::test]
 async fn without_a_staging_path_the_volume_is_made_ready_at_its_target() {
     let daemon = Daemon::ready(world()).await;
     let handle = daemon.create("direct").await.unwrap();
-    daemon.engine.publish(PublishWish { staging_path: None, ..publishing(&handle, "a") }).await.unwrap();
+    daemon
+        .engine
+        .publish(PublishWish {
+            staging_path: None,
+            ..publishing(&handle, "a")
+        })
+        .await
+        .unwrap();
     daemon.fake.with(|world| assert_eq!(world.mounts.len(), 1));
     daemon.unpublish(&handle, "a").await.unwrap();
     daemon.engine.delete(handle).await.unwrap();
@@ -207,9 +406,20 @@ async fn what_was_unmounted_behind_our_back_is_mounted_again_when_it_is_asked_fo
     daemon.publish(&handle, "a").await.unwrap();
     daemon.fake.with(|world| world.mounts.remove(&target("a")));
     daemon.publish(&handle, "a").await.unwrap();
-    daemon.fake.with(|world| assert!(world.mounts.contains_key(&target("a"))));
+    daemon
+        .fake
+        .with(|world| assert!(world.mounts.contains_key(&target("a"))));
     daemon.fake.with(|world| world.mounts.clear());
     daemon.engine.look_again().await;
-    assert!(daemon.engine.view().find(&handle).unwrap().provided.staged.is_none());
+    assert!(
+        daemon
+            .engine
+            .view()
+            .find(&handle)
+            .unwrap()
+            .provided
+            .staged
+            .is_none()
+    );
     daemon.engine.delete(handle).await.unwrap();
 }

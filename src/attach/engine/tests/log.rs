@@ -14,7 +14,10 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no panic while it is written").extend_from_slice(bytes);
+        self.0
+            .lock()
+            .expect("no panic while it is written")
+            .extend_from_slice(bytes);
         Ok(bytes.len())
     }
     fn flush(&mut self) -> io::Result<()> {
@@ -26,14 +29,19 @@ impl Log {
     /// Of this thread, for as long as the guard is there.
     fn listen(&self) -> DefaultGuard {
         let log = self.clone();
-        let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || log.clone());
+        let layer = tracing_subscriber::fmt::layer()
+            .with_ansi(false)
+            .with_writer(move || log.clone());
         tracing::subscriber::set_default(tracing_subscriber::registry().with(layer))
     }
 
     /// How many lines have this message.
     fn count(&self, message: &str) -> usize {
         let text = self.0.lock().expect("no panic while it is written");
-        String::from_utf8_lossy(&text).lines().filter(|line| line.contains(message)).count()
+        String::from_utf8_lossy(&text)
+            .lines()
+            .filter(|line| line.contains(message))
+            .count()
     }
 }
 
@@ -44,7 +52,9 @@ async fn a_trouble_that_lasts_is_told_when_it_begins_and_when_it_ends() {
     let fake = world();
     fake.with(|world| {
         world.group_broken = true;
-        world.records.insert("/pool/volumes/a b.json".into(), "{}".into());
+        world
+            .records
+            .insert("/pool/volumes/a b.json".into(), "{}".into());
     });
     let daemon = Daemon::ready(fake).await;
     let handle = daemon.create("pvc-1").await.unwrap();
@@ -52,16 +62,30 @@ async fn a_trouble_that_lasts_is_told_when_it_begins_and_when_it_ends() {
     daemon.grow(&handle, 2 << 20).await.unwrap_err();
     let before = daemon.fake.with(|world| world.taken.len());
     tokio::time::sleep(Duration::from_secs(600)).await;
-    let tried = daemon.fake.with(|world| world.taken[before..].iter().filter(|step| step.starts_with("GrowImage")).count());
+    let tried = daemon.fake.with(|world| {
+        world.taken[before..]
+            .iter()
+            .filter(|step| step.starts_with("GrowImage"))
+            .count()
+    });
     assert!(tried > 10, "it was tried {tried} times");
-    let begun =
-        ["an operation that was cut off is put right", "could not be put right yet", "volumes may be missing", "no record lies among"];
+    let begun = [
+        "an operation that was cut off is put right",
+        "could not be put right yet",
+        "volumes may be missing",
+        "no record lies among",
+    ];
     for message in begun {
         assert_eq!(log.count(message), 1, "{message}");
     }
-    daemon.fake.with(|world| (world.growing_broken, world.group_broken) = (false, false));
+    daemon
+        .fake
+        .with(|world| (world.growing_broken, world.group_broken) = (false, false));
     tokio::time::sleep(Duration::from_secs(90)).await;
-    for message in begun.into_iter().chain(["is put right now", "the volume group are known again"]) {
+    for message in begun
+        .into_iter()
+        .chain(["is put right now", "the volume group are known again"])
+    {
         assert_eq!(log.count(message), 1, "{message}");
     }
 }

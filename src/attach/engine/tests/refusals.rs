@@ -1,4 +1,5 @@
-//! What is refused, by which word, and that nothing is left of it; what hangs, what is busy, what cannot be read.
+//! What is refused, by which word, and that nothing is left of it; what hangs, what is busy, what
+//! cannot be read.
 
 use super::fake::{Fate, On};
 use super::life::{assert_clean, world};
@@ -13,41 +14,108 @@ async fn staged() -> (Daemon, String) {
 }
 
 #[tokio::test]
-async fn a_second_path_of_a_single_writer_names_the_holder_and_the_same_path_with_other_arguments_exists() {
+async fn a_second_path_of_a_single_writer_names_the_holder_and_the_same_path_with_other_arguments_exists()
+ {
     let (daemon, handle) = staged().await;
     daemon.publish(&handle, "a").await.unwrap();
-    assert!(matches!(daemon.publish(&handle, "b").await, Err(Fault::Precondition(why)) if why.contains("pod shop/a")));
-    let other = PublishWish { read_only: true, ..publishing(&handle, "a") };
-    assert!(matches!(daemon.engine.publish(other).await, Err(Fault::Exists(_))));
-    let mode = PublishWish { access: access(AccessMode::SingleNodeMultiWriter), ..publishing(&handle, "a") };
-    assert!(matches!(daemon.engine.publish(mode).await, Err(Fault::Exists(_))));
-    let flags = PublishWish { access: Access { mount_flags: vec!["noatime".into()], ..writer() }, ..publishing(&handle, "a") };
-    assert!(matches!(daemon.engine.publish(flags).await, Err(Fault::Exists(_))));
+    assert!(
+        matches!(daemon.publish(&handle, "b").await, Err(Fault::Precondition(why)) if why.contains("pod shop/a"))
+    );
+    let other = PublishWish {
+        read_only: true,
+        ..publishing(&handle, "a")
+    };
+    assert!(matches!(
+        daemon.engine.publish(other).await,
+        Err(Fault::Exists(_))
+    ));
+    let mode = PublishWish {
+        access: access(AccessMode::SingleNodeMultiWriter),
+        ..publishing(&handle, "a")
+    };
+    assert!(matches!(
+        daemon.engine.publish(mode).await,
+        Err(Fault::Exists(_))
+    ));
+    let flags = PublishWish {
+        access: Access {
+            mount_flags: vec!["noatime".into()],
+            ..writer()
+        },
+        ..publishing(&handle, "a")
+    };
+    assert!(matches!(
+        daemon.engine.publish(flags).await,
+        Err(Fault::Exists(_))
+    ));
 }
 
 #[tokio::test]
 async fn staging_elsewhere_or_otherwise_is_refused() {
     let (daemon, handle) = staged().await;
-    let stage = |path: &str, access| StageWish { handle: handle.clone(), staging_path: path.into(), access };
-    assert!(matches!(daemon.engine.stage(stage("/k/other", writer())).await, Err(Fault::Precondition(why)) if why.contains(STAGING)));
-    let block = Access { block: true, ..writer() };
-    assert!(matches!(daemon.engine.stage(stage(STAGING, block.clone())).await, Err(Fault::Exists(_))));
-    let wrong = PublishWish { access: block, ..publishing(&handle, "a") };
-    assert!(matches!(daemon.engine.publish(wrong).await, Err(Fault::Precondition(_))));
-    let elsewhere = PublishWish { staging_path: Some("/k/other".into()), ..publishing(&handle, "a") };
-    assert!(matches!(daemon.engine.publish(elsewhere).await, Err(Fault::Precondition(_))));
-    let folder = StageWish { handle: "scratch".into(), staging_path: STAGING.into(), access: Access { block: true, ..writer() } };
-    assert!(matches!(daemon.engine.stage(folder).await, Err(Fault::Invalid { field: "access.block", .. })));
+    let stage = |path: &str, access| StageWish {
+        handle: handle.clone(),
+        staging_path: path.into(),
+        access,
+    };
+    assert!(
+        matches!(daemon.engine.stage(stage("/k/other", writer())).await, Err(Fault::Precondition(why)) if why.contains(STAGING))
+    );
+    let block = Access {
+        block: true,
+        ..writer()
+    };
+    assert!(matches!(
+        daemon.engine.stage(stage(STAGING, block.clone())).await,
+        Err(Fault::Exists(_))
+    ));
+    let wrong = PublishWish {
+        access: block,
+        ..publishing(&handle, "a")
+    };
+    assert!(matches!(
+        daemon.engine.publish(wrong).await,
+        Err(Fault::Precondition(_))
+    ));
+    let elsewhere = PublishWish {
+        staging_path: Some("/k/other".into()),
+        ..publishing(&handle, "a")
+    };
+    assert!(matches!(
+        daemon.engine.publish(elsewhere).await,
+        Err(Fault::Precondition(_))
+    ));
+    let folder = StageWish {
+        handle: "scratch".into(),
+        staging_path: STAGING.into(),
+        access: Access {
+            block: true,
+            ..writer()
+        },
+    };
+    assert!(matches!(
+        daemon.engine.stage(folder).await,
+        Err(Fault::Invalid {
+            field: "access.block",
+            ..
+        })
+    ));
 }
 
 #[tokio::test]
 async fn what_is_attached_is_not_deleted_and_what_is_published_is_not_unstaged() {
     let (daemon, handle) = staged().await;
     daemon.publish(&handle, "a").await.unwrap();
-    assert!(matches!(daemon.unstage(&handle).await, Err(Fault::Precondition(why)) if why.contains("shop/a")));
-    assert!(matches!(daemon.engine.delete(handle.clone()).await, Err(Fault::Precondition(why)) if why.contains("shop/a")));
+    assert!(
+        matches!(daemon.unstage(&handle).await, Err(Fault::Precondition(why)) if why.contains("shop/a"))
+    );
+    assert!(
+        matches!(daemon.engine.delete(handle.clone()).await, Err(Fault::Precondition(why)) if why.contains("shop/a"))
+    );
     daemon.unpublish(&handle, "a").await.unwrap();
-    assert!(matches!(daemon.engine.delete(handle.clone()).await, Err(Fault::Precondition(why)) if why.contains(STAGING)));
+    assert!(
+        matches!(daemon.engine.delete(handle.clone()).await, Err(Fault::Precondition(why)) if why.contains(STAGING))
+    );
 }
 
 #[tokio::test]
@@ -64,13 +132,27 @@ async fn only_a_blank_device_is_formatted() {
         let fake = world();
         fake.with(|world| world.devices.get_mut("/dev/disk/by-id/fast").unwrap().on = on.clone());
         let daemon = Daemon::ready(fake).await;
-        let access = Access { fs_type: asked.map(String::from), ..writer() };
-        let staged = daemon.engine.stage(StageWish { handle: "fast".into(), staging_path: STAGING.into(), access }).await;
+        let access = Access {
+            fs_type: asked.map(String::from),
+            ..writer()
+        };
+        let staged = daemon
+            .engine
+            .stage(StageWish {
+                handle: "fast".into(),
+                staging_path: STAGING.into(),
+                access,
+            })
+            .await;
         assert_eq!(staged.is_ok(), fine, "{on:?}: {staged:?}");
         if !fine {
             assert!(matches!(staged, Err(Fault::Precondition(why)) if why.contains("carries")));
             daemon.fake.with(|world| {
-                assert!(world.mounts.is_empty() && world.records.is_empty() && world.devices["/dev/disk/by-id/fast"].on == on)
+                assert!(
+                    world.mounts.is_empty()
+                        && world.records.is_empty()
+                        && world.devices["/dev/disk/by-id/fast"].on == on
+                )
             });
         }
     }
@@ -78,12 +160,24 @@ async fn only_a_blank_device_is_formatted() {
 
 #[tokio::test]
 async fn a_mkfs_that_is_refused_leaves_no_word_that_it_was_begun() {
-    for refusal in [Trouble::Held, Trouble::Foreign, Trouble::Unsupported, Trouble::NotFound] {
+    for refusal in [
+        Trouble::Held,
+        Trouble::Foreign,
+        Trouble::Unsupported,
+        Trouble::NotFound,
+    ] {
         let daemon = Daemon::ready(world()).await;
         daemon.fake.at_format(Fate::Fail(refusal));
         assert!(daemon.stage("fast").await.is_err(), "{refusal:?}");
         daemon.fake.with(|world| {
-            assert!(world.taken.iter().all(|step| !step.starts_with("FormatAgain")), "{refusal:?}: {:?}", world.taken);
+            assert!(
+                world
+                    .taken
+                    .iter()
+                    .all(|step| !step.starts_with("FormatAgain")),
+                "{refusal:?}: {:?}",
+                world.taken
+            );
             assert!(world.records.is_empty(), "{refusal:?}: {:?}", world.records);
         });
         daemon.stage("fast").await.unwrap();
@@ -98,9 +192,16 @@ async fn what_somebody_else_has_mounted_over_the_staging_path_is_not_published()
         std::mem::replace(&mut staged.what, "sdz1".into())
     });
     let refused = daemon.publish(&handle, "a").await;
-    assert!(matches!(&refused, Err(Fault::Precondition(why)) if why.contains("sdz1 is mounted at")), "{refused:?}");
-    daemon.fake.with(|world| assert!(!world.mounts.contains_key(&target("a"))));
-    daemon.fake.with(|world| world.mounts.get_mut(STAGING).unwrap().what = before);
+    assert!(
+        matches!(&refused, Err(Fault::Precondition(why)) if why.contains("sdz1 is mounted at")),
+        "{refused:?}"
+    );
+    daemon
+        .fake
+        .with(|world| assert!(!world.mounts.contains_key(&target("a"))));
+    daemon
+        .fake
+        .with(|world| world.mounts.get_mut(STAGING).unwrap().what = before);
     daemon.publish(&handle, "a").await.unwrap();
 }
 
@@ -108,16 +209,35 @@ async fn what_somebody_else_has_mounted_over_the_staging_path_is_not_published()
 async fn only_a_pods_target_or_one_of_a_record_is_removed() {
     let (daemon, handle) = staged().await;
     let elsewhere = "/k/device-plugins".to_owned();
-    daemon.fake.with(|world| world.targets.extend([elsewhere.clone(), target("left")]));
-    daemon.engine.unpublish(handle.clone(), elsewhere.clone()).await.unwrap();
-    daemon.unpublish(&handle, "left").await.unwrap();
     daemon
         .fake
-        .with(|world| assert!(world.targets.contains(&elsewhere) && !world.targets.contains(&target("left")), "{:?}", world.targets));
-    let published = PublishWish { target_path: elsewhere.clone(), ..publishing(&handle, "a") };
+        .with(|world| world.targets.extend([elsewhere.clone(), target("left")]));
+    daemon
+        .engine
+        .unpublish(handle.clone(), elsewhere.clone())
+        .await
+        .unwrap();
+    daemon.unpublish(&handle, "left").await.unwrap();
+    daemon.fake.with(|world| {
+        assert!(
+            world.targets.contains(&elsewhere) && !world.targets.contains(&target("left")),
+            "{:?}",
+            world.targets
+        )
+    });
+    let published = PublishWish {
+        target_path: elsewhere.clone(),
+        ..publishing(&handle, "a")
+    };
     daemon.engine.publish(published).await.unwrap();
-    daemon.engine.unpublish(handle, elsewhere.clone()).await.unwrap();
-    daemon.fake.with(|world| assert!(!world.targets.contains(&elsewhere), "a record named it"));
+    daemon
+        .engine
+        .unpublish(handle, elsewhere.clone())
+        .await
+        .unwrap();
+    daemon
+        .fake
+        .with(|world| assert!(!world.targets.contains(&elsewhere), "a record named it"));
 }
 
 #[tokio::test]
@@ -128,27 +248,104 @@ async fn bad_wishes_are_told_by_their_field_and_leave_nothing() {
         change(&mut wish);
         daemon.engine.create(wish).await.expect_err("refused")
     };
-    assert!(matches!(create(&|wish| wish.name.clear()).await, Fault::Invalid { field: "name", .. }));
-    assert!(matches!(create(&|wish| wish.accesses.clear()).await, Fault::Invalid { field: "accesses", .. }));
-    assert!(matches!(create(&|wish| wish.mkfs_options = "-F".into()).await, Fault::Invalid { field: "mkfs_options", .. }));
+    assert!(matches!(
+        create(&|wish| wish.name.clear()).await,
+        Fault::Invalid { field: "name", .. }
+    ));
+    assert!(matches!(
+        create(&|wish| wish.accesses.clear()).await,
+        Fault::Invalid {
+            field: "accesses",
+            ..
+        }
+    ));
+    assert!(matches!(
+        create(&|wish| wish.mkfs_options = "-F".into()).await,
+        Fault::Invalid {
+            field: "mkfs_options",
+            ..
+        }
+    ));
     assert!(matches!(
         create(&|wish| wish.accesses[0].mode = AccessMode::MultiNodeMultiWriter).await,
-        Fault::Invalid { field: "access.mode", .. }
+        Fault::Invalid {
+            field: "access.mode",
+            ..
+        }
     ));
-    assert!(matches!(create(&|wish| wish.accesses[0].fs_type = Some("ntfs".into())).await, Fault::Invalid { field: "access.fs_type", .. }));
+    assert!(matches!(
+        create(&|wish| wish.accesses[0].fs_type = Some("ntfs".into())).await,
+        Fault::Invalid {
+            field: "access.fs_type",
+            ..
+        }
+    ));
     assert!(matches!(
         create(&|wish| wish.accesses[0].mount_flags = vec!["bind".into()]).await,
-        Fault::Invalid { field: "access.mount_flags", .. }
+        Fault::Invalid {
+            field: "access.mount_flags",
+            ..
+        }
     ));
-    assert!(matches!(create(&|wish| wish.range = Range { required: 2, limit: 1 }).await, Fault::OutOfRange(_)));
-    assert!(matches!(create(&|wish| wish.range = Range { required: 1 << 63, limit: 0 }).await, Fault::OutOfRange(_)));
-    assert!(matches!(create(&|wish| wish.range = Range { required: 1 << 50, limit: 0 }).await, Fault::Exhausted(_)));
-    assert!(matches!(create(&|wish| wish.kind = Some(Kind::StaticDevice)).await, Fault::Invalid { field: "kind", .. }));
+    assert!(matches!(
+        create(&|wish| wish.range = Range {
+            required: 2,
+            limit: 1
+        })
+        .await,
+        Fault::OutOfRange(_)
+    ));
+    assert!(matches!(
+        create(&|wish| wish.range = Range {
+            required: 1 << 63,
+            limit: 0
+        })
+        .await,
+        Fault::OutOfRange(_)
+    ));
+    assert!(matches!(
+        create(&|wish| wish.range = Range {
+            required: 1 << 50,
+            limit: 0
+        })
+        .await,
+        Fault::Exhausted(_)
+    ));
+    assert!(matches!(
+        create(&|wish| wish.kind = Some(Kind::StaticDevice)).await,
+        Fault::Invalid { field: "kind", .. }
+    ));
     for path in ["", "some/path", "/k/../etc", "/etc", "/k", "/k/link/x"] {
-        let wish = StageWish { handle: "fast".into(), staging_path: path.into(), access: writer() };
-        assert!(matches!(daemon.engine.stage(wish).await, Err(Fault::Invalid { field: "staging_path", .. })), "{path}");
-        let wish = PublishWish { target_path: path.into(), staging_path: None, ..publishing("fast", "a") };
-        assert!(matches!(daemon.engine.publish(wish).await, Err(Fault::Invalid { field: "target_path", .. })), "{path}");
+        let wish = StageWish {
+            handle: "fast".into(),
+            staging_path: path.into(),
+            access: writer(),
+        };
+        assert!(
+            matches!(
+                daemon.engine.stage(wish).await,
+                Err(Fault::Invalid {
+                    field: "staging_path",
+                    ..
+                })
+            ),
+            "{path}"
+        );
+        let wish = PublishWish {
+            target_path: path.into(),
+            staging_path: None,
+            ..publishing("fast", "a")
+        };
+        assert!(
+            matches!(
+                daemon.engine.publish(wish).await,
+                Err(Fault::Invalid {
+                    field: "target_path",
+                    ..
+                })
+            ),
+            "{path}"
+        );
     }
     assert_clean(&daemon.fake);
 }
@@ -156,12 +353,34 @@ async fn bad_wishes_are_told_by_their_field_and_leave_nothing() {
 #[tokio::test]
 async fn an_unknown_handle_is_not_found_whatever_it_holds_and_its_deletion_is_done() {
     let daemon = Daemon::ready(world()).await;
-    for handle in ["dv-nothing", "a/b", "../../etc", "a\0b", &"x".repeat(500), "/dev/sda"] {
-        assert!(matches!(daemon.stage(handle).await, Err(Fault::NotFound(_))));
-        assert!(matches!(daemon.publish(handle, "a").await, Err(Fault::NotFound(_))));
-        assert!(matches!(daemon.unpublish(handle, "a").await, Err(Fault::NotFound(_))));
-        assert!(matches!(daemon.unstage(handle).await, Err(Fault::NotFound(_))));
-        assert!(matches!(daemon.grow(handle, 1).await, Err(Fault::NotFound(_))));
+    for handle in [
+        "dv-nothing",
+        "a/b",
+        "../../etc",
+        "a\0b",
+        &"x".repeat(500),
+        "/dev/sda",
+    ] {
+        assert!(matches!(
+            daemon.stage(handle).await,
+            Err(Fault::NotFound(_))
+        ));
+        assert!(matches!(
+            daemon.publish(handle, "a").await,
+            Err(Fault::NotFound(_))
+        ));
+        assert!(matches!(
+            daemon.unpublish(handle, "a").await,
+            Err(Fault::NotFound(_))
+        ));
+        assert!(matches!(
+            daemon.unstage(handle).await,
+            Err(Fault::NotFound(_))
+        ));
+        assert!(matches!(
+            daemon.grow(handle, 1).await,
+            Err(Fault::NotFound(_))
+        ));
         assert_eq!(daemon.engine.delete(handle.into()).await, Ok(()));
     }
     assert_clean(&daemon.fake);
@@ -172,12 +391,18 @@ async fn the_same_name_with_other_wishes_exists() {
     let daemon = Daemon::ready(world()).await;
     daemon.create("pvc-1").await.unwrap();
     let mut others = [wish("pvc-1"), wish("pvc-1"), wish("pvc-1"), wish("pvc-1")];
-    others[0].range = Range { required: 2 << 20, limit: 0 };
+    others[0].range = Range {
+        required: 2 << 20,
+        limit: 0,
+    };
     others[1].kind = Some(Kind::Lvm);
     others[2].mkfs_options = "-m 0".into();
     others[3].accesses[0].block = true;
     for other in others {
-        assert!(matches!(daemon.engine.create(other).await, Err(Fault::Exists(_))));
+        assert!(matches!(
+            daemon.engine.create(other).await,
+            Err(Fault::Exists(_))
+        ));
     }
 }
 
@@ -186,15 +411,42 @@ async fn somebody_elses_mount_is_neither_covered_nor_unmounted() {
     let (daemon, handle) = staged().await;
     daemon.publish(&handle, "a").await.unwrap();
     let other = daemon.create("pvc-2").await.unwrap();
-    assert!(matches!(daemon.unpublish(&other, "a").await, Err(Fault::Precondition(_))));
-    assert!(matches!(daemon.engine.unpublish(handle.clone(), STAGING.into()).await, Err(Fault::Precondition(_))));
     assert!(matches!(
-        daemon.engine.stage(StageWish { handle: other.clone(), staging_path: target("a"), access: writer() }).await,
+        daemon.unpublish(&other, "a").await,
+        Err(Fault::Precondition(_))
+    ));
+    assert!(matches!(
+        daemon
+            .engine
+            .unpublish(handle.clone(), STAGING.into())
+            .await,
+        Err(Fault::Precondition(_))
+    ));
+    assert!(matches!(
+        daemon
+            .engine
+            .stage(StageWish {
+                handle: other.clone(),
+                staging_path: target("a"),
+                access: writer()
+            })
+            .await,
         Err(Fault::Exists(_))
     ));
-    assert!(matches!(daemon.engine.publish(PublishWish { staging_path: None, ..publishing(&other, "a") }).await, Err(Fault::Exists(_))));
+    assert!(matches!(
+        daemon
+            .engine
+            .publish(PublishWish {
+                staging_path: None,
+                ..publishing(&other, "a")
+            })
+            .await,
+        Err(Fault::Exists(_))
+    ));
     daemon.fake.with(|world| assert_eq!(world.mounts.len(), 2));
-    daemon.fake.with(|world| assert!(world.records.keys().all(|path| !path.contains("intents"))));
+    daemon
+        .fake
+        .with(|world| assert!(world.records.keys().all(|path| !path.contains("intents"))));
 }
 
 #[tokio::test]
@@ -202,8 +454,20 @@ async fn who_holds_a_mount_keeps_it_and_is_named() {
     let (daemon, handle) = staged().await;
     daemon.publish(&handle, "a").await.unwrap();
     daemon.fake.with(|world| world.held.insert(target("a")));
-    assert!(matches!(daemon.unpublish(&handle, "a").await, Err(Fault::Held(why)) if why.contains("postgres")));
-    assert_eq!(daemon.engine.view().find(&handle).unwrap().provided.published.len(), 1);
+    assert!(
+        matches!(daemon.unpublish(&handle, "a").await, Err(Fault::Held(why)) if why.contains("postgres"))
+    );
+    assert_eq!(
+        daemon
+            .engine
+            .view()
+            .find(&handle)
+            .unwrap()
+            .provided
+            .published
+            .len(),
+        1
+    );
     daemon.fake.with(|world| world.held.clear());
     daemon.unpublish(&handle, "a").await.unwrap();
 }
@@ -214,13 +478,26 @@ async fn a_hung_step_keeps_its_own_volume_busy_and_no_other() {
     let other = daemon.create("pvc-2").await.unwrap();
     daemon.fake.with(|world| world.hung.insert(hung.clone()));
     let late = daemon.publish(&hung, "a").await;
-    assert!(matches!(&late, Err(Fault::Deadline(why)) if why.contains("looking what is mounted at")), "{late:?}");
-    assert!(matches!(daemon.publish(&hung, "a").await, Err(Fault::Aborted(why)) if why.contains("publishing it")));
+    assert!(
+        matches!(&late, Err(Fault::Deadline(why)) if why.contains("looking what is mounted at")),
+        "{late:?}"
+    );
+    assert!(
+        matches!(daemon.publish(&hung, "a").await, Err(Fault::Aborted(why)) if why.contains("publishing it"))
+    );
     let doing = daemon.engine.view().find(&hung).unwrap().doing();
     assert!(doing.is_some_and(|doing| doing.contains("publishing it")));
-    let stage = StageWish { handle: other.clone(), staging_path: "/k/other".into(), access: writer() };
+    let stage = StageWish {
+        handle: other.clone(),
+        staging_path: "/k/other".into(),
+        access: writer(),
+    };
     daemon.engine.stage(stage).await.unwrap();
-    daemon.engine.unstage(other.clone(), "/k/other".into()).await.unwrap();
+    daemon
+        .engine
+        .unstage(other.clone(), "/k/other".into())
+        .await
+        .unwrap();
     daemon.engine.delete(other).await.unwrap();
 }
 
@@ -229,9 +506,18 @@ async fn while_nothing_is_known_everything_is_unavailable() {
     let fake = world();
     fake.with(|world| world.hung.insert("pool".into()));
     let daemon = Daemon::start(fake);
-    assert!(matches!(daemon.create("x").await, Err(Fault::Unavailable(_))));
-    assert!(matches!(daemon.engine.delete("dv-x".into()).await, Err(Fault::Unavailable(_))));
-    assert!(matches!(daemon.engine.view().find("fast"), Err(Fault::Unavailable(_))));
+    assert!(matches!(
+        daemon.create("x").await,
+        Err(Fault::Unavailable(_))
+    ));
+    assert!(matches!(
+        daemon.engine.delete("dv-x".into()).await,
+        Err(Fault::Unavailable(_))
+    ));
+    assert!(matches!(
+        daemon.engine.view().find("fast"),
+        Err(Fault::Unavailable(_))
+    ));
     assert!(matches!(daemon.stage("").await, Err(Fault::Unavailable(_))));
 }
 
@@ -242,30 +528,85 @@ async fn a_pool_whose_disk_is_not_mounted_is_unknown_and_not_empty() {
     fake.with(|world| world.folder_missing = true);
     let daemon = Daemon::start(fake);
     let refused = |fault: &Fault| matches!(fault, Fault::Unavailable(_));
-    assert!(daemon.engine.delete(handle.clone()).await.is_err_and(|fault| refused(&fault)));
+    assert!(
+        daemon
+            .engine
+            .delete(handle.clone())
+            .await
+            .is_err_and(|fault| refused(&fault))
+    );
     let mut views = daemon.engine.views();
-    views.wait_for(|view| view.unknown.as_ref().is_some_and(|why| why.contains("/pool is not there"))).await.unwrap();
-    assert!(daemon.engine.view().find(&handle).is_err_and(|fault| refused(&fault)));
+    views
+        .wait_for(|view| {
+            view.unknown
+                .as_ref()
+                .is_some_and(|why| why.contains("/pool is not there"))
+        })
+        .await
+        .unwrap();
+    assert!(
+        daemon
+            .engine
+            .view()
+            .find(&handle)
+            .is_err_and(|fault| refused(&fault))
+    );
     daemon.fake.with(|world| world.folder_missing = false);
     daemon.settled().await;
-    assert!(daemon.engine.view().find(&handle).unwrap().provided.staged.is_some());
+    assert!(
+        daemon
+            .engine
+            .view()
+            .find(&handle)
+            .unwrap()
+            .provided
+            .staged
+            .is_some()
+    );
 }
 
 #[tokio::test]
 async fn a_volume_of_a_group_that_cannot_be_listed_is_unknown_and_not_gone() {
     let daemon = Daemon::ready(world()).await;
-    let handle = daemon.engine.create(CreateWish { kind: Some(Kind::Lvm), ..wish("l") }).await.unwrap().provided.handle;
+    let handle = daemon
+        .engine
+        .create(CreateWish {
+            kind: Some(Kind::Lvm),
+            ..wish("l")
+        })
+        .await
+        .unwrap()
+        .provided
+        .handle;
     daemon.stage(&handle).await.unwrap();
     let fake = daemon.kill().await;
     fake.with(|world| world.group_broken = true);
     let daemon = Daemon::ready(fake).await;
-    assert!(matches!(daemon.engine.delete(handle.clone()).await, Err(Fault::Unavailable(_))));
-    assert!(matches!(daemon.stage(&handle).await, Err(Fault::Unavailable(_))));
-    assert!(daemon.create("loop").await.is_ok(), "the folder has nothing to do with it");
+    assert!(matches!(
+        daemon.engine.delete(handle.clone()).await,
+        Err(Fault::Unavailable(_))
+    ));
+    assert!(matches!(
+        daemon.stage(&handle).await,
+        Err(Fault::Unavailable(_))
+    ));
+    assert!(
+        daemon.create("loop").await.is_ok(),
+        "the folder has nothing to do with it"
+    );
     let fake = daemon.kill().await;
     fake.with(|world| world.group_broken = false);
     let daemon = Daemon::ready(fake).await;
-    assert!(daemon.engine.view().find(&handle).unwrap().provided.staged.is_some());
+    assert!(
+        daemon
+            .engine
+            .view()
+            .find(&handle)
+            .unwrap()
+            .provided
+            .staged
+            .is_some()
+    );
 }
 
 #[tokio::test]
@@ -279,13 +620,32 @@ async fn a_record_that_cannot_be_read_is_left_alone_and_its_name_is_not_given_ag
         newer
     });
     let daemon = Daemon::ready(fake).await;
-    let trouble = daemon.engine.view().find(&handle).unwrap().provided.trouble.clone();
+    let trouble = daemon
+        .engine
+        .view()
+        .find(&handle)
+        .unwrap()
+        .provided
+        .trouble
+        .clone();
     assert!(trouble.is_some_and(|why| why.contains("newer program")));
-    assert!(matches!(daemon.create("pvc-1").await, Err(Fault::Exists(_))));
-    for answer in [daemon.stage(&handle).await, daemon.unstage(&handle).await, daemon.engine.delete(handle.clone()).await] {
+    assert!(matches!(
+        daemon.create("pvc-1").await,
+        Err(Fault::Exists(_))
+    ));
+    for answer in [
+        daemon.stage(&handle).await,
+        daemon.unstage(&handle).await,
+        daemon.engine.delete(handle.clone()).await,
+    ] {
         assert!(matches!(answer, Err(Fault::Precondition(_))), "{answer:?}");
     }
-    daemon.fake.with(|world| assert_eq!((world.records[&path].as_str(), world.images.len()), (newer.as_str(), 1)));
+    daemon.fake.with(|world| {
+        assert_eq!(
+            (world.records[&path].as_str(), world.images.len()),
+            (newer.as_str(), 1)
+        )
+    });
 }
 
 #[tokio::test]
@@ -300,21 +660,50 @@ async fn growing_keeps_to_its_range_and_its_path() {
         };
         daemon.engine.expand(wish).await
     };
-    assert!(matches!(grow(2 << 20, 0, Some("some/path"), false).await, Err(Fault::NotFound(_))));
-    assert!(matches!(grow(1, 4096, None, false).await, Err(Fault::OutOfRange(_))));
-    assert!(matches!(grow(1 << 50, 0, None, false).await, Err(Fault::Exhausted(_))));
+    assert!(matches!(
+        grow(2 << 20, 0, Some("some/path"), false).await,
+        Err(Fault::NotFound(_))
+    ));
+    assert!(matches!(
+        grow(1, 4096, None, false).await,
+        Err(Fault::OutOfRange(_))
+    ));
+    assert!(matches!(
+        grow(1 << 50, 0, None, false).await,
+        Err(Fault::Exhausted(_))
+    ));
     assert_eq!(
         grow(2 << 20, 2 << 20, Some(STAGING), true).await.unwrap(),
-        crate::attach::engine::Expanded { size: 2 << 20, node_expansion_required: true }
+        crate::attach::engine::Expanded {
+            size: 2 << 20,
+            node_expansion_required: true
+        }
     );
     assert_eq!(
         grow(2 << 20, 0, Some(STAGING), false).await.unwrap(),
-        crate::attach::engine::Expanded { size: 2 << 20, node_expansion_required: false }
+        crate::attach::engine::Expanded {
+            size: 2 << 20,
+            node_expansion_required: false
+        }
     );
     assert_eq!(grow(1, 0, None, false).await.unwrap().size, 2 << 20);
-    let scratch = ExpandWish { handle: "scratch".into(), range: Range { required: 1, limit: 0 }, volume_path: None, device_only: false };
-    assert!(matches!(daemon.engine.expand(scratch).await, Err(Fault::Precondition(_))));
-    assert!(matches!(daemon.grow("fast", 1 << 40).await, Err(Fault::OutOfRange(_))));
+    let scratch = ExpandWish {
+        handle: "scratch".into(),
+        range: Range {
+            required: 1,
+            limit: 0,
+        },
+        volume_path: None,
+        device_only: false,
+    };
+    assert!(matches!(
+        daemon.engine.expand(scratch).await,
+        Err(Fault::Precondition(_))
+    ));
+    assert!(matches!(
+        daemon.grow("fast", 1 << 40).await,
+        Err(Fault::OutOfRange(_))
+    ));
 }
 
 #[tokio::test]
@@ -325,15 +714,28 @@ async fn a_hundred_volumes_are_staged_and_published_at_once() {
         tokio::spawn(async move {
             let handle = daemon.create(&format!("pvc-{number}")).await.unwrap();
             let staging_path = format!("/k/staging/{number}");
-            daemon.engine.stage(StageWish { handle: handle.clone(), staging_path: staging_path.clone(), access: writer() }).await.unwrap();
-            let wish = PublishWish { staging_path: Some(staging_path), ..publishing(&handle, &number.to_string()) };
+            daemon
+                .engine
+                .stage(StageWish {
+                    handle: handle.clone(),
+                    staging_path: staging_path.clone(),
+                    access: writer(),
+                })
+                .await
+                .unwrap();
+            let wish = PublishWish {
+                staging_path: Some(staging_path),
+                ..publishing(&handle, &number.to_string())
+            };
             daemon.engine.publish(wish).await.unwrap();
         })
     });
     for one in all.collect::<Vec<_>>() {
         one.await.unwrap();
     }
-    daemon.fake.with(|world| assert_eq!((world.mounts.len(), world.images.len()), (200, 100)));
+    daemon
+        .fake
+        .with(|world| assert_eq!((world.mounts.len(), world.images.len()), (200, 100)));
     assert_eq!(daemon.engine.view().volumes.len(), 102);
 }
 
@@ -341,5 +743,8 @@ async fn a_hundred_volumes_are_staged_and_published_at_once() {
 async fn two_operations_on_one_volume_are_not_done_at_once() {
     let (daemon, handle) = staged().await;
     let (one, other) = tokio::join!(daemon.publish(&handle, "a"), daemon.grow(&handle, 2 << 20));
-    assert!(one.is_ok() && matches!(&other, Err(Fault::Aborted(why)) if why.contains("publishing")), "{one:?} {other:?}");
+    assert!(
+        one.is_ok() && matches!(&other, Err(Fault::Aborted(why)) if why.contains("publishing")),
+        "{one:?} {other:?}"
+    );
 }

@@ -20,14 +20,26 @@ pub fn text(smart: &Smart, screen: &Screen) -> String {
         ("health", screen.paint(tone, word)),
         ("because", or_empty(&smart.why)),
         ("to do", or_empty(&smart.hint)),
-        ("model", plain(format!("{} {}", or_empty(&drive.vendor), or_empty(&drive.model)).trim())),
+        (
+            "model",
+            plain(format!("{} {}", or_empty(&drive.vendor), or_empty(&drive.model)).trim()),
+        ),
         ("family", or_empty(&drive.family)),
         ("serial", or_empty(&drive.serial)),
         ("firmware", or_empty(&drive.firmware)),
         ("size", drive.size_bytes.map(bytes).unwrap_or_default()),
         ("drive says", verdict(smart.passed).to_owned()),
-        ("temperature", drive.temperature_celsius.map(|celsius| format!("{celsius} °C")).unwrap_or_default()),
-        ("powered on", drive.power_on_hours.map(hours).unwrap_or_default()),
+        (
+            "temperature",
+            drive
+                .temperature_celsius
+                .map(|celsius| format!("{celsius} °C"))
+                .unwrap_or_default(),
+        ),
+        (
+            "powered on",
+            drive.power_on_hours.map(hours).unwrap_or_default(),
+        ),
     ];
     // What never went wrong is not worth a line.
     let shown = |metric: &str, value: u64| match metric {
@@ -36,13 +48,29 @@ pub fn text(smart: &Smart, screen: &Screen) -> String {
         _ if value == 0 => None,
         _ => Some(value.to_string()),
     };
-    let values: Vec<(String, String)> =
-        smart.values.iter().filter_map(|(metric, value)| Some((label(metric), shown(metric, *value)?))).collect();
-    lines.extend(values.iter().map(|(label, value)| (label.as_str(), value.clone())));
-    lines.extend(smart.messages.iter().enumerate().map(|(at, text)| (if at == 0 { "smartctl says" } else { "" }, plain(text))));
+    let values: Vec<(String, String)> = smart
+        .values
+        .iter()
+        .filter_map(|(metric, value)| Some((label(metric), shown(metric, *value)?)))
+        .collect();
+    lines.extend(
+        values
+            .iter()
+            .map(|(label, value)| (label.as_str(), value.clone())),
+    );
+    lines.extend(
+        smart
+            .messages
+            .iter()
+            .enumerate()
+            .map(|(at, text)| (if at == 0 { "smartctl says" } else { "" }, plain(text))),
+    );
     let mut text = heading(&plain(&smart.file), screen);
     text.push_str(&pairs(&lines));
-    smart.findings.iter().for_each(|finding| text.push_str(&of(finding, screen)));
+    smart
+        .findings
+        .iter()
+        .for_each(|finding| text.push_str(&of(finding, screen)));
     text
 }
 
@@ -52,10 +80,21 @@ fn of(finding: &Finding, screen: &Screen) -> String {
         Severity::Suspect => ("SUSPECT", Tone::Warning),
         Severity::Info => ("info", Tone::Plain),
     };
-    let mut text = format!("{} {}\n", screen.paint(tone, word), screen.paint(Tone::Strong, finding.reason.name()));
+    let mut text = format!(
+        "{} {}\n",
+        screen.paint(tone, word),
+        screen.paint(Tone::Strong, finding.reason.name())
+    );
     text.push_str(&wrapped(&finding.message, "    ", screen));
     // Verbatim: neither cut nor wrapped.
-    finding.evidence.iter().for_each(|line| text.push_str(&format!("    | {}\n", plain(line))));
-    text.push_str(&wrapped(&format!("To do: {}", finding.reason.action()), "    ", screen));
+    finding
+        .evidence
+        .iter()
+        .for_each(|line| text.push_str(&format!("    | {}\n", plain(line))));
+    text.push_str(&wrapped(
+        &format!("To do: {}", finding.reason.action()),
+        "    ",
+        screen,
+    ));
     text
 }

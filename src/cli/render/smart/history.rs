@@ -20,7 +20,11 @@ const WIDTH: usize = 24;
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 pub fn text(history: &wire::SmartHistory, screen: &Screen) -> String {
-    let rows: Vec<Vec<(String, Tone)>> = history.series.iter().filter_map(|series| row(series, screen)).collect();
+    let rows: Vec<Vec<(String, Tone)>> = history
+        .series
+        .iter()
+        .filter_map(|series| row(series, screen))
+        .collect();
     let title = heading(&format!("history of {}", plain(&history.drive_id)), screen);
     if rows.is_empty() {
         return format!("{title}nothing yet: the drive has told no value that decides\n");
@@ -32,7 +36,13 @@ fn row(series: &wire::SmartSeries, screen: &Screen) -> Option<Vec<(String, Tone)
     let (first, last) = (series.points.first()?, series.points.last()?);
     let values = || series.points.iter().map(|point| point.value);
     let (least, most) = (values().min()?, values().max()?);
-    let minute = |point: &wire::SmartPoint| screen.at(point.time.as_ref()).chars().take(16).collect::<String>();
+    let minute = |point: &wire::SmartPoint| {
+        screen
+            .at(point.time.as_ref())
+            .chars()
+            .take(16)
+            .collect::<String>()
+    };
     Some(vec![
         (label(&series.metric), Tone::Strong),
         (sparkline(&series.points), Tone::Plain),
@@ -45,28 +55,47 @@ fn row(series: &wire::SmartSeries, screen: &Screen) -> Option<Vec<(String, Tone)
     ])
 }
 
-/// One block for each equal part of the time from the first to the last point. A value stands until the next point; what rose and fell within a
-/// part is shown by its greatest value.
+/// One block for each equal part of the time from the first to the last point. A value stands until
+/// the next point; what rose and fell within a part is shown by its greatest value.
 fn sparkline(points: &[wire::SmartPoint]) -> String {
     let second = |point: &wire::SmartPoint| point.time.as_ref().map_or(0, |time| time.seconds);
-    let (Some(first), Some(last)) = (points.first(), points.last()) else { return String::new() };
+    let (Some(first), Some(last)) = (points.first(), points.last()) else {
+        return String::new();
+    };
     let values = || points.iter().map(|point| point.value);
     let (least, most) = (values().min().unwrap_or(0), values().max().unwrap_or(0));
-    let (begin, length) = (second(first), second(last).saturating_sub(second(first)).max(0));
+    let (begin, length) = (
+        second(first),
+        second(last).saturating_sub(second(first)).max(0),
+    );
     let block = |value: u64| {
         let range = u128::from(most - least).max(1);
         let step = u128::from(value.saturating_sub(least)) * (BLOCKS.len() as u128 - 1) / range;
         // What is more than the least is seen to be.
         let step = if value > least { step.max(1) } else { step };
-        usize::try_from(step).ok().and_then(|step| BLOCKS.get(step)).copied().unwrap_or('█')
+        usize::try_from(step)
+            .ok()
+            .and_then(|step| BLOCKS.get(step))
+            .copied()
+            .unwrap_or('█')
     };
     let parts = if length == 0 { 1 } else { WIDTH };
     let mut line = String::new();
     for part in 0..parts {
-        let edge = |part: usize| begin.saturating_add((i128::from(length) * part as i128 / parts as i128) as i64);
+        let edge = |part: usize| {
+            begin.saturating_add((i128::from(length) * part as i128 / parts as i128) as i64)
+        };
         let (from, to) = (edge(part), edge(part + 1));
-        let standing = points.iter().take_while(|point| second(point) <= from).last().map(|point| point.value);
-        let within = points.iter().filter(|point| second(point) > from && second(point) <= to).map(|point| point.value).max();
+        let standing = points
+            .iter()
+            .take_while(|point| second(point) <= from)
+            .last()
+            .map(|point| point.value);
+        let within = points
+            .iter()
+            .filter(|point| second(point) > from && second(point) <= to)
+            .map(|point| point.value)
+            .max();
         let value = standing.into_iter().chain(within).max();
         line.push(block(value.unwrap_or(first.value)));
     }
@@ -81,8 +110,13 @@ mod tests {
     use super::*;
 
     fn points(values: &[(i64, u64)]) -> Vec<wire::SmartPoint> {
-        let point =
-            |(at, value): &(i64, u64)| wire::SmartPoint { time: Some(prost_types::Timestamp { seconds: *at, nanos: 0 }), value: *value };
+        let point = |(at, value): &(i64, u64)| wire::SmartPoint {
+            time: Some(prost_types::Timestamp {
+                seconds: *at,
+                nanos: 0,
+            }),
+            value: *value,
+        };
         values.iter().map(point).collect()
     }
 
@@ -95,14 +129,22 @@ mod tests {
 
     #[test]
     fn a_value_stands_until_the_next_point() {
-        assert_eq!(sparkline(&points(&[(0, 0), (12_000, 7), (24_000, 7)])), format!("{}{}", "▁".repeat(11), "█".repeat(13)));
+        assert_eq!(
+            sparkline(&points(&[(0, 0), (12_000, 7), (24_000, 7)])),
+            format!("{}{}", "▁".repeat(11), "█".repeat(13))
+        );
         let fell = sparkline(&points(&[(0, 100), (24_000, 10)]));
         assert!(fell.starts_with("██") && fell.ends_with('▁'), "{fell}");
     }
 
     #[test]
     fn a_small_rise_beside_a_great_one_is_seen() {
-        let line = sparkline(&points(&[(0, 0), (8_000, 1), (16_000, u64::MAX), (24_000, u64::MAX)]));
+        let line = sparkline(&points(&[
+            (0, 0),
+            (8_000, 1),
+            (16_000, u64::MAX),
+            (24_000, u64::MAX),
+        ]));
         assert!(line.contains('▂') && line.ends_with('█'), "{line}");
     }
 }

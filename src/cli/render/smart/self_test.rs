@@ -7,7 +7,11 @@ use crate::cli::self_test::{Progress, minutes, tests};
 
 /// `first`: it was not known to run before.
 pub fn line(progress: &Progress, first: bool, kind: TestKind, drive: &wire::Drive) -> String {
-    let name = plain(or_dash(if drive.name.is_empty() { &drive.id } else { &drive.name }));
+    let name = plain(or_dash(if drive.name.is_empty() {
+        &drive.id
+    } else {
+        &drive.name
+    }));
     let kind_of = match kind {
         TestKind::Short => "short",
         TestKind::Long => "long",
@@ -16,16 +20,33 @@ pub fn line(progress: &Progress, first: bool, kind: TestKind, drive: &wire::Driv
         Progress::Asked => format!("{name}: asked for a {kind_of} self-test"),
         Progress::Refused(why) => format!("{name}: refused: {}", plain(why)),
         Progress::Runs(remaining) => {
-            let remaining = remaining.map(|remaining| format!(", {remaining} % remain")).unwrap_or_default();
-            let takes = if first { takes(drive, kind) } else { String::new() };
+            let remaining = remaining
+                .map(|remaining| format!(", {remaining} % remain"))
+                .unwrap_or_default();
+            let takes = if first {
+                takes(drive, kind)
+            } else {
+                String::new()
+            };
             format!("{name}: the {kind_of} self-test runs{remaining}{takes}")
         }
         Progress::Ended(test) => {
-            let place = test.lba.map(|lba| format!(", first at LBA {lba}")).unwrap_or_default();
-            format!("{name}: {}: {}{place}", plain(&test.outcome), plain(&test.text))
+            let place = test
+                .lba
+                .map(|lba| format!(", first at LBA {lba}"))
+                .unwrap_or_default();
+            format!(
+                "{name}: {}: {}{place}",
+                plain(&test.outcome),
+                plain(&test.text)
+            )
         }
-        Progress::Untold => format!("{name}: the drive does not tell how the test went: it is over, or never began"),
-        Progress::NotTaken => format!("{name}: the daemon has not got to the drive; diskvitals drive tells how it is asked"),
+        Progress::Untold => {
+            format!("{name}: the drive does not tell how the test went: it is over, or never began")
+        }
+        Progress::NotTaken => format!(
+            "{name}: the daemon has not got to the drive; diskvitals drive tells how it is asked"
+        ),
     };
     format!("{text}\n")
 }

@@ -10,11 +10,23 @@ use crate::cli::self_test::Progress;
 use crate::model::policy::smart::SmartPolicy;
 
 fn value(metric: &str, first: u64, value: u64, changed: Option<i64>) -> wire::SmartValue {
-    wire::SmartValue { metric: metric.into(), value, first, first_time: before(3 * 86_400), changed: changed.and_then(before) }
+    wire::SmartValue {
+        metric: metric.into(),
+        value,
+        first,
+        first_time: before(3 * 86_400),
+        changed: changed.and_then(before),
+    }
 }
 
 fn test(kind: &str, outcome: &str, text: &str, hours: u64) -> wire::SelfTest {
-    wire::SelfTest { kind: kind.into(), outcome: outcome.into(), text: text.into(), hours: Some(hours), lba: None }
+    wire::SelfTest {
+        kind: kind.into(),
+        outcome: outcome.into(),
+        text: text.into(),
+        hours: Some(hours),
+        lba: None,
+    }
 }
 
 fn told() -> wire::Smart {
@@ -62,7 +74,12 @@ fn told() -> wire::Smart {
         self_tests: Some(wire::SelfTests {
             running_remaining_percent: Some(70),
             log: vec![
-                test("Extended offline", "failed", "Completed: read failure", 29_700),
+                test(
+                    "Extended offline",
+                    "failed",
+                    "Completed: read failure",
+                    29_700,
+                ),
                 test("Short offline", "passed", "Completed without error", 29_000),
             ],
             short_minutes: 2,
@@ -78,7 +95,12 @@ fn told() -> wire::Smart {
 }
 
 fn drive(smart: wire::Smart) -> wire::Drive {
-    wire::Drive { id: "naa.5".into(), name: "sda".into(), smart: Some(smart), ..Default::default() }
+    wire::Drive {
+        id: "naa.5".into(),
+        name: "sda".into(),
+        smart: Some(smart),
+        ..Default::default()
+    }
 }
 
 #[test]
@@ -102,22 +124,44 @@ fn a_drive_says_what_it_says_and_how_it_moved() {
     asked by       /dev/sda as sat
     smartctl says  ==> WARNING: a firmware update is available
     "#);
-    assert_eq!(smart::section(&wire::Drive::default(), &screen(None)), "", "SMART is not asked for");
+    assert_eq!(
+        smart::section(&wire::Drive::default(), &screen(None)),
+        "",
+        "SMART is not asked for"
+    );
 }
 
 #[test]
 fn an_answer_that_stands_has_its_age() {
     let state = |state: State, detail: &str, answered| {
-        let smart = wire::Smart { state: state.into(), detail: detail.into(), asked: before(60), answered, ..Default::default() };
-        smart::section(&drive(smart), &screen(None)).lines().nth(2).unwrap_or_default().to_owned()
+        let smart = wire::Smart {
+            state: state.into(),
+            detail: detail.into(),
+            asked: before(60),
+            answered,
+            ..Default::default()
+        };
+        smart::section(&drive(smart), &screen(None))
+            .lines()
+            .nth(2)
+            .unwrap_or_default()
+            .to_owned()
     };
     let lines = [
         state(State::Waiting, "", None),
         state(State::Asleep, "STANDBY", before(90_000)),
         state(State::Asleep, "STANDBY", None),
-        state(State::NotApplicable, "SMART is switched off in this drive; switch it on: smartctl -s on DEVICE", None),
+        state(
+            State::NotApplicable,
+            "SMART is switched off in this drive; switch it on: smartctl -s on DEVICE",
+            None,
+        ),
         state(State::Failed, "Permission denied", before(7200)),
-        state(State::Stuck, "smartctl has not returned since 11:00", before(7200)),
+        state(
+            State::Stuck,
+            "smartctl has not returned since 11:00",
+            before(7200),
+        ),
     ];
     insta::assert_snapshot!(lines.join("\n"), @r#"
     state  not asked yet
@@ -142,12 +186,26 @@ fn attributes_are_a_table() {
 
 #[test]
 fn history_has_a_line_a_value() {
-    let point = |seconds: i64, value| wire::SmartPoint { time: before(seconds), value };
-    let series = |metric: &str, points| wire::SmartSeries { metric: metric.into(), points };
+    let point = |seconds: i64, value| wire::SmartPoint {
+        time: before(seconds),
+        value,
+    };
+    let series = |metric: &str, points| wire::SmartSeries {
+        metric: metric.into(),
+        points,
+    };
     let history = wire::SmartHistory {
         drive_id: "naa.5".into(),
         series: vec![
-            series("pending", vec![point(86_400 * 30, 0), point(86_400 * 10, 8), point(86_400 * 5, 269), point(60, 269)]),
+            series(
+                "pending",
+                vec![
+                    point(86_400 * 30, 0),
+                    point(86_400 * 10, 8),
+                    point(86_400 * 5, 269),
+                    point(60, 269),
+                ],
+            ),
             series("wear_percent", vec![point(60, 3)]),
             series("nothing", Vec::new()),
         ],
@@ -158,21 +216,36 @@ fn history_has_a_line_a_value() {
     pending  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▂▂▂████  0      269   0    269  2026-01-30 12:00  2026-03-01 11:59
     wear     ▁                         3      3     3    3    2026-03-01 11:59  2026-03-01 11:59
     "#);
-    let none = wire::SmartHistory { drive_id: "naa.5".into(), series: Vec::new() };
+    let none = wire::SmartHistory {
+        drive_id: "naa.5".into(),
+        series: Vec::new(),
+    };
     assert!(smart::history::text(&none, &screen(None)).contains("nothing yet"));
 }
 
 #[test]
 fn a_self_test_has_a_line_for_each_news() {
-    let line = |progress: Progress, kind| smart::self_test::line(&progress, true, kind, &drive(told()));
-    let failed = wire::SelfTest { lba: Some(77), ..test("Short offline", "failed", "Completed: read failure", 1) };
+    let line =
+        |progress: Progress, kind| smart::self_test::line(&progress, true, kind, &drive(told()));
+    let failed = wire::SelfTest {
+        lba: Some(77),
+        ..test("Short offline", "failed", "Completed: read failure", 1)
+    };
     let lines = [
         line(Progress::Asked, TestKind::Short),
         line(Progress::Runs(None), TestKind::Short),
         line(Progress::Runs(None), TestKind::Long),
-        smart::self_test::line(&Progress::Runs(Some(70)), false, TestKind::Short, &drive(told())),
+        smart::self_test::line(
+            &Progress::Runs(Some(70)),
+            false,
+            TestKind::Short,
+            &drive(told()),
+        ),
         line(Progress::Ended(failed), TestKind::Short),
-        line(Progress::Refused("a test is running already".into()), TestKind::Long),
+        line(
+            Progress::Refused("a test is running already".into()),
+            TestKind::Long,
+        ),
         line(Progress::Untold, TestKind::Short),
         line(Progress::NotTaken, TestKind::Short),
     ];
@@ -191,7 +264,8 @@ fn a_self_test_has_a_line_for_each_news() {
 #[test]
 fn a_recorded_answer_is_shown_with_what_it_means() {
     let text = |json: &str| {
-        let answer = smart_of(json.as_bytes(), "sda.json".into(), &SmartPolicy::default()).expect("an answer");
+        let answer = smart_of(json.as_bytes(), "sda.json".into(), &SmartPolicy::default())
+            .expect("an answer");
         smart::file::text(&answer, &screen(Some(100)))
     };
     let healthy = r#"{"smartctl": {"version": [7, 3], "exit_status": 0}, "device": {"name": "/dev/sda", "type": "sat", "protocol": "ATA"},

@@ -6,8 +6,20 @@ use super::*;
 /// A frame as a client may send it.
 #[derive(Clone, Debug)]
 enum Sent {
-    Headers { stream: u8, list: List, padding: Option<u8>, priority: Option<[u8; 5]>, end_stream: bool, cuts: Vec<usize> },
-    Other { kind: u8, flags: u8, stream: u8, payload: Vec<u8> },
+    Headers {
+        stream: u8,
+        list: List,
+        padding: Option<u8>,
+        priority: Option<[u8; 5]>,
+        end_stream: bool,
+        cuts: Vec<usize>,
+    },
+    Other {
+        kind: u8,
+        flags: u8,
+        stream: u8,
+        payload: Vec<u8>,
+    },
 }
 
 fn raw(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
@@ -22,9 +34,24 @@ fn sent(frames: &[Sent]) -> Vec<u8> {
     let mut bytes = PREFACE.to_vec();
     for sent in frames {
         match sent {
-            Sent::Other { kind, flags, stream, payload } => bytes.extend(raw(*kind, *flags, *stream, payload)),
-            Sent::Headers { stream, list, padding, priority, end_stream, cuts } => {
-                let block = encoder.encode(list.iter().map(|(name, value)| (name.as_slice(), value.as_slice())));
+            Sent::Other {
+                kind,
+                flags,
+                stream,
+                payload,
+            } => bytes.extend(raw(*kind, *flags, *stream, payload)),
+            Sent::Headers {
+                stream,
+                list,
+                padding,
+                priority,
+                end_stream,
+                cuts,
+            } => {
+                let block = encoder.encode(
+                    list.iter()
+                        .map(|(name, value)| (name.as_slice(), value.as_slice())),
+                );
                 let mut pieces = Vec::new();
                 let mut rest = block.as_slice();
                 for cut in cuts {
@@ -36,7 +63,13 @@ fn sent(frames: &[Sent]) -> Vec<u8> {
                 // No frame is longer than a server takes, with its padding and priority.
                 let pieces: Vec<&[u8]> = pieces
                     .iter()
-                    .flat_map(|piece| if piece.is_empty() { vec![*piece] } else { piece.chunks(FRAME - 300).collect() })
+                    .flat_map(|piece| {
+                        if piece.is_empty() {
+                            vec![*piece]
+                        } else {
+                            piece.chunks(FRAME - 300).collect()
+                        }
+                    })
                     .collect();
                 let last = pieces.len() - 1;
                 let mut flags = if last == 0 { END_HEADERS } else { 0 };
@@ -51,9 +84,19 @@ fn sent(frames: &[Sent]) -> Vec<u8> {
                 }
                 payload.extend(pieces[0]);
                 payload.extend(vec![0; usize::from(padding.unwrap_or(0))]);
-                bytes.extend(raw(HEADERS, flags | if *end_stream { END_STREAM } else { 0 }, *stream, &payload));
+                bytes.extend(raw(
+                    HEADERS,
+                    flags | if *end_stream { END_STREAM } else { 0 },
+                    *stream,
+                    &payload,
+                ));
                 for (at, piece) in pieces.iter().enumerate().skip(1) {
-                    bytes.extend(raw(CONTINUATION, if at == last { END_HEADERS } else { 0 }, *stream, piece));
+                    bytes.extend(raw(
+                        CONTINUATION,
+                        if at == last { END_HEADERS } else { 0 },
+                        *stream,
+                        piece,
+                    ));
                 }
             }
         }
@@ -61,10 +104,16 @@ fn sent(frames: &[Sent]) -> Vec<u8> {
     bytes
 }
 
-/// What a server reads: every frame that is not of a header block as it is, every header block decoded, with its stream, END_STREAM and priority.
+/// What a server reads: every frame that is not of a header block as it is, every header block
+/// decoded, with its stream, END_STREAM and priority.
 #[derive(Debug, PartialEq)]
 enum Read {
-    Headers { stream: [u8; 4], list: List, end_stream: bool, priority: Option<[u8; 5]> },
+    Headers {
+        stream: [u8; 4],
+        list: List,
+        end_stream: bool,
+        priority: Option<[u8; 5]>,
+    },
     Other(Vec<u8>),
 }
 
@@ -96,7 +145,12 @@ fn server_reads(bytes: &[u8]) -> Vec<Read> {
                     priority = Some(payload[..5].try_into().expect("five"));
                     payload = &payload[5..];
                 }
-                open = Some((payload[..payload.len() - padding].to_vec(), stream, flags, priority));
+                open = Some((
+                    payload[..payload.len() - padding].to_vec(),
+                    stream,
+                    flags,
+                    priority,
+                ));
             }
             CONTINUATION => {
                 let (block, of, ..) = open.as_mut().expect("open");
@@ -111,7 +165,12 @@ fn server_reads(bytes: &[u8]) -> Vec<Read> {
         if matches!(kind, HEADERS | CONTINUATION) && flags & END_HEADERS != 0 {
             let (block, stream, first, priority) = open.take().expect("open");
             let list = decoder.decode(&block).expect("HPACK");
-            read.push(Read::Headers { stream, list, end_stream: first & END_STREAM != 0, priority });
+            read.push(Read::Headers {
+                stream,
+                list,
+                end_stream: first & END_STREAM != 0,
+                priority,
+            });
         }
     }
     assert!(open.is_none());
@@ -120,11 +179,15 @@ fn server_reads(bytes: &[u8]) -> Vec<Read> {
 
 fn through(bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
     let mut out = Vec::new();
-    assert_eq!(Frames::new().take(bytes, &mut out, usize::MAX)?, bytes.len());
+    assert_eq!(
+        Frames::new().take(bytes, &mut out, usize::MAX)?,
+        bytes.len()
+    );
     Ok(out)
 }
 
-/// As [`through`], byte groups of the given sizes in turn, and no more than `enough` made ready at once.
+/// As [`through`], byte groups of the given sizes in turn, and no more than `enough` made ready at
+/// once.
 fn through_in_pieces(bytes: &[u8], sizes: &[usize], enough: usize) -> Result<Vec<u8>, Malformed> {
     let (mut frames, mut all, mut rest) = (Frames::new(), Vec::new(), bytes);
     for size in sizes.iter().cycle() {
@@ -167,26 +230,47 @@ fn headers(authority: impl Strategy<Value = Vec<u8>> + 'static) -> impl Strategy
         any::<bool>(),
         prop::collection::vec(any::<usize>(), 0..4),
     )
-        .prop_map(|(stream, mut list, authority, padding, priority, end_stream, cuts)| {
-            if let Some(authority) = authority {
-                list.insert(list.len() / 2, (AUTHORITY.to_vec(), authority));
-            }
-            Sent::Headers { stream, list, padding, priority, end_stream, cuts }
-        })
+        .prop_map(
+            |(stream, mut list, authority, padding, priority, end_stream, cuts)| {
+                if let Some(authority) = authority {
+                    list.insert(list.len() / 2, (AUTHORITY.to_vec(), authority));
+                }
+                Sent::Headers {
+                    stream,
+                    list,
+                    padding,
+                    priority,
+                    end_stream,
+                    cuts,
+                }
+            },
+        )
 }
 
 fn other() -> impl Strategy<Value = Sent> {
-    let kind = any::<u8>().prop_filter("of no header block", |kind| ![HEADERS, PUSH_PROMISE, CONTINUATION].contains(kind));
-    (kind, any::<u8>(), any::<u8>(), prop::collection::vec(any::<u8>(), 0..300)).prop_map(|(kind, flags, stream, payload)| Sent::Other {
+    let kind = any::<u8>().prop_filter("of no header block", |kind| {
+        ![HEADERS, PUSH_PROMISE, CONTINUATION].contains(kind)
+    });
+    (
         kind,
-        flags,
-        stream,
-        payload,
-    })
+        any::<u8>(),
+        any::<u8>(),
+        prop::collection::vec(any::<u8>(), 0..300),
+    )
+        .prop_map(|(kind, flags, stream, payload)| Sent::Other {
+            kind,
+            flags,
+            stream,
+            payload,
+        })
 }
 
 fn valid() -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![Just(b"localhost".to_vec()), Just(b"[::1]:80".to_vec()), "[a-z]{1,9}(:[1-9][0-9]{0,3})?".prop_map(String::into_bytes)]
+    prop_oneof![
+        Just(b"localhost".to_vec()),
+        Just(b"[::1]:80".to_vec()),
+        "[a-z]{1,9}(:[1-9][0-9]{0,3})?".prop_map(String::into_bytes)
+    ]
 }
 
 fn any_authority() -> impl Strategy<Value = Vec<u8>> {
@@ -197,7 +281,9 @@ fn any_authority() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn connection(authority: impl Strategy<Value = Vec<u8>> + Clone + 'static) -> impl Strategy<Value = Vec<Sent>> {
+fn connection(
+    authority: impl Strategy<Value = Vec<u8>> + Clone + 'static,
+) -> impl Strategy<Value = Vec<Sent>> {
     prop::collection::vec(prop_oneof![headers(authority), other()], 0..12)
 }
 
@@ -267,19 +353,51 @@ fn what_is_not_http2_is_refused_at_its_first_wrong_byte() {
 #[test]
 fn a_header_block_must_be_continued_by_its_own_stream_and_nothing_else() {
     let open = raw(HEADERS, 0, 1, &[0x82]);
-    assert_eq!(malformed(&[open.clone(), raw(0, 0, 1, b"data")]), Malformed::NotContinued(0));
-    assert_eq!(malformed(&[open.clone(), raw(CONTINUATION, END_HEADERS, 3, &[0x84])]), Malformed::NotContinued(CONTINUATION));
-    assert_eq!(malformed(&[open.clone(), open]), Malformed::NotContinued(HEADERS));
-    assert_eq!(malformed(&[raw(CONTINUATION, END_HEADERS, 1, &[0x82])]), Malformed::NothingToContinue);
-    assert_eq!(malformed(&[raw(PUSH_PROMISE, END_HEADERS, 1, &[0, 0, 0, 2, 0x82])]), Malformed::Pushed);
+    assert_eq!(
+        malformed(&[open.clone(), raw(0, 0, 1, b"data")]),
+        Malformed::NotContinued(0)
+    );
+    assert_eq!(
+        malformed(&[open.clone(), raw(CONTINUATION, END_HEADERS, 3, &[0x84])]),
+        Malformed::NotContinued(CONTINUATION)
+    );
+    assert_eq!(
+        malformed(&[open.clone(), open]),
+        Malformed::NotContinued(HEADERS)
+    );
+    assert_eq!(
+        malformed(&[raw(CONTINUATION, END_HEADERS, 1, &[0x82])]),
+        Malformed::NothingToContinue
+    );
+    assert_eq!(
+        malformed(&[raw(PUSH_PROMISE, END_HEADERS, 1, &[0, 0, 0, 2, 0x82])]),
+        Malformed::Pushed
+    );
 }
 
 #[test]
 fn headers_too_short_for_what_its_flags_announce_are_refused() {
-    assert_eq!(malformed(&[raw(HEADERS, END_HEADERS | PADDED, 1, &[])]), Malformed::TooShort);
-    assert_eq!(malformed(&[raw(HEADERS, END_HEADERS | PADDED, 1, &[2, 0x82])]), Malformed::TooShort);
-    assert_eq!(malformed(&[raw(HEADERS, END_HEADERS | PRIORITY, 1, &[0, 0, 0, 0])]), Malformed::TooShort);
-    assert_eq!(malformed(&[raw(HEADERS, END_HEADERS | PADDED | PRIORITY, 1, &[1, 0, 0, 0, 0, 0])]), Malformed::TooShort);
+    assert_eq!(
+        malformed(&[raw(HEADERS, END_HEADERS | PADDED, 1, &[])]),
+        Malformed::TooShort
+    );
+    assert_eq!(
+        malformed(&[raw(HEADERS, END_HEADERS | PADDED, 1, &[2, 0x82])]),
+        Malformed::TooShort
+    );
+    assert_eq!(
+        malformed(&[raw(HEADERS, END_HEADERS | PRIORITY, 1, &[0, 0, 0, 0])]),
+        Malformed::TooShort
+    );
+    assert_eq!(
+        malformed(&[raw(
+            HEADERS,
+            END_HEADERS | PADDED | PRIORITY,
+            1,
+            &[1, 0, 0, 0, 0, 0]
+        )]),
+        Malformed::TooShort
+    );
 }
 
 #[test]
@@ -288,23 +406,32 @@ fn header_blocks_are_bounded_as_sent_and_as_decoded() {
     let mut frames = vec![raw(HEADERS, 0, 1, &[])];
     frames.extend(vec![raw(CONTINUATION, 0, 1, &[]); BLOCK / HEAD]);
     assert_eq!(malformed(&frames), Malformed::TooLarge);
-    assert_eq!(malformed(&[raw(HEADERS, END_HEADERS, 1, &vec![0x82; BLOCK])]), Malformed::TooLarge);
+    assert_eq!(
+        malformed(&[raw(HEADERS, END_HEADERS, 1, &vec![0x82; BLOCK])]),
+        Malformed::TooLarge
+    );
     // As decoded: an entry of 3 kB, and references to it of one byte each.
     let mut block = vec![0x40, 1, b'n', 0x7f, 0xf9, 0x16];
     block.extend([b'v'; 3064]);
     block.extend([0xbe; 100]);
-    assert_eq!(malformed(&[raw(HEADERS, END_HEADERS, 1, &block)]), Malformed::TooLarge);
+    assert_eq!(
+        malformed(&[raw(HEADERS, END_HEADERS, 1, &block)]),
+        Malformed::TooLarge
+    );
 }
 
 #[test]
 fn a_table_larger_than_was_allowed_is_refused() {
     // A dynamic table size update to 8192.
     let refused = malformed(&[raw(HEADERS, END_HEADERS, 1, &[0x3f, 0xe1, 0x3f, 0x82])]);
-    assert_eq!(refused, Malformed::Hpack(loona_hpack::decoder::DecoderError::InvalidMaxDynamicSize));
+    assert_eq!(
+        refused,
+        Malformed::Hpack(loona_hpack::decoder::DecoderError::InvalidMaxDynamicSize)
+    );
 }
 
-/// What gRPC for Go (google.golang.org/grpc 1.83.1) sent when it dialled `/tmp/r/x-reg.sock` as the kubelet dials (grpc.DialContext with the bare path),
-/// up to the end of its first request.
+/// What gRPC for Go (google.golang.org/grpc 1.83.1) sent when it dialled `/tmp/r/x-reg.sock` as the
+/// kubelet dials (grpc.DialContext with the bare path), up to the end of its first request.
 const DIALLED_BY_PATH: &str = concat!(
     "505249202a20485454502f322e300d0a0d0a534d0d0a0d0a0000000400000000000000000401000000000000690104000000018386459c62ba2d98d558598c84d83498f52fb4b31909b0",
     "6931ea63115392a94f41915458534d6a8b0d8a8b0f95ac2ccba0e4eb5f8b1d75d0620d263d4c4d65647a8a9acac8b4c7602bbccae140027465864d833505b11f40899acac8b24d494f6a",
@@ -313,19 +440,27 @@ const DIALLED_BY_PATH: &str = concat!(
 
 #[test]
 fn a_request_of_grpc_for_go_that_dialled_a_bare_path_names_localhost_and_is_unchanged_otherwise() {
-    let bytes: Vec<u8> =
-        (0..DIALLED_BY_PATH.len()).step_by(2).map(|at| u8::from_str_radix(&DIALLED_BY_PATH[at..at + 2], 16).expect("hex")).collect();
+    let bytes: Vec<u8> = (0..DIALLED_BY_PATH.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&DIALLED_BY_PATH[at..at + 2], 16).expect("hex"))
+        .collect();
     let authority = |read: &[Read]| match &read[2] {
-        Read::Headers { list, .. } => {
-            list.iter().find(|(name, _)| name == AUTHORITY).map(|(_, value)| String::from_utf8_lossy(value).into_owned())
-        }
+        Read::Headers { list, .. } => list
+            .iter()
+            .find(|(name, _)| name == AUTHORITY)
+            .map(|(_, value)| String::from_utf8_lossy(value).into_owned()),
         Read::Other(_) => None,
     };
     let before = server_reads(&bytes);
-    assert_eq!(authority(&before).as_deref(), Some("%2Ftmp%2Fr%2Fx-reg.sock"));
+    assert_eq!(
+        authority(&before).as_deref(),
+        Some("%2Ftmp%2Fr%2Fx-reg.sock")
+    );
     let mut after = server_reads(&through(&bytes).expect("well formed"));
     assert_eq!(authority(&after).as_deref(), Some("localhost"));
-    let Read::Headers { list, .. } = &mut after[2] else { panic!("not headers") };
+    let Read::Headers { list, .. } = &mut after[2] else {
+        panic!("not headers")
+    };
     for (name, value) in list {
         if name == AUTHORITY {
             *value = b"%2Ftmp%2Fr%2Fx-reg.sock".to_vec();

@@ -17,41 +17,75 @@ fn unknown(text: &str) -> Vec<u8> {
 
 fn unknowns(message: &[u8]) -> Vec<String> {
     let fields = raw::fields(message).expect("reads");
-    fields.iter().filter_map(|field| field.bytes(1000)).map(|text| String::from_utf8_lossy(text).into_owned()).collect()
+    fields
+        .iter()
+        .filter_map(|field| field.bytes(1000))
+        .map(|text| String::from_utf8_lossy(text).into_owned())
+        .collect()
 }
 
 fn abnormal(message: &str) -> Condition {
-    Condition { abnormal: true, message: message.into() }
+    Condition {
+        abnormal: true,
+        message: message.into(),
+    }
 }
 
 fn status(status: i32, reason: &str) -> HealthStatus {
-    HealthStatus { status, reason: reason.into(), message: format!("{reason} it is") }
+    HealthStatus {
+        status,
+        reason: reason.into(),
+        message: format!("{reason} it is"),
+    }
 }
 
 fn stats_with(condition: Option<wire::VolumeCondition>) -> Vec<u8> {
-    let usage = vec![wire::VolumeUsage { available: 1, total: 3, used: 2, unit: 1 }];
-    wire::NodeGetVolumeStatsResponse { usage, volume_condition: condition }.encode_to_vec()
+    let usage = vec![wire::VolumeUsage {
+        available: 1,
+        total: 3,
+        used: 2,
+        unit: 1,
+    }];
+    wire::NodeGetVolumeStatsResponse {
+        usage,
+        volume_condition: condition,
+    }
+    .encode_to_vec()
 }
 
 fn theirs(abnormal: bool, message: &str) -> wire::VolumeCondition {
-    wire::VolumeCondition { abnormal, message: message.into() }
+    wire::VolumeCondition {
+        abnormal,
+        message: message.into(),
+    }
 }
 
 #[test]
 fn capabilities_are_announced_once_and_in_addition() {
     let announce = |numbers: &[i32]| {
         let one = |number: &i32| wire::NodeServiceCapability {
-            r#type: Some(wire::node_service_capability::Type::Rpc(wire::node_service_capability::Rpc { r#type: *number })),
+            r#type: Some(wire::node_service_capability::Type::Rpc(
+                wire::node_service_capability::Rpc { r#type: *number },
+            )),
         };
-        wire::NodeGetCapabilitiesResponse { capabilities: numbers.iter().map(one).collect() }.encode_to_vec()
+        wire::NodeGetCapabilitiesResponse {
+            capabilities: numbers.iter().map(one).collect(),
+        }
+        .encode_to_vec()
     };
     let theirs = announce(&[1, 2, 99]);
-    assert_eq!(capabilities(&theirs, &[2, 4, 7, 8]), Ok(announce(&[1, 2, 99, 4, 7, 8])));
+    assert_eq!(
+        capabilities(&theirs, &[2, 4, 7, 8]),
+        Ok(announce(&[1, 2, 99, 4, 7, 8]))
+    );
     assert_eq!(capabilities(&theirs, &[2]), Ok(theirs.clone()));
     assert_eq!(announced(&theirs), Ok(vec![1, 2, 99]));
     // An entry without a type, as another oneof member of a later CSI would look.
     let strange = [&theirs[..], &[0x0a, 0x02, 0x12, 0x00]].concat();
-    assert_eq!(capabilities(&strange, &[4]), Ok([&strange[..], &announce(&[4])].concat()));
+    assert_eq!(
+        capabilities(&strange, &[4]),
+        Ok([&strange[..], &announce(&[4])].concat())
+    );
     assert_eq!(capabilities(&[0xff], &[4]), Err(Junk));
 }
 
@@ -63,49 +97,117 @@ fn a_condition_of_ours_comes_first_and_the_upstreams_stays() {
         assert_eq!(merged.usage.len(), 1);
         merged.volume_condition.expect("a condition")
     };
-    let fine = Condition { abnormal: false, message: "fine".into() };
+    let fine = Condition {
+        abnormal: false,
+        message: "fine".into(),
+    };
     assert_eq!(merged(None, &abnormal("disk")), theirs(true, "disk"));
     assert_eq!(merged(None, &fine), theirs(false, "fine"));
-    assert_eq!(merged(Some(theirs(true, "link")), &abnormal("disk")), theirs(true, "disk; link"));
-    assert_eq!(merged(Some(theirs(true, "disk")), &abnormal("disk")), theirs(true, "disk"));
-    assert_eq!(merged(Some(theirs(false, "healthy")), &abnormal("disk")), theirs(true, "disk"));
-    assert_eq!(merged(Some(theirs(true, "link")), &fine), theirs(true, "link"));
-    assert_eq!(merged(Some(theirs(false, "healthy")), &fine), theirs(false, "healthy"));
+    assert_eq!(
+        merged(Some(theirs(true, "link")), &abnormal("disk")),
+        theirs(true, "disk; link")
+    );
+    assert_eq!(
+        merged(Some(theirs(true, "disk")), &abnormal("disk")),
+        theirs(true, "disk")
+    );
+    assert_eq!(
+        merged(Some(theirs(false, "healthy")), &abnormal("disk")),
+        theirs(true, "disk")
+    );
+    assert_eq!(
+        merged(Some(theirs(true, "link")), &fine),
+        theirs(true, "link")
+    );
+    assert_eq!(
+        merged(Some(theirs(false, "healthy")), &fine),
+        theirs(false, "healthy")
+    );
 }
 
 #[test]
 fn a_condition_goes_into_the_listed_volumes_that_we_know() {
     let entry = |id: &str, status| wire::list_volumes_response::Entry {
-        volume: Some(wire::Volume { volume_id: id.into(), ..Default::default() }),
+        volume: Some(wire::Volume {
+            volume_id: id.into(),
+            ..Default::default()
+        }),
         status,
     };
-    let nodes = |condition| wire::list_volumes_response::VolumeStatus { published_node_ids: vec!["n".into()], volume_condition: condition };
+    let nodes = |condition| wire::list_volumes_response::VolumeStatus {
+        published_node_ids: vec!["n".into()],
+        volume_condition: condition,
+    };
     let list = wire::ListVolumesResponse {
-        entries: vec![entry("a", None), entry("b", Some(nodes(None))), entry("c", None)],
+        entries: vec![
+            entry("a", None),
+            entry("b", Some(nodes(None))),
+            entry("c", None),
+        ],
         next_token: "t".into(),
     };
-    let told = Told { statuses: Ok(Vec::new()), condition: abnormal("disk"), local: true };
+    let told = Told {
+        statuses: Ok(Vec::new()),
+        condition: abnormal("disk"),
+        local: true,
+    };
     let ours = HashMap::from([("a".to_owned(), told.clone()), ("b".to_owned(), told)]);
     let merged = volumes(&list.encode_to_vec(), &ours).expect("reads");
     let merged = wire::ListVolumesResponse::decode(merged.as_slice()).expect("reads");
-    let alone = wire::list_volumes_response::VolumeStatus { published_node_ids: vec![], volume_condition: Some(theirs(true, "disk")) };
-    let expected = vec![entry("a", Some(alone)), entry("b", Some(nodes(Some(theirs(true, "disk"))))), entry("c", None)];
-    assert_eq!((merged.entries, merged.next_token), (expected, "t".to_owned()));
+    let alone = wire::list_volumes_response::VolumeStatus {
+        published_node_ids: vec![],
+        volume_condition: Some(theirs(true, "disk")),
+    };
+    let expected = vec![
+        entry("a", Some(alone)),
+        entry("b", Some(nodes(Some(theirs(true, "disk"))))),
+        entry("c", None),
+    ];
+    assert_eq!(
+        (merged.entries, merged.next_token),
+        (expected, "t".to_owned())
+    );
 }
 
 #[test]
 fn of_equally_bad_statuses_the_upstreams_come_first() {
-    let entry = |status, reason: &str| VolumeHealthEntry { status, reason: reason.into(), message: "theirs".into() };
-    let health = wire::VolumeHealth { volume_id: "v".into(), health_statuses: vec![entry(DEGRADED, "Slow"), entry(INACCESSIBLE, "Gone")] };
-    let ours = [status(DATA_LOSS, "FilesystemCorrupted"), status(DEGRADED, "DriveFailing"), status(INACCESSIBLE, "Gone")];
-    let answer = wire::NodeGetVolumeHealthResponse { volume_health: Some(health) }.encode_to_vec();
-    let merged = wire::NodeGetVolumeHealthResponse::decode(super::health(&answer, "v", &ours).expect("reads").as_slice()).expect("reads");
+    let entry = |status, reason: &str| VolumeHealthEntry {
+        status,
+        reason: reason.into(),
+        message: "theirs".into(),
+    };
+    let health = wire::VolumeHealth {
+        volume_id: "v".into(),
+        health_statuses: vec![entry(DEGRADED, "Slow"), entry(INACCESSIBLE, "Gone")],
+    };
+    let ours = [
+        status(DATA_LOSS, "FilesystemCorrupted"),
+        status(DEGRADED, "DriveFailing"),
+        status(INACCESSIBLE, "Gone"),
+    ];
+    let answer = wire::NodeGetVolumeHealthResponse {
+        volume_health: Some(health),
+    }
+    .encode_to_vec();
+    let merged = wire::NodeGetVolumeHealthResponse::decode(
+        super::health(&answer, "v", &ours)
+            .expect("reads")
+            .as_slice(),
+    )
+    .expect("reads");
     let merged = merged.volume_health.expect("there").health_statuses;
-    let order: Vec<(i32, &str, &str)> = merged.iter().map(|entry| (entry.status, entry.reason.as_str(), entry.message.as_str())).collect();
+    let order: Vec<(i32, &str, &str)> = merged
+        .iter()
+        .map(|entry| (entry.status, entry.reason.as_str(), entry.message.as_str()))
+        .collect();
     assert_eq!(
         order,
         [
-            (DATA_LOSS, "FilesystemCorrupted", "FilesystemCorrupted it is"),
+            (
+                DATA_LOSS,
+                "FilesystemCorrupted",
+                "FilesystemCorrupted it is"
+            ),
             (INACCESSIBLE, "Gone", "theirs"),
             (DEGRADED, "Slow", "theirs"),
             (DEGRADED, "DriveFailing", "DriveFailing it is"),
@@ -120,19 +222,35 @@ fn storage_entries_that_differ_in_what_they_are_limited_to_are_two() {
         reason: "Slow".into(),
         message: String::new(),
         volume_capability: Some(wire::VolumeCapability {
-            access_type: Some(wire::volume_capability::AccessType::Mount(wire::volume_capability::MountVolume {
-                fs_type: fs_type.into(),
-                ..Default::default()
-            })),
+            access_type: Some(wire::volume_capability::AccessType::Mount(
+                wire::volume_capability::MountVolume {
+                    fs_type: fs_type.into(),
+                    ..Default::default()
+                },
+            )),
             access_mode: Some(wire::volume_capability::AccessMode { mode: 1 }),
         }),
     };
-    let answer = wire::NodeGetStorageHealthResponse { backend_health: vec![limited("ext4"), limited("xfs"), limited("xfs")] };
-    let merged = storage(&answer.encode_to_vec(), &[status(1, "Slow"), status(2, "Gone")]).expect("reads");
-    let merged = wire::NodeGetStorageHealthResponse::decode(merged.as_slice()).expect("reads").backend_health;
+    let answer = wire::NodeGetStorageHealthResponse {
+        backend_health: vec![limited("ext4"), limited("xfs"), limited("xfs")],
+    };
+    let merged = storage(
+        &answer.encode_to_vec(),
+        &[status(1, "Slow"), status(2, "Gone")],
+    )
+    .expect("reads");
+    let merged = wire::NodeGetStorageHealthResponse::decode(merged.as_slice())
+        .expect("reads")
+        .backend_health;
     assert_eq!(merged.len(), 4);
-    assert_eq!((merged[0].status, &merged[1..3]), (2, &[limited("ext4"), limited("xfs")][..]));
-    assert_eq!((merged[3].reason.as_str(), &merged[3].volume_capability), ("Slow", &None));
+    assert_eq!(
+        (merged[0].status, &merged[1..3]),
+        (2, &[limited("ext4"), limited("xfs")][..])
+    );
+    assert_eq!(
+        (merged[3].reason.as_str(), &merged[3].volume_capability),
+        ("Slow", &None)
+    );
 }
 
 fn text() -> impl Strategy<Value = String> {
@@ -147,8 +265,17 @@ fn encoded(entries: &[(i32, String, String)]) -> Vec<u8> {
     let mut message = Vec::new();
     raw::put_bytes(&mut message, HEALTH_VOLUME_ID, b"v");
     for (index, (status, reason, text)) in entries.iter().enumerate() {
-        let entry = VolumeHealthEntry { status: *status, reason: reason.clone(), message: text.clone() }.encode_to_vec();
-        raw::put_bytes(&mut message, HEALTH_STATUSES, &[entry, unknown(&format!("e{index}"))].concat());
+        let entry = VolumeHealthEntry {
+            status: *status,
+            reason: reason.clone(),
+            message: text.clone(),
+        }
+        .encode_to_vec();
+        raw::put_bytes(
+            &mut message,
+            HEALTH_STATUSES,
+            &[entry, unknown(&format!("e{index}"))].concat(),
+        );
     }
     [message, unknown("outer")].concat()
 }

@@ -10,29 +10,69 @@ use crate::model::report::{Report, Source, SourceStatus};
 const DAY: i64 = 24 * 3600;
 
 fn plain() -> World {
-    let mut part = device("sda1", "8:1", Layer::Partition { number: 1, start_bytes: 2048 * 512 }, &["sda"]);
+    let mut part = device(
+        "sda1",
+        "8:1",
+        Layer::Partition {
+            number: 1,
+            start_bytes: 2048 * 512,
+        },
+        &["sda"],
+    );
     part.size_bytes = 100_000 * 512;
-    let mut world = World::default().disk("sda", "8:0", "A").with(part).uuid("sda1", "u").mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    let mut world = World::default()
+        .disk("sda", "8:0", "A")
+        .with(part)
+        .uuid("sda1", "u")
+        .mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
     world.read_all(0);
     world
 }
 
 fn say(world: &mut World, seq: u64, events: Vec<Event>, second: i64) {
-    let events: Vec<Event> = events.into_iter().zip(seq..).map(|(event, seq)| Event { seq, ..event }).collect();
+    let events: Vec<Event> = events
+        .into_iter()
+        .zip(seq..)
+        .map(|(event, seq)| Event { seq, ..event })
+        .collect();
     let counted_to = Some(seq + events.len() as u64 - 1);
-    let cursor = Cursor { boot_id: "b".into(), counted_to, reread_from: 0, lost: 0 };
-    world.tell(Report::KernelLog(Batch { cursor, events, attached: Vec::new(), refused: Vec::new(), history: false }), second);
+    let cursor = Cursor {
+        boot_id: "b".into(),
+        counted_to,
+        reread_from: 0,
+        lost: 0,
+    };
+    world.tell(
+        Report::KernelLog(Batch {
+            cursor,
+            events,
+            attached: Vec::new(),
+            refused: Vec::new(),
+            history: false,
+        }),
+        second,
+    );
 }
 
 fn medium(second: i64, sector: u64) -> Event {
-    Event { blame: Blame::Yes, ..event(Class::Medium, "sda", at(second), &[sector]) }
+    Event {
+        blame: Blame::Yes,
+        ..event(Class::Medium, "sda", at(second), &[sector])
+    }
 }
 
 #[test]
 fn one_media_error_is_a_suspicion_that_a_day_of_quiet_ends() {
     let mut world = plain();
     say(&mut world, 1, vec![medium(1, 5000)], 1);
-    assert_eq!(world.raised(1), ["A MediaErrors Suspect Degraded", "fs:u IoErrors Suspect Degraded", "fs:u DriveFailing Suspect Degraded"]);
+    assert_eq!(
+        world.raised(1),
+        [
+            "A MediaErrors Suspect Degraded",
+            "fs:u IoErrors Suspect Degraded",
+            "fs:u DriveFailing Suspect Degraded"
+        ]
+    );
     assert_eq!(world.raised(DAY - 10).len(), 3);
     assert!(world.raised(DAY + 1).is_empty());
     assert!(world.active.is_empty());
@@ -42,15 +82,50 @@ fn one_media_error_is_a_suspicion_that_a_day_of_quiet_ends() {
 fn the_same_sector_again_is_bad_and_its_data_is_lost_where_nothing_else_holds_it() {
     let mut world = plain();
     say(&mut world, 1, vec![medium(1, 5000), medium(2, 5000)], 2);
-    assert_eq!(world.raised(2)[0], "A MediaErrors Suspect Degraded", "a retry is the same attempt");
+    assert_eq!(
+        world.raised(2)[0],
+        "A MediaErrors Suspect Degraded",
+        "a retry is the same attempt"
+    );
     say(&mut world, 10, vec![medium(60, 5000)], 60);
-    assert_eq!(world.raised(60), ["A MediaErrors Bad Degraded", "fs:u IoErrors Bad DataLoss", "fs:u DriveFailing Bad Degraded"]);
+    assert_eq!(
+        world.raised(60),
+        [
+            "A MediaErrors Bad Degraded",
+            "fs:u IoErrors Bad DataLoss",
+            "fs:u DriveFailing Bad Degraded"
+        ]
+    );
     let raised = world.one(Reason::MediaErrors, 61).expect("raised");
-    let texts: Vec<(&str, i64)> =
-        raised.evidence.iter().map(|record| (record.text.as_str(), record.time.as_second() - at(0).as_second())).collect();
-    assert_eq!(texts, [("medium error, dev sda, sectors [5000]", 1), ("medium error, dev sda, sectors [5000]", 60)]);
-    assert!(raised.message.contains("sector 5000 of sda failed again: 3 incidents in 3 records"), "{}", raised.message);
-    assert_eq!(world.raised(29 * DAY)[0], "A MediaErrors Bad Degraded", "a day of quiet does not make a bad drive good");
+    let texts: Vec<(&str, i64)> = raised
+        .evidence
+        .iter()
+        .map(|record| {
+            (
+                record.text.as_str(),
+                record.time.as_second() - at(0).as_second(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            ("medium error, dev sda, sectors [5000]", 1),
+            ("medium error, dev sda, sectors [5000]", 60)
+        ]
+    );
+    assert!(
+        raised
+            .message
+            .contains("sector 5000 of sda failed again: 3 incidents in 3 records"),
+        "{}",
+        raised.message
+    );
+    assert_eq!(
+        world.raised(29 * DAY)[0],
+        "A MediaErrors Bad Degraded",
+        "a day of quiet does not make a bad drive good"
+    );
     assert!(world.raised(31 * DAY).is_empty());
 }
 
@@ -62,7 +137,14 @@ fn evidence_names_where_it_was_read() {
     counted.last.origin = Origin::Counter;
     say(&mut world, 1, vec![counted, medium(2, 6000)], 2);
     let raised = world.one(Reason::MediaErrors, 3).expect("raised");
-    assert_eq!(raised.evidence.iter().map(|proof| proof.source.as_str()).collect::<Vec<_>>(), ["sysfs", "kernel log"]);
+    assert_eq!(
+        raised
+            .evidence
+            .iter()
+            .map(|proof| proof.source.as_str())
+            .collect::<Vec<_>>(),
+        ["sysfs", "kernel log"]
+    );
 }
 
 #[test]
@@ -74,7 +156,12 @@ fn three_distinct_sectors_or_three_episodes_in_the_window_are_bad_and_two_are_no
     assert_eq!(sectors.raised(2)[0], "A MediaErrors Bad Degraded");
     let mut episodes = plain();
     for (seq, second) in [(1, 0), (2, 3600), (3, 7200)] {
-        say(&mut episodes, seq, vec![event(Class::Io, "sda", at(second), &[])], second);
+        say(
+            &mut episodes,
+            seq,
+            vec![event(Class::Io, "sda", at(second), &[])],
+            second,
+        );
     }
     assert_eq!(episodes.raised(7200)[0], "A IoErrors Bad Degraded");
     let mut rare = plain();
@@ -88,7 +175,13 @@ fn three_distinct_sectors_or_three_episodes_in_the_window_are_bad_and_two_are_no
 fn a_sector_outside_the_volume_is_the_drives_matter_and_not_the_volumes_data() {
     let mut world = plain();
     say(&mut world, 1, vec![medium(1, 5), medium(100, 5)], 100);
-    assert_eq!(world.raised(100), ["A MediaErrors Bad Degraded", "fs:u DriveFailing Bad Degraded"]);
+    assert_eq!(
+        world.raised(100),
+        [
+            "A MediaErrors Bad Degraded",
+            "fs:u DriveFailing Bad Degraded"
+        ]
+    );
 }
 
 #[test]
@@ -97,50 +190,122 @@ fn a_filesystem_made_on_a_drive_that_has_failed_has_lost_nothing() {
     say(&mut world, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
     world.umount("/data");
     world.read_mounts(200);
-    world = world.uuid("sda1", "new").mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    world = world
+        .uuid("sda1", "new")
+        .mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
     world.read_all(300);
-    assert_eq!(world.raised(300), ["A MediaErrors Bad Degraded", "fs:new DriveFailing Bad Degraded"]);
+    assert_eq!(
+        world.raised(300),
+        [
+            "A MediaErrors Bad Degraded",
+            "fs:new DriveFailing Bad Degraded"
+        ]
+    );
     say(&mut world, 10, vec![medium(400, 5000)], 400);
-    assert!(world.raised(400).contains(&"fs:new IoErrors Bad DataLoss".to_owned()));
+    assert!(
+        world
+            .raised(400)
+            .contains(&"fs:new IoErrors Bad DataLoss".to_owned())
+    );
 }
 
 #[test]
 fn redundancy_keeps_the_volume_degraded_and_its_data() {
-    let mut world = World::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B").with(device(
-        "md0",
-        "9:0",
-        Layer::Md { level: Some("raid1".into()) },
-        &["sda", "sdb"],
-    ));
-    world = world.uuid("md0", "u").mounted("9:0", "/", "/data", "ext4", "/dev/md0");
+    let mut world = World::default()
+        .disk("sda", "8:0", "A")
+        .disk("sdb", "8:16", "B")
+        .with(device(
+            "md0",
+            "9:0",
+            Layer::Md {
+                level: Some("raid1".into()),
+            },
+            &["sda", "sdb"],
+        ));
+    world = world
+        .uuid("md0", "u")
+        .mounted("9:0", "/", "/data", "ext4", "/dev/md0");
     world.read_all(0);
-    let member = |device: &str, slot| MdMember { device: device.into(), state: "in_sync".into(), slot: Some(slot), errors: 0 };
-    let state = MdState { level: "raid1".into(), raid_disks: 2, members: vec![member("sda", 0), member("sdb", 1)], ..MdState::default() };
+    let member = |device: &str, slot| MdMember {
+        device: device.into(),
+        state: "in_sync".into(),
+        slot: Some(slot),
+        errors: 0,
+    };
+    let state = MdState {
+        level: "raid1".into(),
+        raid_disks: 2,
+        members: vec![member("sda", 0), member("sdb", 1)],
+        ..MdState::default()
+    };
     world.layer("md0", LayerState::Md(state), 0);
     say(&mut world, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
-    assert_eq!(world.raised(100), ["A MediaErrors Bad Degraded", "fs:u DriveFailing Suspect Degraded"]);
+    assert_eq!(
+        world.raised(100),
+        [
+            "A MediaErrors Bad Degraded",
+            "fs:u DriveFailing Suspect Degraded"
+        ]
+    );
 }
 
 #[test]
 fn a_word_that_others_say_too_makes_no_drive_bad_and_proves_no_loss() {
     let mut world = plain();
-    let weak = |second, sector| Event { blame: Blame::Unclear, ..medium(second, sector) };
-    say(&mut world, 1, vec![weak(1, 5000), weak(60, 5000), weak(61, 6000), weak(62, 7000)], 62);
-    assert_eq!(world.raised(62), ["A MediaErrors Suspect Degraded", "fs:u IoErrors Bad Degraded", "fs:u DriveFailing Suspect Degraded"]);
+    let weak = |second, sector| Event {
+        blame: Blame::Unclear,
+        ..medium(second, sector)
+    };
+    say(
+        &mut world,
+        1,
+        vec![
+            weak(1, 5000),
+            weak(60, 5000),
+            weak(61, 6000),
+            weak(62, 7000),
+        ],
+        62,
+    );
+    assert_eq!(
+        world.raised(62),
+        [
+            "A MediaErrors Suspect Degraded",
+            "fs:u IoErrors Bad Degraded",
+            "fs:u DriveFailing Suspect Degraded"
+        ]
+    );
 }
 
 #[test]
 fn writes_that_fail_lose_nothing_that_was_there() {
     let mut world = plain();
-    let write = |second, sector| Event { operation: Some(Operation::Write), ..medium(second, sector) };
-    say(&mut world, 1, vec![medium(1, 5), write(2, 5000), write(3, 6000), write(4, 7000)], 4);
-    assert!(world.raised(4).contains(&"fs:u IoErrors Bad Degraded".to_owned()));
+    let write = |second, sector| Event {
+        operation: Some(Operation::Write),
+        ..medium(second, sector)
+    };
+    say(
+        &mut world,
+        1,
+        vec![medium(1, 5), write(2, 5000), write(3, 6000), write(4, 7000)],
+        4,
+    );
+    assert!(
+        world
+            .raised(4)
+            .contains(&"fs:u IoErrors Bad Degraded".to_owned())
+    );
 }
 
 #[test]
 fn an_old_burst_does_not_make_a_new_incident_bad() {
     let mut world = plain();
-    say(&mut world, 1, (0..200).map(|n| medium(0, 5000 + n * 8)).collect(), 0);
+    say(
+        &mut world,
+        1,
+        (0..200).map(|n| medium(0, 5000 + n * 8)).collect(),
+        0,
+    );
     say(&mut world, 300, vec![medium(20 * DAY, 90_000)], 20 * DAY);
     assert_eq!(world.raised(20 * DAY)[0], "A MediaErrors Suspect Degraded");
 }
@@ -148,8 +313,18 @@ fn an_old_burst_does_not_make_a_new_incident_bad() {
 #[test]
 fn what_was_put_right_never_makes_a_drive_bad() {
     let mut world = plain();
-    let corrected = |second: i64, sector| Event { corrected: true, ..medium(second, sector) };
-    say(&mut world, 1, (0..10).map(|n| corrected(n * 3600, 5000 + n as u64)).collect(), 10 * 3600);
+    let corrected = |second: i64, sector| Event {
+        corrected: true,
+        ..medium(second, sector)
+    };
+    say(
+        &mut world,
+        1,
+        (0..10)
+            .map(|n| corrected(n * 3600, 5000 + n as u64))
+            .collect(),
+        10 * 3600,
+    );
     assert_eq!(world.raised(10 * 3600)[0], "A MediaErrors Suspect Degraded");
 }
 
@@ -158,7 +333,9 @@ fn timeouts_are_bad_when_they_come_again_and_again_and_resets_and_links_never_ar
     let mut world = plain();
     for n in 0..5u64 {
         let second = n as i64 * 3600;
-        let events = [Class::Timeout, Class::Reset, Class::Transport].map(|class| event(class, "sda", at(second), &[])).to_vec();
+        let events = [Class::Timeout, Class::Reset, Class::Transport]
+            .map(|class| event(class, "sda", at(second), &[]))
+            .to_vec();
         say(&mut world, n * 10 + 1, events, second);
         let severity = if n < 4 { "Suspect" } else { "Bad" };
         let expected = [
@@ -178,26 +355,55 @@ fn a_drive_over_a_network_is_suspect_at_most() {
     for n in 0..9u64 {
         let second = n as i64 * 3600;
         let of = |class| event(class, "sda", at(second), &[9000 + n]);
-        say(&mut world, n * 10 + 1, vec![of(Class::Io), of(Class::Timeout)], second);
+        say(
+            &mut world,
+            n * 10 + 1,
+            vec![of(Class::Io), of(Class::Timeout)],
+            second,
+        );
     }
-    assert_eq!(world.raised(9 * 3600)[..2], ["A IoErrors Suspect Degraded".to_owned(), "A IoTimeouts Suspect Degraded".into()]);
+    assert_eq!(
+        world.raised(9 * 3600)[..2],
+        [
+            "A IoErrors Suspect Degraded".to_owned(),
+            "A IoTimeouts Suspect Degraded".into()
+        ]
+    );
 }
 
 #[test]
 fn what_is_known_to_be_somebody_elses_fault_makes_no_drive_bad() {
     let mut world = plain();
-    let innocent = |second: i64, sector| Event { blame: Blame::No, ..event(Class::Io, "sda", at(second), &[sector]) };
-    say(&mut world, 1, (0..9).map(|n| innocent(n * 3600, n as u64)).collect(), 9 * 3600);
+    let innocent = |second: i64, sector| Event {
+        blame: Blame::No,
+        ..event(Class::Io, "sda", at(second), &[sector])
+    };
+    say(
+        &mut world,
+        1,
+        (0..9).map(|n| innocent(n * 3600, n as u64)).collect(),
+        9 * 3600,
+    );
     assert_eq!(world.raised(9 * 3600)[0], "A IoErrors Suspect Degraded");
 }
 
 #[test]
 fn errors_that_come_with_the_drives_going_are_not_its_io_errors() {
     let mut world = plain();
-    say(&mut world, 1, vec![event(Class::Io, "sda", at(10), &[1])], 10);
+    say(
+        &mut world,
+        1,
+        vec![event(Class::Io, "sda", at(10), &[1])],
+        10,
+    );
     world.pull("sda");
     world.scan(11);
-    assert!(world.raised(11).iter().all(|line| !line.starts_with("A IoErrors")));
+    assert!(
+        world
+            .raised(11)
+            .iter()
+            .all(|line| !line.starts_with("A IoErrors"))
+    );
 }
 
 #[test]
@@ -205,10 +411,22 @@ fn silence_that_nobody_heard_clears_nothing() {
     let mut world = plain();
     say(&mut world, 1, vec![medium(1, 5)], 1);
     world.raised(1);
-    world.tell(Report::Source { source: Source::KernelLog, status: SourceStatus::Down("gone".into()) }, 2);
+    world.tell(
+        Report::Source {
+            source: Source::KernelLog,
+            status: SourceStatus::Down("gone".into()),
+        },
+        2,
+    );
     world.raised(2 * DAY);
     assert_eq!(world.active.len(), 2, "{:?}", world.active);
-    world.tell(Report::Source { source: Source::KernelLog, status: SourceStatus::Active("back".into()) }, 2 * DAY);
+    world.tell(
+        Report::Source {
+            source: Source::KernelLog,
+            status: SourceStatus::Active("back".into()),
+        },
+        2 * DAY,
+    );
     world.raised(2 * DAY + 100);
     assert_eq!(world.active.len(), 2);
     assert!(world.raised(3 * DAY + 100).is_empty() && world.active.is_empty());
@@ -218,21 +436,63 @@ fn silence_that_nobody_heard_clears_nothing() {
 fn a_filesystem_that_is_damaged_shut_or_met_errors_says_so_with_its_records() {
     let mut world = plain();
     let of = |class| event(class, "sda1", at(1), &[]);
-    say(&mut world, 1, vec![of(Class::FsError), of(Class::FsCorruption), of(Class::FsShutdown)], 1);
-    let expected = ["FilesystemErrors Suspect Degraded", "FilesystemCorrupted Bad Degraded", "FilesystemShutdown Bad Inaccessible"];
+    say(
+        &mut world,
+        1,
+        vec![
+            of(Class::FsError),
+            of(Class::FsCorruption),
+            of(Class::FsShutdown),
+        ],
+        1,
+    );
+    let expected = [
+        "FilesystemErrors Suspect Degraded",
+        "FilesystemCorrupted Bad Degraded",
+        "FilesystemShutdown Bad Inaccessible",
+    ];
     assert_eq!(world.raised(1), expected.map(|said| format!("fs:u {said}")));
-    assert_eq!(world.one(Reason::FilesystemShutdown, 2).expect("raised").evidence[0].text, "fs-shutdown error, dev sda1, sectors []");
+    assert_eq!(
+        world
+            .one(Reason::FilesystemShutdown, 2)
+            .expect("raised")
+            .evidence[0]
+            .text,
+        "fs-shutdown error, dev sda1, sectors []"
+    );
     world.probe("/data", answers(5), 3);
-    assert!(world.raised(3).iter().any(|line| line.contains("FilesystemShutdown")), "a probe that fails clears nothing");
+    assert!(
+        world
+            .raised(3)
+            .iter()
+            .any(|line| line.contains("FilesystemShutdown")),
+        "a probe that fails clears nothing"
+    );
     world.probe("/data", healthy(usage(GIB, GIB)), 4);
-    assert!(!world.raised(4).iter().any(|line| line.contains("FilesystemShutdown")));
+    assert!(
+        !world
+            .raised(4)
+            .iter()
+            .any(|line| line.contains("FilesystemShutdown"))
+    );
 }
 
 #[test]
 fn damage_that_redundancy_put_right_is_a_suspicion() {
     let mut world = plain();
-    say(&mut world, 1, vec![Event { corrected: true, ..event(Class::FsCorruption, "sda1", at(1), &[]) }], 1);
-    assert_eq!(world.raised(1), ["fs:u FilesystemCorrupted Suspect Degraded"]);
+    say(
+        &mut world,
+        1,
+        vec![Event {
+            corrected: true,
+            ..event(Class::FsCorruption, "sda1", at(1), &[])
+        }],
+        1,
+    );
+    assert_eq!(
+        world.raised(1),
+        ["fs:u FilesystemCorrupted Suspect Degraded"]
+    );
 }
 
 #[test]
@@ -243,7 +503,10 @@ fn an_aborted_journal_is_read_only_before_the_mount_table_says_so() {
     aborted.last = aborted.first.clone();
     say(&mut world, 1, vec![aborted], 1);
     let raised = world.one(Reason::ReadOnly, 1).expect("raised");
-    assert_eq!(raised.evidence[0].text, "Aborting journal on device sda1-8.");
+    assert_eq!(
+        raised.evidence[0].text,
+        "Aborting journal on device sda1-8."
+    );
     world.umount("/data");
     world.read_mounts(2);
     assert!(world.raised(3).is_empty());
@@ -254,7 +517,21 @@ fn a_device_without_a_volume_is_told_of_by_its_name() {
     let mut world = plain();
     world.umount("/data");
     world.read_mounts(1);
-    say(&mut world, 1, vec![event(Class::FsCorruption, "sda1", at(2), &[])], 2);
-    world.tell(Report::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) }, 10);
-    assert_eq!(world.raised(10), ["dev:sda1 FilesystemCorrupted Suspect Degraded"]);
+    say(
+        &mut world,
+        1,
+        vec![event(Class::FsCorruption, "sda1", at(2), &[])],
+        2,
+    );
+    world.tell(
+        Report::Source {
+            source: Source::Udev,
+            status: SourceStatus::Active(String::new()),
+        },
+        10,
+    );
+    assert_eq!(
+        world.raised(10),
+        ["dev:sda1 FilesystemCorrupted Suspect Degraded"]
+    );
 }

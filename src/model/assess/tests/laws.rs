@@ -9,12 +9,10 @@ use crate::model::observation::Observation;
 use crate::model::report::Report;
 
 fn full_world() -> World {
-    let mut world = mirror().mounted("8:32", "/", "/plain", "xfs", "/dev/sdc").mounted("8:32", "/", T, "xfs", "/dev/sdc").csi(
-        "d",
-        "h",
-        Some("/staging"),
-        &[("u1", T)],
-    );
+    let mut world = mirror()
+        .mounted("8:32", "/", "/plain", "xfs", "/dev/sdc")
+        .mounted("8:32", "/", T, "xfs", "/dev/sdc")
+        .csi("d", "h", Some("/staging"), &[("u1", T)]);
     world.plug("sdc", "8:32", "C");
     world.read_all(0);
     world
@@ -36,7 +34,11 @@ fn event(world: &mut World, kind: u8, seconds: i64) {
         10 => drop(world.layer("md0", md_state(0, &["sda", "sdb"]), seconds)),
         11 => drop(world.io("8:32", "sdc", 5, 1, seconds)),
         12 => world.umount("/plain"),
-        13 => world.mounts.mounts.iter_mut().for_each(|mount| mount.super_options = vec!["ro".into()]),
+        13 => world
+            .mounts
+            .mounts
+            .iter_mut()
+            .for_each(|mount| mount.super_options = vec!["ro".into()]),
         14 => drop(world.probe("/plain", healthy(usage(GIB, GIB)), seconds)),
         _ => drop(world.probe("/data", answers(13), seconds)),
     }
@@ -49,11 +51,26 @@ fn failure(world: &mut World, kind: u8, seconds: i64) {
         0 => Report::Inventory(Observation::failed(at(seconds), "no")),
         1 => Report::Mounts(Observation::failed(at(seconds), "no")),
         2 => Report::Kubelet(Observation::failed(at(seconds), "no")),
-        3 => Report::Probe { path: "/data".into(), result: Observation::failed(at(seconds), "no"), took },
-        4 => Report::Probe { path: T.into(), result: Observation::failed(at(seconds), "no"), took },
-        5 => Report::Layer { device: "md0".into(), state: Observation::failed(at(seconds), "no") },
+        3 => Report::Probe {
+            path: "/data".into(),
+            result: Observation::failed(at(seconds), "no"),
+            took,
+        },
+        4 => Report::Probe {
+            path: T.into(),
+            result: Observation::failed(at(seconds), "no"),
+            took,
+        },
+        5 => Report::Layer {
+            device: "md0".into(),
+            state: Observation::failed(at(seconds), "no"),
+        },
         6 => Report::DiskStats(Observation::failed(at(seconds), "no")),
-        _ => Report::Probe { path: "/plain".into(), result: Observation::Unavailable, took },
+        _ => Report::Probe {
+            path: "/plain".into(),
+            result: Observation::Unavailable,
+            took,
+        },
     };
     world.tell(report, seconds);
 }
@@ -66,7 +83,12 @@ impl World {
     }
 
     fn plug_if(&mut self, name: &str, dev: &str, serial: &str) {
-        if !self.inventory.drives.iter().any(|drive| drive.id == DriveId::new(serial)) {
+        if !self
+            .inventory
+            .drives
+            .iter()
+            .any(|drive| drive.id == DriveId::new(serial))
+        {
             self.plug(name, dev, serial);
         }
     }
@@ -167,7 +189,13 @@ proptest! {
 fn a_thousand_mount_points_make_no_message_too_long() {
     let mut world = World::default().disk("sda", "8:0", "A");
     for number in 0..1000 {
-        world = world.mounted("8:0", "/", &format!("/{}/{number}", "x".repeat(400)), "ext4", "/dev/sda");
+        world = world.mounted(
+            "8:0",
+            "/",
+            &format!("/{}/{number}", "x".repeat(400)),
+            "ext4",
+            "/dev/sda",
+        );
     }
     world.read_all(0);
     world.pull("sda");

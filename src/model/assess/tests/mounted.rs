@@ -13,7 +13,10 @@ fn a_device_mounted_before_it_was_scanned_is_given_time() {
     let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
     world.read_mounts(10);
     assert_eq!(world.raised(11), [""; 0]);
-    assert_eq!(world.raised(20), ["mnt:/data DeviceMissing Bad Inaccessible"]);
+    assert_eq!(
+        world.raised(20),
+        ["mnt:/data DeviceMissing Bad Inaccessible"]
+    );
 }
 
 #[test]
@@ -21,12 +24,28 @@ fn a_vanished_target_is_not_mounted_and_mounting_clears_it() {
     let mut world = csi();
     world.umount(T);
     world.read_mounts(10);
-    assert_eq!(world.raised(12), [""; 0], "the kubelet may be unpublishing it");
-    assert_eq!(world.raised(25), [""; 0], "the record may be gone since it was read");
+    assert_eq!(
+        world.raised(12),
+        [""; 0],
+        "the kubelet may be unpublishing it"
+    );
+    assert_eq!(
+        world.raised(25),
+        [""; 0],
+        "the record may be gone since it was read"
+    );
     world.read_kubelet(21);
     let found = world.one(Reason::NotMounted, 25).unwrap();
-    assert_eq!((found.severity, found.status, found.since), (Severity::Bad, Status::Inaccessible, Some(at(10))));
-    assert!(found.evidence.iter().any(|evidence| evidence.source.ends_with("vol_data.json")));
+    assert_eq!(
+        (found.severity, found.status, found.since),
+        (Severity::Bad, Status::Inaccessible, Some(at(10)))
+    );
+    assert!(
+        found
+            .evidence
+            .iter()
+            .any(|evidence| evidence.source.ends_with("vol_data.json"))
+    );
     let mut world = world.mounted("8:0", "/", T, "ext4", "/dev/sda");
     world.read_mounts(30);
     assert_eq!(world.raised(31), [""; 0]);
@@ -39,11 +58,20 @@ fn a_vanished_staging_mount_is_suspect_while_a_pod_is_served_and_bad_otherwise()
     world.umount("/staging");
     world.read_mounts(10);
     world.read_kubelet(21);
-    assert_eq!(world.raised(22), ["csi:d/h StagingNotMounted Suspect Degraded"]);
+    assert_eq!(
+        world.raised(22),
+        ["csi:d/h StagingNotMounted Suspect Degraded"]
+    );
     world.umount(T);
     world.read_mounts(30);
     world.read_kubelet(41);
-    assert_eq!(world.raised(42), ["csi:d/h StagingNotMounted Bad Inaccessible", "csi:d/h NotMounted Bad Inaccessible"]);
+    assert_eq!(
+        world.raised(42),
+        [
+            "csi:d/h StagingNotMounted Bad Inaccessible",
+            "csi:d/h NotMounted Bad Inaccessible"
+        ]
+    );
 }
 
 #[test]
@@ -68,23 +96,50 @@ fn a_staging_path_of_a_driver_that_never_mounts_there_is_no_finding() {
     world.read_kubelet(500);
     assert_eq!(world.raised(500), [""; 0]);
     // Another volume of the driver is mounted at its staging path: so this one should be as well.
-    let mut world = world.disk("sda", "8:0", "A").csi("d", "other", Some("/other"), &[]).mounted("8:0", "/", "/other", "ext4", "/dev/sda");
+    let mut world = world
+        .disk("sda", "8:0", "A")
+        .csi("d", "other", Some("/other"), &[])
+        .mounted("8:0", "/", "/other", "ext4", "/dev/sda");
     world.read_all(510);
     world.read_kubelet(520);
-    assert_eq!(world.raised(520), ["csi:d/h StagingNotMounted Bad Inaccessible"]);
+    assert_eq!(
+        world.raised(520),
+        ["csi:d/h StagingNotMounted Bad Inaccessible"]
+    );
 }
 
 #[test]
 fn errors_of_the_volume_are_faults_and_refusals_are_not() {
-    for (errno, expected) in
-        [(5, true), (107, true), (116, true), (117, true), (108, true), (19, true), (13, false), (1, false), (40, false), (2, false)]
-    {
+    for (errno, expected) in [
+        (5, true),
+        (107, true),
+        (116, true),
+        (117, true),
+        (108, true),
+        (19, true),
+        (13, false),
+        (1, false),
+        (40, false),
+        (2, false),
+    ] {
         let mut world = plain();
         world.probe("/data", answers(errno), 10);
-        assert_eq!(world.raised(11) == ["fs:u NotAccessible Bad Inaccessible"], expected, "errno {errno}");
+        assert_eq!(
+            world.raised(11) == ["fs:u NotAccessible Bad Inaccessible"],
+            expected,
+            "errno {errno}"
+        );
         world.probe("/data", answers(13), 20);
         world.judge(21);
-        assert_eq!(is_active(&world.active, &Subject::Volume(volume("fs:u")), Reason::NotAccessible), expected, "a refusal clears nothing");
+        assert_eq!(
+            is_active(
+                &world.active,
+                &Subject::Volume(volume("fs:u")),
+                Reason::NotAccessible
+            ),
+            expected,
+            "a refusal clears nothing"
+        );
         world.probe("/data", healthy(usage(100 * GIB, 50 * GIB)), 30);
         world.judge(31);
         assert!(world.active.is_empty());
@@ -122,7 +177,9 @@ fn a_read_only_bind_mount_excuses_nothing_and_a_read_only_mount_is_no_error() {
     world.read_mounts(10);
     assert_eq!(world.raised(11), ["fs:u ReadOnly Bad Degraded"]);
 
-    let mut world = World::default().disk("sda", "8:0", "A").mounted("8:0", "/", "/iso", "ext4", "/dev/sda");
+    let mut world = World::default()
+        .disk("sda", "8:0", "A")
+        .mounted("8:0", "/", "/iso", "ext4", "/dev/sda");
     world.mount_mut("/iso").super_options = ro();
     world.mount_mut("/iso").options = ro();
     world.read_all(0);
@@ -144,7 +201,9 @@ fn a_remount_through_one_of_two_mounts_is_still_the_admins() {
 #[test]
 fn read_only_at_first_sight_is_compared_with_fstab() {
     let seen = |fstab: &str| {
-        let mut world = World::default().disk("sda", "8:0", "A").mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+        let mut world = World::default()
+            .disk("sda", "8:0", "A")
+            .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
         world.mount_mut("/data").super_options = vec!["ro".into()];
         world.mounts.fstab.push(FstabEntry {
             source: "/dev/sda".into(),
@@ -160,7 +219,10 @@ fn read_only_at_first_sight_is_compared_with_fstab() {
 
 #[test]
 fn emergency_and_shutdown_are_always_the_kernels_word() {
-    for (word, said) in [("emergency_ro", "ReadOnly Bad Degraded"), ("shutdown", "FilesystemShutdown Bad Inaccessible")] {
+    for (word, said) in [
+        ("emergency_ro", "ReadOnly Bad Degraded"),
+        ("shutdown", "FilesystemShutdown Bad Inaccessible"),
+    ] {
         let mut world = plain();
         world.mount_mut("/data").super_options = vec!["rw".into(), word.into()];
         world.read_mounts(10);
@@ -188,9 +250,18 @@ fn space_is_out_below_both_limits_and_back_above_either_clearing_one() {
         let scale = |gib: f64| (gib * GIB as f64) as u64;
         world.probe("/data", healthy(usage(scale(total), scale(left))), 10);
         if let Some(severity) = before {
-            world.active.insert((Subject::Volume(volume("fs:u")), Reason::OutOfSpace), severity);
+            world.active.insert(
+                (Subject::Volume(volume("fs:u")), Reason::OutOfSpace),
+                severity,
+            );
         }
-        assert_eq!(world.one(Reason::OutOfSpace, 11).map(|raised| raised.severity), expected, "{left} of {total} GiB, {before:?}");
+        assert_eq!(
+            world
+                .one(Reason::OutOfSpace, 11)
+                .map(|raised| raised.severity),
+            expected,
+            "{left} of {total} GiB, {before:?}"
+        );
     }
 }
 
@@ -198,9 +269,17 @@ fn space_is_out_below_both_limits_and_back_above_either_clearing_one() {
 fn inodes_run_out_and_filesystems_without_a_number_are_not_judged() {
     for (total, left, expected) in [(1000, 10, true), (1000, 20, false), (0, 0, false)] {
         let mut world = plain();
-        let usage = Usage { total_inodes: total, available_inodes: left, ..usage(100 * GIB, 50 * GIB) };
+        let usage = Usage {
+            total_inodes: total,
+            available_inodes: left,
+            ..usage(100 * GIB, 50 * GIB)
+        };
         world.probe("/data", healthy(usage), 10);
-        assert_eq!(world.one(Reason::OutOfInodes, 11).is_some(), expected, "{left} of {total}");
+        assert_eq!(
+            world.one(Reason::OutOfInodes, 11).is_some(),
+            expected,
+            "{left} of {total}"
+        );
     }
 }
 
@@ -220,8 +299,14 @@ fn a_stuck_probe_is_a_finding_until_something_comes_back() {
     assert_eq!(world.stuck("/data", 10), Change::Material);
     assert_eq!(world.stuck("/data", 10), Change::Nothing);
     let found = world.one(Reason::ProbeTimeout, 11).unwrap();
-    assert_eq!((found.since, found.evidence[0].text.contains("wait_on_page")), (Some(at(10)), true));
-    assert_eq!(world.probe("/data", healthy(usage(100 * GIB, 50 * GIB)), 99), Change::Material);
+    assert_eq!(
+        (found.since, found.evidence[0].text.contains("wait_on_page")),
+        (Some(at(10)), true)
+    );
+    assert_eq!(
+        world.probe("/data", healthy(usage(100 * GIB, 50 * GIB)), 99),
+        Change::Material
+    );
     assert_eq!(world.raised(100), [""; 0]);
     assert!(world.active.is_empty());
 }

@@ -14,16 +14,30 @@ fn a_failed_source_makes_its_things_unknown_and_clears_nothing() {
     world.probe("/data", answers(5), 5);
     world.judge(6);
     let subject = Subject::Volume(volume("fs:u"));
-    world.tell(Report::Mounts(Observation::failed(at(10), "reading /proc/1/mountinfo: no")), 10);
+    world.tell(
+        Report::Mounts(Observation::failed(at(10), "reading /proc/1/mountinfo: no")),
+        10,
+    );
     world.judge(11);
     assert!(is_active(&world.active, &subject, Reason::NotAccessible));
-    assert!(health_unknown(&world.facts, &subject).unwrap().contains("mountinfo"));
+    assert!(
+        health_unknown(&world.facts, &subject)
+            .unwrap()
+            .contains("mountinfo")
+    );
     world.read_mounts(20);
     assert_eq!(health_unknown(&world.facts, &subject), None);
     world.tell(Report::Inventory(Observation::failed(at(30), "scan")), 30);
     let drive = Subject::Drive(DriveId::new("A"));
-    assert!(health_unknown(&world.facts, &drive).is_some() && health_unknown(&world.facts, &subject).is_some());
-    assert_eq!(world.facts.drives[&DriveId::new("A")].missing_since, None, "a failed scan is not an empty one");
+    assert!(
+        health_unknown(&world.facts, &drive).is_some()
+            && health_unknown(&world.facts, &subject).is_some()
+    );
+    assert_eq!(
+        world.facts.drives[&DriveId::new("A")].missing_since,
+        None,
+        "a failed scan is not an empty one"
+    );
 }
 
 #[test]
@@ -41,7 +55,11 @@ fn a_probe_that_is_refused_leaves_health_unknown_only_when_nothing_answers() {
     let mut refused = healthy(usage(100 * GIB, 50 * GIB));
     refused.readdir = answers(13).readdir;
     world.probe("/data", refused, 10);
-    assert_eq!(health_unknown(&world.facts, &subject), None, "a squashed root cannot list, and the server answers");
+    assert_eq!(
+        health_unknown(&world.facts, &subject),
+        None,
+        "a squashed root cannot list, and the server answers"
+    );
     world.probe("/data", answers(13), 20);
     assert!(health_unknown(&world.facts, &subject).is_some());
 }
@@ -55,13 +73,20 @@ fn what_is_unmounted_clears_its_findings() {
     world.read_mounts(10);
     assert_eq!(world.raised(11), [""; 0]);
     assert!(world.active.is_empty());
-    assert_eq!(world.probe("/data", answers(5), 12), Change::Nothing, "a late answer of a mount that is gone");
+    assert_eq!(
+        world.probe("/data", answers(5), 12),
+        Change::Nothing,
+        "a late answer of a mount that is gone"
+    );
 }
 
 #[test]
 fn before_the_first_full_picture_no_stored_finding_is_cleared_for_want_of_its_subject() {
     let mut world = World::default();
-    world.active.insert((Subject::Volume(volume("fs:u")), Reason::ReadOnly), Severity::Bad);
+    world.active.insert(
+        (Subject::Volume(volume("fs:u")), Reason::ReadOnly),
+        Severity::Bad,
+    );
     world.judge(0);
     assert_eq!(world.active.len(), 1);
     world.read_all(1);

@@ -1,12 +1,9 @@
-//! `btrfs check --readonly` (btrfs-progs, check/). What went to standard error may come before or after all of standard output.
+//! `btrfs check --readonly` (btrfs-progs, check/). What went to standard error may come before or
+//! after all of standard output.
 
-use crate::model::check::Weight::Bookkeeping;
-use crate::model::check::Weight::Damage;
-use crate::model::check::Weight::Transient;
+use crate::model::check::Weight::{Bookkeeping, Damage, Transient};
 use crate::model::check::parse::found::Found;
-use crate::model::check::parse::shape::Rule;
-use crate::model::check::parse::shape::of;
-use crate::model::check::parse::shape::rule;
+use crate::model::check::parse::shape::{Rule, of, rule};
 
 const RULES: [Rule; 14] = [
     rule("checksum verify failed on N", "checksum", Bookkeeping, 1),
@@ -15,14 +12,29 @@ const RULES: [Rule; 14] = [
     rule("csum didn't match", "checksum-no-good-copy", Damage, 0),
     rule("bad tree block N", "tree-block", Damage, 1),
     rule("ref mismatch on [N N]", "extent-references", Damage, 2),
-    rule("backpointer mismatch on [N N]", "extent-backpointer", Damage, 2),
+    rule(
+        "backpointer mismatch on [N N]",
+        "extent-backpointer",
+        Damage,
+        2,
+    ),
     rule("owner ref check failed [N N]", "extent-owner", Damage, 2),
     rule("bytenr mimsmatch", "extent-start", Damage, 2),
     rule("referencer count mismatch", "extent-referencer", Damage, 2),
     rule("root N inode N errors N", "inode", Damage, 2),
     rule("unresolved ref dir N", "directory-entry", Damage, 2),
-    rule("block device size is smaller than total_bytes", "device-too-small", Damage, 0),
-    rule("super bytes used N mismatches actual used N", "bytes-used", Bookkeeping, 0),
+    rule(
+        "block device size is smaller than total_bytes",
+        "device-too-small",
+        Damage,
+        0,
+    ),
+    rule(
+        "super bytes used N mismatches actual used N",
+        "bytes-used",
+        Bookkeeping,
+        0,
+    ),
 ];
 
 /// These show by themselves that a block is damaged, also where the checker could not go on for it.
@@ -73,7 +85,10 @@ impl State {
             self.errors_found |= line.ends_with("error(s) found");
             return;
         }
-        if EXACT.contains(&line) || line.starts_with("Checking filesystem on ") || line.starts_with("UUID: ") {
+        if EXACT.contains(&line)
+            || line.starts_with("Checking filesystem on ")
+            || line.starts_with("UUID: ")
+        {
             self.errors_found |= line.starts_with("ERROR: errors found");
             return found.close();
         }
@@ -84,7 +99,10 @@ impl State {
             "is currently mounted, use --force",
             "Cannot allocate memory",
         ];
-        if refused.iter().any(|words| line.contains(words)) || line.contains("not enough memory") || !indented && is_read_error(line) {
+        if refused.iter().any(|words| line.contains(words))
+            || line.contains("not enough memory")
+            || !indented && is_read_error(line)
+        {
             return found.fail(line);
         }
         // A bad checksum is passed on as EIO too: whether it was the device is known at the end.
@@ -117,17 +135,22 @@ impl State {
     }
 }
 
-/// `Error reading 30474240, -1`: pread(2) failed (read_data_from_disk(), kernel-shared/extent_io.c). What the block holds is not known then, and all that
-/// is said of it afterwards follows from that.
+/// `Error reading 30474240, -1`: pread(2) failed (read_data_from_disk(),
+/// kernel-shared/extent_io.c). What the block holds is not known then, and all that is said of it
+/// afterwards follows from that.
 fn is_read_error(line: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let parts = line.strip_prefix("Error reading ").and_then(|rest| rest.split_once(", -"));
+    let parts = line
+        .strip_prefix("Error reading ")
+        .and_then(|rest| rest.split_once(", -"));
     parts.is_some_and(|(at, error)| number(at) && number(error))
 }
 
 /// `[1/7] checking root items`, `checking extents`
 fn is_phase(line: &str) -> bool {
-    let numbered = line.strip_prefix('[').and_then(|rest| rest.split_once("] checking "));
+    let numbered = line
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once("] checking "));
     let known = [
         "checking extents",
         "checking free space cache",

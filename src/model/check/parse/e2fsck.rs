@@ -1,15 +1,11 @@
-//! `e2fsck -fn` (e2fsprogs, e2fsck/problem.c and message.c): problems with the question in the same line or the next, several lines to a problem.
+//! `e2fsck -fn` (e2fsprogs, e2fsck/problem.c and message.c): problems with the question in the same
+//! line or the next, several lines to a problem.
 
 use crate::model::check::Flaw;
-use crate::model::check::Weight::Bookkeeping;
-use crate::model::check::Weight::Damage;
-use crate::model::check::Weight::Transient;
+use crate::model::check::Weight::{Bookkeeping, Damage, Transient};
 use crate::model::check::parse::LONGEST_TEXT;
 use crate::model::check::parse::found::Found;
-use crate::model::check::parse::shape::Rule;
-use crate::model::check::parse::shape::cut;
-use crate::model::check::parse::shape::of;
-use crate::model::check::parse::shape::rule;
+use crate::model::check::parse::shape::{Rule, cut, of, rule};
 
 /// What is asked after a problem (problem.c, `prompt`), without its `?`.
 const QUESTIONS: [&str; 26] = [
@@ -42,51 +38,147 @@ const QUESTIONS: [&str; 26] = [
 ];
 
 /// Healthy filesystems show these while they are mounted, and also while they are frozen: filter F.
-const ORPHANS: [&str; 4] =
-    ["corrupted orphan linked list", "was part of the orphaned inode list", "Deleted inode N has zero dtime", "Orphan file"];
+const ORPHANS: [&str; 4] = [
+    "corrupted orphan linked list",
+    "was part of the orphaned inode list",
+    "Deleted inode N has zero dtime",
+    "Orphan file",
+];
 
 const RULES: [Rule; 34] = [
     rule("corrupted orphan linked list", "orphan-list", Transient, 0),
-    rule("was part of the orphaned inode list", "orphan-inode", Transient, 1),
-    rule("Deleted inode N has zero dtime", "deleted-inode-no-dtime", Transient, 1),
-    rule("Free blocks count wrong for group #N", "group-free-blocks", Transient, 1),
-    rule("Free inodes count wrong for group #N", "group-free-inodes", Transient, 1),
-    rule("Directories count wrong for group #N", "group-directories", Transient, 1),
+    rule(
+        "was part of the orphaned inode list",
+        "orphan-inode",
+        Transient,
+        1,
+    ),
+    rule(
+        "Deleted inode N has zero dtime",
+        "deleted-inode-no-dtime",
+        Transient,
+        1,
+    ),
+    rule(
+        "Free blocks count wrong for group #N",
+        "group-free-blocks",
+        Transient,
+        1,
+    ),
+    rule(
+        "Free inodes count wrong for group #N",
+        "group-free-inodes",
+        Transient,
+        1,
+    ),
+    rule(
+        "Directories count wrong for group #N",
+        "group-directories",
+        Transient,
+        1,
+    ),
     rule("Free blocks count wrong", "free-blocks", Transient, 0),
     rule("Free inodes count wrong", "free-inodes", Transient, 0),
-    rule("block bitmap does not match checksum", "block-bitmap-checksum", Bookkeeping, 1),
-    rule("inode bitmap does not match checksum", "inode-bitmap-checksum", Bookkeeping, 1),
+    rule(
+        "block bitmap does not match checksum",
+        "block-bitmap-checksum",
+        Bookkeeping,
+        1,
+    ),
+    rule(
+        "inode bitmap does not match checksum",
+        "inode-bitmap-checksum",
+        Bookkeeping,
+        1,
+    ),
     rule("Padding at end of", "bitmap-padding", Bookkeeping, 0),
     rule("i_blocks is", "inode-blocks", Bookkeeping, 1),
     rule("ref count is", "inode-links", Bookkeeping, 1),
     rule("[QUOTA WARNING]", "quota-usage", Bookkeeping, 1),
     rule("Update quota info", "quota-usage", Bookkeeping, 1),
-    rule("group descriptor checksums are invalid", "group-descriptor-checksum", Damage, 0),
-    rule("passes checks, but checksum does not match inode", "inode-checksum", Damage, 1),
+    rule(
+        "group descriptor checksums are invalid",
+        "group-descriptor-checksum",
+        Damage,
+        0,
+    ),
+    rule(
+        "passes checks, but checksum does not match inode",
+        "inode-checksum",
+        Damage,
+        1,
+    ),
     rule("checksum does not match inode", "inode-checksum", Damage, 1),
-    rule("directory passes checks but fails checksum", "directory-checksum", Damage, 2),
-    rule("passes checks, but checksum does not match extent", "extent-checksum", Damage, 1),
-    rule("Multiply-claimed block(s) in inode", "multiply-claimed", Damage, 1),
+    rule(
+        "directory passes checks but fails checksum",
+        "directory-checksum",
+        Damage,
+        2,
+    ),
+    rule(
+        "passes checks, but checksum does not match extent",
+        "extent-checksum",
+        Damage,
+        1,
+    ),
+    rule(
+        "Multiply-claimed block(s) in inode",
+        "multiply-claimed",
+        Damage,
+        1,
+    ),
     rule("(inode #N, mod time", "multiply-claimed-file", Damage, 2),
-    rule("multiply-claimed block(s), shared with", "multiply-claimed-file", Damage, 2),
-    rule("has deleted/unused inode", "entry-to-unused-inode", Damage, 4),
-    rule("has an incorrect filetype", "entry-filetype", Bookkeeping, 3),
+    rule(
+        "multiply-claimed block(s), shared with",
+        "multiply-claimed-file",
+        Damage,
+        2,
+    ),
+    rule(
+        "has deleted/unused inode",
+        "entry-to-unused-inode",
+        Damage,
+        4,
+    ),
+    rule(
+        "has an incorrect filetype",
+        "entry-filetype",
+        Bookkeeping,
+        3,
+    ),
     rule("Unattached inode", "unattached-inode", Damage, 1),
-    rule("Unconnected directory inode", "unconnected-directory", Damage, 1),
+    rule(
+        "Unconnected directory inode",
+        "unconnected-directory",
+        Damage,
+        1,
+    ),
     rule("has corrupt extent header", "extent-header", Damage, 1),
     rule("has an invalid extent", "invalid-extent", Damage, 1),
     rule("has illegal block(s)", "illegal-blocks", Damage, 1),
     rule("has invalid mode", "invalid-mode", Damage, 1),
     rule("i_size is", "inode-size", Damage, 1),
-    rule("The filesystem size (according to the superblock) is", "device-too-small", Damage, 1),
-    rule("Superblock invalid, trying backup blocks", "superblock", Damage, 0),
+    rule(
+        "The filesystem size (according to the superblock) is",
+        "device-too-small",
+        Damage,
+        1,
+    ),
+    rule(
+        "Superblock invalid, trying backup blocks",
+        "superblock",
+        Damage,
+        0,
+    ),
 ];
 
 /// The last words of one that could not go on.
 pub const ABORTED: &str = "e2fsck: aborted";
 
-/// The device does not give what is asked of it: nothing is said of the filesystem. `(Invalid argument)`: there is nothing where it seeks, since the device
-/// has become smaller or has gone (blkdev_llseek(), block/fops.c); not the library's own `Invalid argument passed to ext2 library`.
+/// The device does not give what is asked of it: nothing is said of the filesystem.
+/// `(Invalid argument)`: there is nothing where it seeks, since the device has become smaller or
+/// has gone (blkdev_llseek(), block/fops.c); not the library's own
+/// `Invalid argument passed to ext2 library`.
 const DEVICE: [&str; 8] = [
     "Input/output error",
     "(Invalid argument)",
@@ -98,19 +190,22 @@ const DEVICE: [&str; 8] = [
     "Memory allocation failed",
 ];
 
-/// What a bitmap has and the filesystem has not (`-`), or the other way round (`+`). e2fsck tells of each bitmap once, in one line that may come in parts: what
-/// the whole list is decides.
+/// What a bitmap has and the filesystem has not (`-`), or the other way round (`+`). e2fsck tells
+/// of each bitmap once, in one line that may come in parts: what the whole list is decides.
 #[derive(Debug, Default)]
 struct Differences {
     found: Found,
-    /// There is a `+` among them. Blocks and inodes that only the bitmap has are what open, deleted files look like, if there are orphans.
+    /// There is a `+` among them. Blocks and inodes that only the bitmap has are what open, deleted
+    /// files look like, if there are orphans.
     lacks: bool,
 }
 
 /// It names itself as it was called: `/usr/sbin/e2fsck: …`.
 fn without_path(line: &str) -> &str {
     let path = line.split_once("e2fsck: ").map(|(path, _)| path);
-    path.filter(|path| path.starts_with('/') && path.ends_with('/')).and_then(|path| line.strip_prefix(path)).unwrap_or(line)
+    path.filter(|path| path.starts_with('/') && path.ends_with('/'))
+        .and_then(|path| line.strip_prefix(path))
+        .unwrap_or(line)
 }
 
 #[derive(Debug, Default)]
@@ -145,23 +240,37 @@ impl State {
             found.complete = true;
             return;
         }
-        if line.starts_with("Warning: skipping journal recovery") || line.ends_with(": recovering journal") {
+        if line.starts_with("Warning: skipping journal recovery")
+            || line.ends_with(": recovering journal")
+        {
             return found.replay(line);
         }
-        if DEVICE.iter().any(|words| line.contains(words)) && (line.starts_with("Error ") || line.starts_with("e2fsck: ")) {
+        if DEVICE.iter().any(|words| line.contains(words))
+            && (line.starts_with("Error ") || line.starts_with("e2fsck: "))
+        {
             return found.fail(line);
         }
         // With a backup superblock, or with what is left of the first, it may go on.
         if line.starts_with("e2fsck: ") && line.contains(" while trying to open ") {
             found.close();
-            self.unopened.get_or_insert_with(|| cut(line, LONGEST_TEXT).to_owned());
+            self.unopened
+                .get_or_insert_with(|| cut(line, LONGEST_TEXT).to_owned());
             return;
         }
-        let gave_up = ["Get a newer version of e2fsck!", ABORTED, "Memory allocation failed"];
-        if gave_up.iter().any(|words| line.contains(words)) && (line.starts_with("e2fsck: ") || !line.contains(['\'', '"'])) {
+        let gave_up = [
+            "Get a newer version of e2fsck!",
+            ABORTED,
+            "Memory allocation failed",
+        ];
+        if gave_up.iter().any(|words| line.contains(words))
+            && (line.starts_with("e2fsck: ") || !line.contains(['\'', '"']))
+        {
             return found.fail(line);
         }
-        for (words, kind) in [("Block bitmap differences:", "block-bitmap"), ("Inode bitmap differences:", "inode-bitmap")] {
+        for (words, kind) in [
+            ("Block bitmap differences:", "block-bitmap"),
+            ("Inode bitmap differences:", "inode-bitmap"),
+        ] {
             if let Some(rest) = statement.strip_prefix(words) {
                 self.bitmap = Some(kind);
                 return self.differences(kind, rest.trim(), line, found);
@@ -170,7 +279,10 @@ impl State {
         if indented && found.go_on(line) {
             return;
         }
-        if statement.starts_with(|c: char| c.is_lowercase()) && !statement.contains(':') && found.go_on(line) {
+        if statement.starts_with(|c: char| c.is_lowercase())
+            && !statement.contains(':')
+            && found.go_on(line)
+        {
             return;
         }
         if let Some(kind) = self.bitmap.filter(|_| is_items(statement)) {
@@ -182,7 +294,8 @@ impl State {
 
     fn flaw(&mut self, statement: &str, line: &str, found: &mut Found) {
         let shape = of(statement);
-        let orphan_file = statement.starts_with("Orphan file") && shape.text.contains("is not clean");
+        let orphan_file =
+            statement.starts_with("Orphan file") && shape.text.contains("is not clean");
         self.orphans |= ORPHANS[..3].iter().any(|words| shape.text.contains(words)) || orphan_file;
         if orphan_file {
             return found.begin("orphan-file", shape.ids, Transient, line);
@@ -191,7 +304,8 @@ impl State {
         found.begin(kind, ids, weight, line);
     }
 
-    /// `+33618 -(100--200)`: each item is a flaw of its own, so that what two runs share is seen among what moves.
+    /// `+33618 -(100--200)`: each item is a flaw of its own, so that what two runs share is seen
+    /// among what moves.
     fn differences(&mut self, kind: &'static str, items: &str, line: &str, found: &mut Found) {
         found.close();
         if !is_items(items) {
@@ -200,12 +314,27 @@ impl State {
             }
             return;
         }
-        let list = if kind == "block-bitmap" { &mut self.blocks } else { &mut self.inodes };
+        let list = if kind == "block-bitmap" {
+            &mut self.blocks
+        } else {
+            &mut self.inodes
+        };
         list.lacks |= items.split_whitespace().any(|item| item.starts_with('+'));
         for item in items.split_whitespace() {
-            let text = format!("{} bitmap differences: {item}", if kind == "block-bitmap" { "Block" } else { "Inode" });
-            let flaw =
-                Flaw { kind: kind.to_owned(), ids: vec![cut(item, 80).to_owned()], weight: Bookkeeping, text: cut(&text, 200).to_owned() };
+            let text = format!(
+                "{} bitmap differences: {item}",
+                if kind == "block-bitmap" {
+                    "Block"
+                } else {
+                    "Inode"
+                }
+            );
+            let flaw = Flaw {
+                kind: kind.to_owned(),
+                ids: vec![cut(item, 80).to_owned()],
+                weight: Bookkeeping,
+                text: cut(&text, 200).to_owned(),
+            };
             list.found.add(flaw);
         }
     }
@@ -215,39 +344,67 @@ impl State {
             found.fail(&words);
         }
         for list in [self.blocks, self.inodes] {
-            found.take(list.found, if self.orphans && !list.lacks { Transient } else { Bookkeeping });
+            found.take(
+                list.found,
+                if self.orphans && !list.lacks {
+                    Transient
+                } else {
+                    Bookkeeping
+                },
+            );
         }
     }
 }
 
 fn is_items(text: &str) -> bool {
     let item = |item: &str| {
-        item.starts_with(['+', '-']) && item.len() > 1 && item.bytes().all(|byte| byte.is_ascii_digit() || b"+-()".contains(&byte))
+        item.starts_with(['+', '-'])
+            && item.len() > 1
+            && item
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || b"+-()".contains(&byte))
     };
     !text.is_empty() && text.split_whitespace().all(item)
 }
 
 /// Without `Fix? no`, which stands behind a problem, or alone in a line.
 fn without_question(line: &str) -> &str {
-    let Some(asked) = line.strip_suffix("? no").or_else(|| line.strip_suffix("? yes")) else {
+    let Some(asked) = line
+        .strip_suffix("? no")
+        .or_else(|| line.strip_suffix("? yes"))
+    else {
         return line.strip_suffix("  IGNORED.").unwrap_or(line);
     };
     if line.starts_with("Rename to ") {
         return "";
     }
-    let Some(question) = QUESTIONS.iter().find(|question| asked.ends_with(**question)) else { return line };
+    let Some(question) = QUESTIONS
+        .iter()
+        .find(|question| asked.ends_with(**question))
+    else {
+        return line;
+    };
     let statement = asked.strip_suffix(question).unwrap_or(asked);
-    if statement.is_empty() || statement.ends_with([' ', '\t']) { statement.trim_end() } else { line }
+    if statement.is_empty() || statement.ends_with([' ', '\t']) {
+        statement.trim_end()
+    } else {
+        line
+    }
 }
 
 /// Some: says nothing of the filesystem; true: it names a phase.
 fn boilerplate(line: &str, shape: &str) -> Option<bool> {
     let after_number = line.split_once(": ").map(|(_, rest)| rest);
     match line {
-        _ if line.starts_with("Pass ") && after_number.is_some() && is_pass(line) => return Some(true),
+        _ if line.starts_with("Pass ") && after_number.is_some() && is_pass(line) => {
+            return Some(true);
+        }
         _ if line.starts_with("e2fsck 1.") && line.ends_with(')') => {}
-        _ if line.starts_with("Warning!  ") && (line.ends_with(" is mounted.") || line.ends_with(" is in use.")) => {}
-        _ if line.ends_with(" is mounted.") && !line.contains(['\'', '"']) && line.split(' ').count() == 3 => {}
+        _ if line.starts_with("Warning!  ")
+            && (line.ends_with(" is mounted.") || line.ends_with(" is in use.")) => {}
+        _ if line.ends_with(" is mounted.")
+            && !line.contains(['\'', '"'])
+            && line.split(' ').count() == 3 => {}
         _ if line.ends_with("Optimize? no") && is_optimisation(shape) => {}
         _ if line.ends_with(": ***** FILE SYSTEM WAS MODIFIED *****") => {}
         _ if line.ends_with(": ********** WARNING: Filesystem still has errors **********") => {}
@@ -270,18 +427,36 @@ fn boilerplate(line: &str, shape: &str) -> Option<bool> {
 
 /// `Pass 1: Checking inodes, blocks, and sizes`, `Pass 1B: Rescanning for multiply-claimed blocks`.
 fn is_pass(line: &str) -> bool {
-    const DOES: [&str; 9] =
-        ["Checking ", "Rescanning ", "Scanning ", "Reconciling ", "Optimizing ", "Memory used", "Peak memory", "Duplicate ", "Pass "];
-    let Some((number, does)) = line.strip_prefix("Pass ").and_then(|rest| rest.split_once(": ")) else { return false };
-    number.len() <= 2 && number.starts_with(|c: char| c.is_ascii_digit()) && DOES.iter().any(|words| does.starts_with(words))
+    const DOES: [&str; 9] = [
+        "Checking ",
+        "Rescanning ",
+        "Scanning ",
+        "Reconciling ",
+        "Optimizing ",
+        "Memory used",
+        "Peak memory",
+        "Duplicate ",
+        "Pass ",
+    ];
+    let Some((number, does)) = line
+        .strip_prefix("Pass ")
+        .and_then(|rest| rest.split_once(": "))
+    else {
+        return false;
+    };
+    number.len() <= 2
+        && number.starts_with(|c: char| c.is_ascii_digit())
+        && DOES.iter().any(|words| does.starts_with(words))
 }
 
 fn is_optimisation(shape: &str) -> bool {
     let tree = shape.strip_prefix("Inode N extent tree (at level N) could be ");
-    tree.is_some_and(|rest| matches!(rest, "shorter." | "narrower.")) || shape == "Extent tree (inode N) could be optimized."
+    tree.is_some_and(|rest| matches!(rest, "shorter." | "narrower."))
+        || shape == "Extent tree (inode N) could be optimized."
 }
 
 /// `/dev/sdb1: 74/16384 files (0.0% non-contiguous), 10056/65536 blocks`
 fn is_summary(line: &str) -> bool {
-    line.rsplit_once(": ").is_some_and(|(_, counts)| of(counts).text == "N/N files (N.N% non-contiguous), N/N blocks")
+    line.rsplit_once(": ")
+        .is_some_and(|(_, counts)| of(counts).text == "N/N files (N.N% non-contiguous), N/N blocks")
 }

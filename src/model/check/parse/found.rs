@@ -2,15 +2,10 @@
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 
-use crate::model::check::Flaw;
-use crate::model::check::Weight;
-use crate::model::check::parse::LONGEST_TEXT;
-use crate::model::check::parse::MOST_FLAWS;
-use crate::model::check::parse::Parsed;
-use crate::model::check::parse::shape;
+use crate::model::check::parse::{LONGEST_TEXT, MOST_FLAWS, Parsed, shape};
+use crate::model::check::{Flaw, Weight};
 
 /// So many flaws are told apart; beyond that each line counts.
 const MOST_DISTINCT: usize = 100_000;
@@ -33,12 +28,19 @@ impl Found {
     /// A flaw of which more lines may follow.
     pub fn begin(&mut self, kind: impl Into<String>, ids: Vec<String>, weight: Weight, text: &str) {
         self.close();
-        self.open = Some(Flaw { kind: kind.into(), ids, weight, text: shape::cut(text.trim(), LONGEST_TEXT).to_owned() });
+        self.open = Some(Flaw {
+            kind: kind.into(),
+            ids,
+            weight,
+            text: shape::cut(text.trim(), LONGEST_TEXT).to_owned(),
+        });
     }
 
     /// One more line of the flaw that is open. False: there is none.
     pub fn go_on(&mut self, text: &str) -> bool {
-        let Some(flaw) = &mut self.open else { return false };
+        let Some(flaw) = &mut self.open else {
+            return false;
+        };
         let whole = format!("{} {}", flaw.text, text.trim());
         flaw.text = shape::cut(&whole, LONGEST_TEXT).to_owned();
         true
@@ -58,7 +60,9 @@ impl Found {
                 return;
             }
         }
-        let place = self.flaws.partition_point(|kept| kept.weight >= flaw.weight);
+        let place = self
+            .flaws
+            .partition_point(|kept| kept.weight >= flaw.weight);
         if place < MOST_FLAWS {
             self.flaws.insert(place, flaw);
         } else {
@@ -80,12 +84,14 @@ impl Found {
 
     pub fn fail(&mut self, words: &str) {
         self.close();
-        self.failure.get_or_insert_with(|| shape::cut(words.trim(), LONGEST_TEXT).to_owned());
+        self.failure
+            .get_or_insert_with(|| shape::cut(words.trim(), LONGEST_TEXT).to_owned());
     }
 
     pub fn replay(&mut self, words: &str) {
         self.close();
-        self.pending_replay.get_or_insert_with(|| shape::cut(words.trim(), LONGEST_TEXT).to_owned());
+        self.pending_replay
+            .get_or_insert_with(|| shape::cut(words.trim(), LONGEST_TEXT).to_owned());
     }
 
     pub fn phase(&mut self, words: &str) {
@@ -94,11 +100,15 @@ impl Found {
     }
 
     pub fn has(&self, kinds: &[&str]) -> bool {
-        self.flaws.iter().any(|flaw| kinds.contains(&flaw.kind.as_str()))
+        self.flaws
+            .iter()
+            .any(|flaw| kinds.contains(&flaw.kind.as_str()))
     }
 
     pub fn any_above(&self, weight: Weight) -> bool {
-        self.flaws.first().is_some_and(|worst| worst.weight > weight)
+        self.flaws
+            .first()
+            .is_some_and(|worst| worst.weight > weight)
     }
 
     pub fn parsed(self) -> Parsed {

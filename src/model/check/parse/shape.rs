@@ -1,4 +1,5 @@
-//! A line's shape: its words with numbers as `N`, quoted names as `S` and paths as `P`; what stood there are its ids.
+//! A line's shape: its words with numbers as `N`, quoted names as `S` and paths as `P`; what stood
+//! there are its ids.
 
 use std::borrow::Cow;
 
@@ -26,7 +27,12 @@ pub struct Rule {
 }
 
 pub const fn rule(words: &'static str, kind: &'static str, weight: Weight, ids: usize) -> Rule {
-    Rule { words, kind, weight, ids }
+    Rule {
+        words,
+        kind,
+        weight,
+        ids,
+    }
 }
 
 /// The first `longest` bytes, at most, in whole characters.
@@ -41,21 +47,32 @@ pub fn cut(text: &str, longest: usize) -> &str {
 /// A label (`Block bitmap differences:`) is no longer than this, in bytes.
 const LONGEST_LABEL: usize = 64;
 
-/// Of a line that is longer than `longest` bytes: where its first part ends, and the label that stands before each part. Lists are broken before an item,
-/// whatever else has blanks at a blank; the label's own blanks are none of these. None: it is short enough.
+/// Of a line that is longer than `longest` bytes: where its first part ends, and the label that
+/// stands before each part. Lists are broken before an item, whatever else has blanks at a blank;
+/// the label's own blanks are none of these. None: it is short enough.
 pub fn broken(line: &[u8], longest: usize) -> Option<(usize, &[u8])> {
     if line.len() <= longest {
         return None;
     }
-    let label = line.iter().take(LONGEST_LABEL).position(|byte| *byte == b':').and_then(|colon| line.get(..=colon)).unwrap_or_default();
+    let label = line
+        .iter()
+        .take(LONGEST_LABEL)
+        .position(|byte| *byte == b':')
+        .and_then(|colon| line.get(..=colon))
+        .unwrap_or_default();
     // The blank behind the label breaks nothing off.
     let after = label.len() + 1;
     let head = line.get(after..=longest).unwrap_or_default();
-    let item = head.windows(2).rposition(|pair| matches!(pair, [b' ', b'+' | b'-']));
+    let item = head
+        .windows(2)
+        .rposition(|pair| matches!(pair, [b' ', b'+' | b'-']));
     let blank = || head.iter().rposition(|byte| *byte == b' ');
     let at = item.or_else(blank).map(|at| at + after).unwrap_or(longest);
     // A part must be longer than its label, or there is no end to it.
-    Some((at.max(after), if at > label.len() * 2 { label } else { &[] }))
+    Some((
+        at.max(after),
+        if at > label.len() * 2 { label } else { &[] },
+    ))
 }
 
 /// The line, in parts of `longest` bytes at most where it can be broken.
@@ -89,7 +106,9 @@ pub fn of(line: &str) -> Shape {
             '0'..='9' if fresh => (number(rest), 'N'),
             _ => (0, ' '),
         };
-        let (Some(token), Some(after)) = (rest.get(..length), rest.get(length..)) else { break };
+        let (Some(token), Some(after)) = (rest.get(..length), rest.get(length..)) else {
+            break;
+        };
         if token.is_empty() {
             text.push(first);
             last = first;
@@ -108,26 +127,45 @@ pub fn of(line: &str) -> Shape {
 
 /// Length of a quoted name with its quotes; 0: it does not end.
 fn quoted(text: &str, quote: char) -> usize {
-    text.get(1..).and_then(|inside| inside.find(quote)).map_or(0, |end| end + 2)
+    text.get(1..)
+        .and_then(|inside| inside.find(quote))
+        .map_or(0, |end| end + 2)
 }
 
 /// Length of a number, decimal or `0x…`; 0: it is the beginning of a word.
 fn number(text: &str) -> usize {
-    let digits =
-        |text: &str, hex: bool| text.bytes().take_while(|byte| if hex { byte.is_ascii_hexdigit() } else { byte.is_ascii_digit() }).count();
+    let digits = |text: &str, hex: bool| {
+        text.bytes()
+            .take_while(|byte| {
+                if hex {
+                    byte.is_ascii_hexdigit()
+                } else {
+                    byte.is_ascii_digit()
+                }
+            })
+            .count()
+    };
     let length = match text.strip_prefix("0x") {
         Some(hex) if digits(hex, true) > 0 => 2 + digits(hex, true),
         _ => digits(text, false),
     };
-    let word = text.get(length..).and_then(|rest| rest.chars().next()).is_some_and(|next| next.is_alphabetic() || next == '_');
+    let word = text
+        .get(length..)
+        .and_then(|rest| rest.chars().next())
+        .is_some_and(|next| next.is_alphabetic() || next == '_');
     if word { 0 } else { length }
 }
 
 impl Shape {
-    /// The kind, weight and ids of a line by the first rule that fits; an unknown line is named by its own words.
+    /// The kind, weight and ids of a line by the first rule that fits; an unknown line is named by
+    /// its own words.
     pub fn judge(self, rules: &[Rule], otherwise: Weight) -> (String, Vec<String>, Weight) {
         match rules.iter().find(|rule| self.text.contains(rule.words)) {
-            Some(rule) => (rule.kind.to_owned(), self.ids.into_iter().take(rule.ids).collect(), rule.weight),
+            Some(rule) => (
+                rule.kind.to_owned(),
+                self.ids.into_iter().take(rule.ids).collect(),
+                rule.weight,
+            ),
             None => (self.slug(), self.ids, otherwise),
         }
     }
@@ -135,7 +173,15 @@ impl Shape {
     pub fn slug(&self) -> String {
         let words = self.text.split(|c: char| !c.is_alphanumeric());
         let words = words.filter(|word| !word.is_empty() && !matches!(*word, "N" | "S" | "P"));
-        let slug = words.take(MOST_WORDS).map(|word| cut(word, 40).to_lowercase()).collect::<Vec<_>>().join("-");
-        if slug.is_empty() { "unknown".to_owned() } else { slug }
+        let slug = words
+            .take(MOST_WORDS)
+            .map(|word| cut(word, 40).to_lowercase())
+            .collect::<Vec<_>>()
+            .join("-");
+        if slug.is_empty() {
+            "unknown".to_owned()
+        } else {
+            slug
+        }
     }
 }

@@ -3,13 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::model::check::Flaw;
-use crate::model::check::Weight::Bookkeeping;
-use crate::model::check::Weight::Damage;
-use crate::model::check::Weight::Transient;
+use crate::model::check::Weight::{Bookkeeping, Damage, Transient};
 use crate::model::check::parse::found::Found;
-use crate::model::check::parse::shape::Rule;
-use crate::model::check::parse::shape::of;
-use crate::model::check::parse::shape::rule;
+use crate::model::check::parse::shape::{Rule, of, rule};
 
 /// Inodes that are remembered until it is known whether they are merely open and deleted.
 const MOST_INODES: usize = 200_000;
@@ -51,32 +47,97 @@ const RULES: [Rule; 30] = [
     rule("sb_icount N, counted N", "inode-count", Transient, 0),
     rule("sb_ifree N, counted N", "free-inodes", Transient, 0),
     rule("agi unlinked bucket N", "unlinked-bucket", Transient, 3),
-    rule("Would clear next_unlinked in inode N", "next-unlinked", Transient, 1),
-    rule("would clear next_unlinked in inode N", "next-unlinked", Transient, 1),
+    rule(
+        "Would clear next_unlinked in inode N",
+        "next-unlinked",
+        Transient,
+        1,
+    ),
+    rule(
+        "would clear next_unlinked in inode N",
+        "next-unlinked",
+        Transient,
+        1,
+    ),
     rule("leftover CoW extent", "leftover-cow", Transient, 3),
-    rule("would have reset inode N nlinks from N to N", "inode-links", Bookkeeping, 1),
-    rule("agf_freeblks N, counted N in ag N", "agf-free-blocks", Bookkeeping, 3),
-    rule("agf_longest N, counted N in ag N", "agf-longest", Bookkeeping, 3),
-    rule("agf_btreeblks N, counted N", "agf-btree-blocks", Bookkeeping, 3),
-    rule("agi_count N, counted N in ag N", "agi-count", Bookkeeping, 3),
-    rule("agi_freecount N, counted N in ag N", "agi-free-count", Bookkeeping, 3),
+    rule(
+        "would have reset inode N nlinks from N to N",
+        "inode-links",
+        Bookkeeping,
+        1,
+    ),
+    rule(
+        "agf_freeblks N, counted N in ag N",
+        "agf-free-blocks",
+        Bookkeeping,
+        3,
+    ),
+    rule(
+        "agf_longest N, counted N in ag N",
+        "agf-longest",
+        Bookkeeping,
+        3,
+    ),
+    rule(
+        "agf_btreeblks N, counted N",
+        "agf-btree-blocks",
+        Bookkeeping,
+        3,
+    ),
+    rule(
+        "agi_count N, counted N in ag N",
+        "agi-count",
+        Bookkeeping,
+        3,
+    ),
+    rule(
+        "agi_freecount N, counted N in ag N",
+        "agi-free-count",
+        Bookkeeping,
+        3,
+    ),
     rule("bad nblocks N for inode N", "inode-blocks", Bookkeeping, 2),
     rule("bad nextents N for inode N", "inode-extents", Damage, 2),
     rule("agf has bad CRC for ag N", "agf-crc", Damage, 1),
     rule("agi has bad CRC for ag N", "agi-crc", Damage, 1),
     rule("bad CRC for inode N", "inode-crc", Damage, 1),
-    rule("on inode N, would reset magic number", "inode-magic", Damage, 2),
+    rule(
+        "on inode N, would reset magic number",
+        "inode-magic",
+        Damage,
+        2,
+    ),
     rule("bad magic number N on inode N", "inode-magic", Damage, 2),
     rule("bad inode type N inode N", "inode-type", Damage, 2),
     rule("would have cleared inode N", "inode-unusable", Damage, 1),
     rule("references free inode N", "entry-to-free-inode", Damage, 5),
     rule("points to free inode N", "entry-to-free-inode", Damage, 3),
     rule("multiply claimed by", "multiply-claimed", Damage, 3),
-    rule("bad hash table for directory inode N", "directory-hash", Damage, 1),
-    rule("would rebuild directory inode N", "directory-rebuild", Damage, 1),
+    rule(
+        "bad hash table for directory inode N",
+        "directory-hash",
+        Damage,
+        1,
+    ),
+    rule(
+        "would rebuild directory inode N",
+        "directory-rebuild",
+        Damage,
+        1,
+    ),
     rule("bad primary superblock", "superblock", Damage, 0),
-    rule("Primary superblock would have been modified", "superblock-modified", Damage, 0),
-    rule("Inode allocation btrees are too corrupted", "inode-btrees", Damage, 0),
+    rule(
+        "Primary superblock would have been modified",
+        "superblock-modified",
+        Damage,
+        0,
+    ),
+    rule(
+        "Inode allocation btrees are too corrupted",
+        "inode-btrees",
+        Damage,
+        0,
+    ),
 ];
 
 #[derive(Debug, Default)]
@@ -103,7 +164,9 @@ impl State {
             return found.phase(line);
         }
         if line == "ALERT: The filesystem has valuable metadata changes in a log which is being" {
-            return found.replay("The filesystem has valuable metadata changes in a log which is being ignored");
+            return found.replay(
+                "The filesystem has valuable metadata changes in a log which is being ignored",
+            );
         }
         match line {
             "No modify flag set, skipping filesystem flush and exiting." => {
@@ -125,7 +188,8 @@ impl State {
         }
         let addressless = without_address(line);
         let shape = of(&addressless);
-        let memory = shape.text.starts_with("Memory available for repair (") || shape.text.starts_with("At least ");
+        let memory = shape.text.starts_with("Memory available for repair (")
+            || shape.text.starts_with("At least ");
         if memory && shape.text.len() < 120 || BOILERPLATE.contains(&shape.text.as_str()) {
             return found.close();
         }
@@ -136,9 +200,10 @@ impl State {
     }
 
     fn flaw(&mut self, addressless: &str, line: &str, found: &mut Found) {
-        for (words, kind) in
-            [("Metadata CRC error detected at ", "metadata-crc"), ("Metadata corruption detected at ", "metadata-corruption")]
-        {
+        for (words, kind) in [
+            ("Metadata CRC error detected at ", "metadata-crc"),
+            ("Metadata corruption detected at ", "metadata-corruption"),
+        ] {
             if let Some(what) = addressless.strip_prefix(words) {
                 let ids = what
                     .split_whitespace()
@@ -155,7 +220,8 @@ impl State {
         {
             found.close();
             if self.disconnected.len() >= MOST_INODES {
-                return found.fail("more disconnected inodes than can be told from open, deleted files");
+                return found
+                    .fail("more disconnected inodes than can be told from open, deleted files");
             }
             self.disconnected.insert(inode);
             return;
@@ -169,15 +235,20 @@ impl State {
             }
             return found.begin("inode-links", shape.ids, Transient, line);
         }
-        // In one phase it says what is wrong, in a later one what it would do about it: the same flaw.
-        let head = addressless.find(", would ").and_then(|at| addressless.get(..at)).unwrap_or(addressless);
+        // In one phase it says what is wrong, in a later one what it would do about it: the same
+        // flaw.
+        let head = addressless
+            .find(", would ")
+            .and_then(|at| addressless.get(..at))
+            .unwrap_or(addressless);
         let (kind, mut ids, weight) = of(head).judge(&RULES, Damage);
         match kind.as_str() {
             // The counted values move; the group does not.
-            "agf-free-blocks" | "agf-longest" | "agf-btree-blocks" | "agi-count" | "agi-free-count" => {
-                ids = ids.split_off(ids.len().min(2))
+            "agf-free-blocks" | "agf-longest" | "agf-btree-blocks" | "agi-count"
+            | "agi-free-count" => ids = ids.split_off(ids.len().min(2)),
+            "inode-blocks" | "inode-extents" | "inode-type" => {
+                ids = ids.split_off(ids.len().min(1))
             }
-            "inode-blocks" | "inode-extents" | "inode-type" => ids = ids.split_off(ids.len().min(1)),
             _ => {}
         }
         found.begin(kind, ids, weight, line);
@@ -185,23 +256,42 @@ impl State {
 
     pub fn finish(self, found: &mut Found) {
         for inode in &self.disconnected {
-            let weight = if self.unlinked.contains(inode) { Transient } else { Damage };
+            let weight = if self.unlinked.contains(inode) {
+                Transient
+            } else {
+                Damage
+            };
             let text = format!("disconnected inode {inode}, would move to lost+found");
-            found.add(Flaw { kind: "disconnected-inode".to_owned(), ids: vec![inode.to_string()], weight, text });
+            found.add(Flaw {
+                kind: "disconnected-inode".to_owned(),
+                ids: vec![inode.to_string()],
+                weight,
+                text,
+            });
         }
     }
 }
 
 /// `Phase 3 - for each AG...`
 fn is_phase(line: &str) -> bool {
-    let rest = line.strip_prefix("Phase ").and_then(|rest| rest.split_once(" - "));
-    rest.is_some_and(|(number, _)| number.len() == 1 && number.bytes().all(|byte| byte.is_ascii_digit()))
+    let rest = line
+        .strip_prefix("Phase ")
+        .and_then(|rest| rest.split_once(" - "));
+    rest.is_some_and(|(number, _)| {
+        number.len() == 1 && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
-/// Without the place in the program's code, which differs with each run: `detected at 0x55c1e0a2d1a0, xfs_agf block 0x1/0x200`.
+/// Without the place in the program's code, which differs with each run: `detected at
+/// 0x55c1e0a2d1a0, xfs_agf block 0x1/0x200`.
 fn without_address(line: &str) -> String {
-    let Some((before, after)) = line.split_once(" detected at 0x") else { return line.to_owned() };
+    let Some((before, after)) = line.split_once(" detected at 0x") else {
+        return line.to_owned();
+    };
     let digits = after.bytes().take_while(u8::is_ascii_hexdigit).count();
     let rest = after.get(digits..).unwrap_or_default();
-    format!("{before} detected at {}", rest.strip_prefix(", ").unwrap_or(rest))
+    format!(
+        "{before} detected at {}",
+        rest.strip_prefix(", ").unwrap_or(rest)
+    )
 }

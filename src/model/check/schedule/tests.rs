@@ -22,8 +22,20 @@ fn next(text: &str, last: &str) -> String {
 
 #[test]
 fn every_form_is_read_and_kept_as_it_was_written() {
-    for text in ["daily 03:00", "Sun 03:00", "Mon,Thu 02:30", "1 04:00", "1,15 04:00", "sunday 3:00", "31 23:59", "Daily 00:00"] {
-        assert_eq!(String::from(Calendar::try_from(text.to_owned()).unwrap()), text);
+    for text in [
+        "daily 03:00",
+        "Sun 03:00",
+        "Mon,Thu 02:30",
+        "1 04:00",
+        "1,15 04:00",
+        "sunday 3:00",
+        "31 23:59",
+        "Daily 00:00",
+    ] {
+        assert_eq!(
+            String::from(Calendar::try_from(text.to_owned()).unwrap()),
+            text
+        );
     }
 }
 
@@ -57,28 +69,76 @@ fn what_is_no_calendar_is_refused() {
 
 #[test]
 fn the_next_strike_is_in_local_time() {
-    assert_eq!(next("daily 03:00", "2026-01-10T01:00:00Z"), "2026-01-10T02:00:00Z");
-    assert_eq!(next("daily 03:00", "2026-01-10T02:00:00Z"), "2026-01-11T02:00:00Z");
-    assert_eq!(next("daily 03:00", "2026-07-10T00:00:00Z"), "2026-07-10T01:00:00Z");
-    assert_eq!(next("Sun 03:00", "2026-01-10T01:00:00Z"), "2026-01-11T02:00:00Z");
-    assert_eq!(next("Mon,Thu 02:30", "2026-01-12T12:00:00Z"), "2026-01-15T01:30:00Z");
-    assert_eq!(next("1,15 04:00", "2026-01-15T03:00:00Z"), "2026-02-01T03:00:00Z");
-    assert_eq!(next("31 04:00", "2026-01-31T12:00:00Z"), "2026-03-31T02:00:00Z");
+    assert_eq!(
+        next("daily 03:00", "2026-01-10T01:00:00Z"),
+        "2026-01-10T02:00:00Z"
+    );
+    assert_eq!(
+        next("daily 03:00", "2026-01-10T02:00:00Z"),
+        "2026-01-11T02:00:00Z"
+    );
+    assert_eq!(
+        next("daily 03:00", "2026-07-10T00:00:00Z"),
+        "2026-07-10T01:00:00Z"
+    );
+    assert_eq!(
+        next("Sun 03:00", "2026-01-10T01:00:00Z"),
+        "2026-01-11T02:00:00Z"
+    );
+    assert_eq!(
+        next("Mon,Thu 02:30", "2026-01-12T12:00:00Z"),
+        "2026-01-15T01:30:00Z"
+    );
+    assert_eq!(
+        next("1,15 04:00", "2026-01-15T03:00:00Z"),
+        "2026-02-01T03:00:00Z"
+    );
+    assert_eq!(
+        next("31 04:00", "2026-01-31T12:00:00Z"),
+        "2026-03-31T02:00:00Z"
+    );
 }
 
 #[test]
 fn a_change_of_the_clock_neither_loses_nor_doubles_a_strike() {
     // 29 March 2026: 02:30 does not exist and is 03:30. 25 October 2026: 02:30 comes twice.
-    assert_eq!(next("daily 02:30", "2026-03-28T12:00:00Z"), "2026-03-29T01:30:00Z");
-    assert_eq!(next("daily 02:30", "2026-10-24T12:00:00Z"), "2026-10-25T00:30:00Z");
-    assert_eq!(next("daily 02:30", "2026-10-25T00:30:00Z"), "2026-10-26T01:30:00Z");
+    assert_eq!(
+        next("daily 02:30", "2026-03-28T12:00:00Z"),
+        "2026-03-29T01:30:00Z"
+    );
+    assert_eq!(
+        next("daily 02:30", "2026-10-24T12:00:00Z"),
+        "2026-10-25T00:30:00Z"
+    );
+    assert_eq!(
+        next("daily 02:30", "2026-10-25T00:30:00Z"),
+        "2026-10-26T01:30:00Z"
+    );
 }
 
 #[test]
 fn an_interval_counts_from_the_last() {
     let every = Schedule::Every(Duration::from_secs(3600));
-    assert_eq!(due(&every, at("2026-01-10T01:00:00Z"), "a", Duration::ZERO, &TimeZone::UTC), at("2026-01-10T02:00:00Z"));
-    assert_eq!(due(&Schedule::Every(Duration::MAX), at("2026-01-10T01:00:00Z"), "a", Duration::MAX, &TimeZone::UTC), Timestamp::MAX);
+    assert_eq!(
+        due(
+            &every,
+            at("2026-01-10T01:00:00Z"),
+            "a",
+            Duration::ZERO,
+            &TimeZone::UTC
+        ),
+        at("2026-01-10T02:00:00Z")
+    );
+    assert_eq!(
+        due(
+            &Schedule::Every(Duration::MAX),
+            at("2026-01-10T01:00:00Z"),
+            "a",
+            Duration::MAX,
+            &TimeZone::UTC
+        ),
+        Timestamp::MAX
+    );
 }
 
 #[test]
@@ -87,7 +147,10 @@ fn volumes_are_spread_evenly() {
     for number in 0..4000 {
         quarters[(share(&format!("csi:driver.example/volume-{number}")) * 4.0) as usize] += 1;
     }
-    assert!(quarters.iter().all(|count| (900..1100).contains(count)), "{quarters:?}");
+    assert!(
+        quarters.iter().all(|count| (900..1100).contains(count)),
+        "{quarters:?}"
+    );
     assert_eq!(share("a"), share("a"));
 }
 
@@ -99,7 +162,8 @@ proptest! {
         }
     }
 
-    /// After the last, one strike each, never more than `jitter` late, always with the same share of it.
+    /// After the last, one strike each, never more than `jitter` late, always with the same share
+    /// of it.
     #[test]
     fn due_is_after_the_last_and_within_the_jitter(
         text in proptest::sample::select(vec!["daily 03:00", "daily 02:30", "Sun 03:00", "1 04:00", "31 23:59"]),

@@ -1,12 +1,7 @@
 //! The words for people: what was found, how much it weighs, what to do.
 
-use crate::model::check::Filesystem;
-use crate::model::check::Flaw;
-use crate::model::check::Mode;
-use crate::model::check::Run;
-use crate::model::check::Verdict;
-use crate::model::check::Weight;
 use crate::model::check::steps::Outcome;
+use crate::model::check::{Filesystem, Flaw, Mode, Run, Verdict, Weight};
 
 /// Of a checker's or the kernel's line, in characters.
 const LONGEST_QUOTE: usize = 160;
@@ -25,47 +20,101 @@ pub fn sentence(text: &str) -> String {
 
 /// `e2fsck found 12 things (3 damaged, 9 bookkeeping), the worst of them "…"`
 pub fn found(filesystem: Filesystem, run: &Run) -> String {
-    format!("{} found {}", filesystem.checker().0, counted(&run.flaws, run.more_flaws))
+    format!(
+        "{} found {}",
+        filesystem.checker().0,
+        counted(&run.flaws, run.more_flaws)
+    )
 }
 
 pub fn counted(flaws: &[Flaw], more: u64) -> String {
     let of = |weight| flaws.iter().filter(|flaw| flaw.weight == weight).count();
-    let (damage, bookkeeping, transient) = (of(Weight::Damage), of(Weight::Bookkeeping), of(Weight::Transient));
-    let parts = [(damage, "damage"), (bookkeeping, "bookkeeping"), (transient, "also seen on healthy mounted filesystems")];
-    let said: Vec<String> = parts.iter().filter(|(count, _)| *count > 0).map(|(count, words)| format!("{count} {words}")).collect();
-    let Some(worst) = flaws.first() else { return "nothing in particular".to_owned() };
+    let (damage, bookkeeping, transient) = (
+        of(Weight::Damage),
+        of(Weight::Bookkeeping),
+        of(Weight::Transient),
+    );
+    let parts = [
+        (damage, "damage"),
+        (bookkeeping, "bookkeeping"),
+        (transient, "also seen on healthy mounted filesystems"),
+    ];
+    let said: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, words)| format!("{count} {words}"))
+        .collect();
+    let Some(worst) = flaws.first() else {
+        return "nothing in particular".to_owned();
+    };
     let all = flaws.len() as u64 + more;
-    let beyond = if more > 0 { format!(", {more} more") } else { String::new() };
-    let kind = if damage == 0 { "; only bookkeeping is wrong" } else { "" };
-    let kind = if bookkeeping == 0 && damage == 0 { "" } else { kind };
+    let beyond = if more > 0 {
+        format!(", {more} more")
+    } else {
+        String::new()
+    };
+    let kind = if damage == 0 {
+        "; only bookkeeping is wrong"
+    } else {
+        ""
+    };
+    let kind = if bookkeeping == 0 && damage == 0 {
+        ""
+    } else {
+        kind
+    };
     if all == 1 {
-        return format!("one flaw ({}{kind}): {}", said.join(", "), quoted(&worst.text));
+        return format!(
+            "one flaw ({}{kind}): {}",
+            said.join(", "),
+            quoted(&worst.text)
+        );
     }
-    format!("{all} flaws ({}{beyond}{kind}), the worst of them {}", said.join(", "), quoted(&worst.text))
+    format!(
+        "{all} flaws ({}{beyond}{kind}), the worst of them {}",
+        said.join(", "),
+        quoted(&worst.text)
+    )
 }
 
 pub fn repair(filesystem: Filesystem) -> &'static str {
     match filesystem {
         Filesystem::Ext4 => "repair the unmounted filesystem with e2fsck -f",
         Filesystem::Xfs => "repair the unmounted filesystem with xfs_repair",
-        Filesystem::Btrfs => "scrub it, and restore what is lost (btrfs check --repair is a last resort)",
+        Filesystem::Btrfs => {
+            "scrub it, and restore what is lost (btrfs check --repair is a last resort)"
+        }
     }
 }
 
 /// The log or journal waits to be replayed.
 pub fn pending(filesystem: Filesystem, run: &Run, words: &str) -> String {
-    let log = if filesystem == Filesystem::Xfs { "log" } else { "journal" };
+    let log = if filesystem == Filesystem::Xfs {
+        "log"
+    } else {
+        "journal"
+    };
     let what = if run.flaws.is_empty() {
         "nothing else was found".to_owned()
     } else {
-        format!("what was found may come from that alone ({})", counted(&run.flaws, run.more_flaws))
+        format!(
+            "what was found may come from that alone ({})",
+            counted(&run.flaws, run.more_flaws)
+        )
     };
     let then = match run.mode {
-        Mode::Unmounted => "mount it once, which replays the ".to_owned() + log + ", unmount it and check again",
-        Mode::ReadOnly => "mount it writable once, which replays the ".to_owned() + log + ", and check again",
+        Mode::Unmounted => {
+            "mount it once, which replays the ".to_owned() + log + ", unmount it and check again"
+        }
+        Mode::ReadOnly => {
+            "mount it writable once, which replays the ".to_owned() + log + ", and check again"
+        }
         _ => "replay the ".to_owned() + log + " and check again",
     };
-    format!("Its {log} waits to be replayed ({}): {what}. To know more, {then}.", quoted(words))
+    format!(
+        "Its {log} waits to be replayed ({}): {what}. To know more, {then}.",
+        quoted(words)
+    )
 }
 
 /// No run could do its work.
@@ -73,15 +122,33 @@ pub fn failed(runs: &[&Run], mode: Mode) -> Outcome {
     let reason = match runs.last() {
         None => "Nothing was run.".to_owned(),
         Some(run) => {
-            let runs = if runs.len() == 1 { "The run".to_owned() } else { format!("None of {} runs", runs.len()) };
-            let could = if runs == "The run" { "could not do its work" } else { "could do its work" };
+            let runs = if runs.len() == 1 {
+                "The run".to_owned()
+            } else {
+                format!("None of {} runs", runs.len())
+            };
+            let could = if runs == "The run" {
+                "could not do its work"
+            } else {
+                "could do its work"
+            };
             let seen = if run.flaws.is_empty() {
                 String::new()
             } else {
-                format!(" Before that it named {}, which proves nothing so far.", counted(&run.flaws, run.more_flaws))
+                format!(
+                    " Before that it named {}, which proves nothing so far.",
+                    counted(&run.flaws, run.more_flaws)
+                )
             };
-            format!("{runs} {could}: {}. This says nothing of the filesystem.{seen}", sentence(&run.why))
+            format!(
+                "{runs} {could}: {}. This says nothing of the filesystem.{seen}",
+                sentence(&run.why)
+            )
         }
     };
-    Outcome { verdict: Verdict::Failed, reason, mode }
+    Outcome {
+        verdict: Verdict::Failed,
+        reason,
+        mode,
+    }
 }

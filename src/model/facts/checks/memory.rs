@@ -21,13 +21,18 @@ const MOST_BYTES: usize = 2 << 20;
 impl Facts {
     pub(super) fn remember_check(&mut self, check: Arc<Check>) {
         for key in keys(&check) {
-            self.check_index.entry(key).or_default().insert(check.id.clone());
+            self.check_index
+                .entry(key)
+                .or_default()
+                .insert(check.id.clone());
         }
         self.checks.insert(check.id.clone(), check);
     }
 
     fn forget_check(&mut self, id: &CheckId) {
-        let Some(check) = self.checks.remove(id) else { return };
+        let Some(check) = self.checks.remove(id) else {
+            return;
+        };
         for key in keys(&check) {
             if let Some(ids) = self.check_index.get_mut(&key) {
                 ids.remove(id);
@@ -38,26 +43,37 @@ impl Facts {
         }
     }
 
-    /// Checks of the filesystem that this volume has now: of the volume by its own name, or of what has the same UUID on the same device, or on another when
-    /// it can be nothing else. A new filesystem on the device is another one, and so is a clone that shares the UUID.
+    /// Checks of the filesystem that this volume has now: of the volume by its own name, or of what
+    /// has the same UUID on the same device, or on another when it can be nothing else. A new
+    /// filesystem on the device is another one, and so is a clone that shares the UUID.
     pub fn checks_of<'a>(&'a self, known: &'a KnownVolume) -> impl Iterator<Item = &'a Arc<Check>> {
         let facts = &known.facts;
         let by = |key: &str| self.check_index.get(key).into_iter().flatten();
-        let ids: BTreeSet<&CheckId> = by(facts.id.as_str()).chain(facts.fs_uuid.iter().flat_map(move |uuid| by(uuid))).collect();
-        ids.into_iter().filter_map(|id| self.checks.get(id)).filter(move |check| {
-            let target = &check.target;
-            let named = target.volume.as_ref() == Some(&facts.id);
-            match (&target.uuid, &facts.fs_uuid) {
-                (Some(checked), Some(now)) if checked != now => false,
-                (Some(uuid), Some(_)) => named || facts.device.as_ref() == Some(&target.device) || !self.has_twin(known, uuid),
-                _ => named,
-            }
-        })
+        let ids: BTreeSet<&CheckId> = by(facts.id.as_str())
+            .chain(facts.fs_uuid.iter().flat_map(move |uuid| by(uuid)))
+            .collect();
+        ids.into_iter()
+            .filter_map(|id| self.checks.get(id))
+            .filter(move |check| {
+                let target = &check.target;
+                let named = target.volume.as_ref() == Some(&facts.id);
+                match (&target.uuid, &facts.fs_uuid) {
+                    (Some(checked), Some(now)) if checked != now => false,
+                    (Some(uuid), Some(_)) => {
+                        named
+                            || facts.device.as_ref() == Some(&target.device)
+                            || !self.has_twin(known, uuid)
+                    }
+                    _ => named,
+                }
+            })
     }
 
     /// Another device shows the same UUID, and it is no part of what this volume stands on.
     fn has_twin(&self, known: &KnownVolume, uuid: &str) -> bool {
-        let Some(inventory) = self.inventory() else { return true };
+        let Some(inventory) = self.inventory() else {
+            return true;
+        };
         let btrfs = known.facts.fs_type.as_deref() == Some("btrfs");
         inventory.devices.values().any(|device| {
             device.fs_uuid.as_deref() == Some(uuid)
@@ -66,7 +82,8 @@ impl Facts {
         })
     }
 
-    /// What the store remembers, at the start or late. What was going on ended with the daemon that ran it.
+    /// What the store remembers, at the start or late. What was going on ended with the daemon that
+    /// ran it.
     pub(crate) fn restore_checks(&mut self, remembered: Vec<(CheckId, Check)>) {
         for (id, mut check) in remembered {
             if self.checks.contains_key(&id) {
@@ -82,14 +99,19 @@ impl Facts {
         }
     }
 
-    /// The newest of each filesystem are kept, the newest two of them whole as far as there is room; and whatever a finding stands on.
+    /// The newest of each filesystem are kept, the newest two of them whole as far as there is
+    /// room; and whatever a finding stands on.
     pub(crate) fn prune_checks(&mut self, keep: usize) {
         let mut by_target: BTreeMap<(String, String), Vec<&Arc<Check>>> = BTreeMap::new();
         for check in self.checks.values().filter(|check| check.is_over()) {
             let target = &check.target;
-            by_target.entry((target.name.clone(), target.uuid.clone().unwrap_or_default())).or_default().push(check);
+            by_target
+                .entry((target.name.clone(), target.uuid.clone().unwrap_or_default()))
+                .or_default()
+                .push(check);
         }
-        let (mut kept, mut gone): (Vec<(Timestamp, CheckId, bool)>, Vec<CheckId>) = (Vec::new(), Vec::new());
+        let (mut kept, mut gone): (Vec<(Timestamp, CheckId, bool)>, Vec<CheckId>) =
+            (Vec::new(), Vec::new());
         let mut needed = BTreeSet::new();
         for checks in by_target.values_mut() {
             checks.sort_by(|a, b| (b.asked, &b.id).cmp(&(a.asked, &a.id)));
@@ -118,7 +140,9 @@ impl Facts {
     }
 
     fn shorten(&mut self, id: &CheckId) {
-        let Some(check) = self.checks.get_mut(id) else { return };
+        let Some(check) = self.checks.get_mut(id) else {
+            return;
+        };
         let long = |run: &Arc<Run>| run.flaws.len() > FLAWS_OF_OLD || !run.output.gzip.is_empty();
         if !check.runs.iter().any(long) {
             return;
@@ -128,13 +152,17 @@ impl Facts {
             let cut = run.flaws.len().saturating_sub(FLAWS_OF_OLD);
             run.flaws.truncate(FLAWS_OF_OLD);
             run.more_flaws += cut as u64;
-            run.output = Output { written: run.output.written, ..Output::default() };
+            run.output = Output {
+                written: run.output.written,
+                ..Output::default()
+            };
         }
     }
 }
 
-/// Of one filesystem's checks those that decide over findings: the newest of each conclusive verdict and strength. A finding would come back if the check that cleared
-/// it were forgotten before the one that raised it.
+/// Of one filesystem's checks those that decide over findings: the newest of each conclusive
+/// verdict and strength. A finding would come back if the check that cleared it were forgotten
+/// before the one that raised it.
 fn cornerstones(checks: &[&Arc<Check>]) -> BTreeSet<CheckId> {
     let strength = |mode: Mode| (mode.at_least(Mode::Frozen), mode.is_still());
     let mut newest: BTreeMap<(u8, (bool, bool)), &Arc<Check>> = BTreeMap::new();
@@ -145,18 +173,29 @@ fn cornerstones(checks: &[&Arc<Check>]) -> BTreeSet<CheckId> {
             Some(Verdict::Corrupted) => 2,
             Some(Verdict::Inconclusive | Verdict::Failed) | None => continue,
         };
-        newest.entry((verdict, strength(check.mode))).or_insert(check);
+        newest
+            .entry((verdict, strength(check.mode)))
+            .or_insert(check);
     }
     newest.into_values().map(|check| check.id.clone()).collect()
 }
 
 fn keys(check: &Check) -> impl Iterator<Item = String> {
-    check.target.volume.as_ref().map(ToString::to_string).into_iter().chain(check.target.uuid.clone())
+    check
+        .target
+        .volume
+        .as_ref()
+        .map(ToString::to_string)
+        .into_iter()
+        .chain(check.target.uuid.clone())
 }
 
 /// What it takes, as far as it varies.
 fn size(check: &Check) -> usize {
-    let flaw = |flaw: &crate::model::check::Flaw| 128 + flaw.text.len() + flaw.ids.iter().map(|id| 24 + id.len()).sum::<usize>();
-    let run = |run: &Arc<Run>| 512 + run.output.gzip.len() + run.flaws.iter().map(flaw).sum::<usize>();
+    let flaw = |flaw: &crate::model::check::Flaw| {
+        128 + flaw.text.len() + flaw.ids.iter().map(|id| 24 + id.len()).sum::<usize>()
+    };
+    let run =
+        |run: &Arc<Run>| 512 + run.output.gzip.len() + run.flaws.iter().map(flaw).sum::<usize>();
     1024 + check.runs.iter().map(run).sum::<usize>()
 }

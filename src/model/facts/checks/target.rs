@@ -9,12 +9,19 @@ use crate::model::facts::{Facts, KnownVolume};
 use crate::model::ids::{DriveId, VolumeId};
 
 impl Facts {
-    pub(super) fn target(&self, what: &Named, given: Option<Filesystem>) -> Result<Target, Refusal> {
+    pub(super) fn target(
+        &self,
+        what: &Named,
+        given: Option<Filesystem>,
+    ) -> Result<Target, Refusal> {
         match what {
             Named::Volume(id) => self.volume_target(id, given),
             Named::Device(name) => {
-                // A volume stands on it: then it is the volume that is checked, with all its mounts.
-                let on = |known: &&KnownVolume| known.facts.device.as_ref() == Some(name) && !known.facts.mounts.is_empty();
+                // A volume stands on it: then it is the volume that is checked, with all its
+                // mounts.
+                let on = |known: &&KnownVolume| {
+                    known.facts.device.as_ref() == Some(name) && !known.facts.mounts.is_empty()
+                };
                 match self.volumes.values().find(on) {
                     Some(known) => self.volume_target(&known.facts.id, given),
                     None => self.device_target(name, given),
@@ -25,7 +32,9 @@ impl Facts {
 
     fn volume_target(&self, id: &VolumeId, given: Option<Filesystem>) -> Result<Target, Refusal> {
         let refuse = |why: String| Err(Refusal::NotCheckable(format!("{id}: {why}")));
-        let Some(known) = self.volumes.get(id) else { return Err(Refusal::Gone(id.clone())) };
+        let Some(known) = self.volumes.get(id) else {
+            return Err(Refusal::Gone(id.clone()));
+        };
         let facts = &known.facts;
         if facts.remote {
             return refuse("it is reached over a network: check it where its disks are".to_owned());
@@ -35,12 +44,22 @@ impl Facts {
         };
         let (inventory, device) = self.block_device(name)?;
         if facts.block && facts.mounts.is_empty() && given.is_none() && device.fs_type.is_none() {
-            return refuse("it is a raw block volume: what is on it is its user's affair".to_owned());
+            return refuse(
+                "it is a raw block volume: what is on it is its user's affair".to_owned(),
+            );
         }
-        let on_it = facts.fs_type.as_deref().filter(|_| !facts.block).or(device.fs_type.as_deref());
+        let on_it = facts
+            .fs_type
+            .as_deref()
+            .filter(|_| !facts.block)
+            .or(device.fs_type.as_deref());
         let filesystem = filesystem(&id.to_string(), on_it, given)?;
-        // A mount that a lookup of its path ends in: what lies over it must not be asked in its stead.
-        let shown = facts.mounts.iter().find_map(|mount| Some((mount.path.clone(), self.targets.get(&mount.path)?.dev)));
+        // A mount that a lookup of its path ends in: what lies over it must not be asked in its
+        // stead.
+        let shown = facts
+            .mounts
+            .iter()
+            .find_map(|mount| Some((mount.path.clone(), self.targets.get(&mount.path)?.dev)));
         Ok(Target {
             name: id.to_string(),
             volume: Some(id.clone()),
@@ -48,7 +67,11 @@ impl Facts {
             uuid: facts.fs_uuid.clone().or_else(|| device.fs_uuid.clone()),
             device: name.clone(),
             dev: device.dev,
-            members: if filesystem == Filesystem::Btrfs { members(inventory, device) } else { Vec::new() },
+            members: if filesystem == Filesystem::Btrfs {
+                members(inventory, device)
+            } else {
+                Vec::new()
+            },
             mounted_dev: shown.as_ref().map(|(_, dev)| *dev),
             mount: shown.map(|(path, _)| path),
             mode: mode(known),
@@ -60,12 +83,18 @@ impl Facts {
     fn device_target(&self, name: &str, given: Option<Filesystem>) -> Result<Target, Refusal> {
         let (inventory, device) = self.block_device(name)?;
         let filesystem = filesystem(&format!("/dev/{name}"), device.fs_type.as_deref(), given)?;
-        // Members of a pool, keys and swap are told by their own type; a disk with partitions on it has none.
+        // Members of a pool, keys and swap are told by their own type; a disk with partitions on it
+        // has none.
         let mut drives: Vec<DriveId> = Vec::new();
         let mut todo = vec![device];
         while let Some(next) = todo.pop() {
             drives.extend(next.drive.clone());
-            todo.extend(next.below.iter().filter(|below| **below != next.name).filter_map(|below| inventory.devices.get(below)));
+            todo.extend(
+                next.below
+                    .iter()
+                    .filter(|below| **below != next.name)
+                    .filter_map(|below| inventory.devices.get(below)),
+            );
         }
         drives.sort();
         drives.dedup();
@@ -76,7 +105,11 @@ impl Facts {
             uuid: device.fs_uuid.clone(),
             device: name.to_owned(),
             dev: device.dev,
-            members: if filesystem == Filesystem::Btrfs { members(inventory, device) } else { Vec::new() },
+            members: if filesystem == Filesystem::Btrfs {
+                members(inventory, device)
+            } else {
+                Vec::new()
+            },
             mount: None,
             mounted_dev: None,
             mode: Mode::Unmounted,
@@ -86,51 +119,88 @@ impl Facts {
     }
 
     fn block_device(&self, name: &str) -> Result<(&Inventory, &BlockDevice), Refusal> {
-        let found = self.inventory().and_then(|inventory| Some((inventory, inventory.devices.get(name)?)));
-        found.ok_or_else(|| Refusal::NotCheckable(format!("/dev/{name} is not among this node's block devices")))
+        let found = self
+            .inventory()
+            .and_then(|inventory| Some((inventory, inventory.devices.get(name)?)));
+        found.ok_or_else(|| {
+            Refusal::NotCheckable(format!(
+                "/dev/{name} is not among this node's block devices"
+            ))
+        })
     }
 }
 
-/// How a volume's filesystem is used, as the mount table says. What is mounted in other mount namespaces alone shows as unmounted: the runner finds out.
+/// How a volume's filesystem is used, as the mount table says. What is mounted in other mount
+/// namespaces alone shows as unmounted: the runner finds out.
 pub fn mode(known: &KnownVolume) -> Mode {
     let mounts = &known.facts.mounts;
     if mounts.is_empty() || known.facts.block {
         Mode::Unmounted
-    } else if mounts.iter().all(|mount| is_super_read_only(&mount.super_options)) {
+    } else if mounts
+        .iter()
+        .all(|mount| is_super_read_only(&mount.super_options))
+    {
         Mode::ReadOnly
     } else {
         Mode::Live
     }
 }
 
-fn filesystem(what: &str, known: Option<&str>, given: Option<Filesystem>) -> Result<Filesystem, Refusal> {
+fn filesystem(
+    what: &str,
+    known: Option<&str>,
+    given: Option<Filesystem>,
+) -> Result<Filesystem, Refusal> {
     match (known, given) {
         (Some(known), given) => match (Filesystem::of(known), given) {
-            (Some(is), Some(given)) if is != given => Err(Refusal::NotCheckable(format!("{what} is {known} and not {}", given.name()))),
+            (Some(is), Some(given)) if is != given => Err(Refusal::NotCheckable(format!(
+                "{what} is {known} and not {}",
+                given.name()
+            ))),
             (Some(is), _) => Ok(is),
-            (None, _) => Err(Refusal::NotCheckable(format!("{what} is {known}: ext2 to ext4, XFS and btrfs can be checked"))),
+            (None, _) => Err(Refusal::NotCheckable(format!(
+                "{what} is {known}: ext2 to ext4, XFS and btrfs can be checked"
+            ))),
         },
         (None, Some(given)) => Ok(given),
-        (None, None) => {
-            Err(Refusal::NotCheckable(format!("what is on {what} is not known (udev's database does not say): name the filesystem")))
-        }
+        (None, None) => Err(Refusal::NotCheckable(format!(
+            "what is on {what} is not known (udev's database does not say): name the filesystem"
+        ))),
     }
 }
 
-/// The other members of the btrfs on `device`: mounted, as sysfs has them; else all that show its UUID.
+/// The other members of the btrfs on `device`: mounted, as sysfs has them; else all that show its
+/// UUID.
 fn members(inventory: &Inventory, device: &BlockDevice) -> Vec<(String, DevNo)> {
-    let mounted = inventory.btrfs.iter().find(|fs| fs.devices.contains(&device.name));
+    let mounted = inventory
+        .btrfs
+        .iter()
+        .find(|fs| fs.devices.contains(&device.name));
     let is_member = |other: &&BlockDevice| match mounted {
         Some(fs) => fs.devices.contains(&other.name),
-        None => device.fs_uuid.is_some() && other.fs_uuid == device.fs_uuid && other.fs_type.as_deref() == Some("btrfs"),
+        None => {
+            device.fs_uuid.is_some()
+                && other.fs_uuid == device.fs_uuid
+                && other.fs_type.as_deref() == Some("btrfs")
+        }
     };
-    let others = inventory.devices.values().filter(|other| other.name != device.name).filter(is_member);
-    others.map(|other| (other.name.clone(), other.dev)).collect()
+    let others = inventory
+        .devices
+        .values()
+        .filter(|other| other.name != device.name)
+        .filter(is_member);
+    others
+        .map(|other| (other.name.clone(), other.dev))
+        .collect()
 }
 
 fn logical_volume(device: &BlockDevice) -> Option<(String, String)> {
     match &device.layer {
-        Layer::Dm { volume_group: Some(group), logical_volume: Some(volume), .. } => Some((group.clone(), volume.clone())),
+        Layer::Dm {
+            volume_group: Some(group),
+            logical_volume: Some(volume),
+            ..
+        } => Some((group.clone(), volume.clone())),
         _ => None,
     }
 }

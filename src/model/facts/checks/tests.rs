@@ -13,13 +13,24 @@ use crate::model::policy::checks::{Permission, VolumeCheckPolicy};
 use crate::model::report::Report;
 
 pub fn plain() -> World {
-    let mut world = World::default().disk("sda", "8:0", "A").uuid("sda", "u").mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+    let mut world = World::default()
+        .disk("sda", "8:0", "A")
+        .uuid("sda", "u")
+        .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
     world.read_all(0);
     world
 }
 
 pub fn asked(what: Named) -> Asked {
-    Asked { what, filesystem: None, runs: None, freeze: false, snapshot: false, force: false, by: "uid 0 (root)".into() }
+    Asked {
+        what,
+        filesystem: None,
+        runs: None,
+        freeze: false,
+        snapshot: false,
+        force: false,
+        by: "uid 0 (root)".into(),
+    }
 }
 
 pub fn data() -> Asked {
@@ -28,7 +39,9 @@ pub fn data() -> Asked {
 
 fn start(world: &mut World, asked: Asked, second: i64) -> Result<Arc<Check>, Refusal> {
     let active = world.active.clone();
-    world.facts.start_check(asked, &world.policy.checks, &active, at(second))
+    world
+        .facts
+        .start_check(asked, &world.policy.checks, &active, at(second))
 }
 
 pub fn run(mode: Mode, ballot: Ballot, flaws: Vec<Flaw>) -> Arc<Run> {
@@ -48,7 +61,11 @@ pub fn run(mode: Mode, ballot: Ballot, flaws: Vec<Flaw>) -> Arc<Run> {
         peak_memory: 0,
         failure: None,
         command: "e2fsck -fn /dev/sda".into(),
-        output: Output { gzip: vec![1, 2, 3].into(), written: 9, kept: 9 },
+        output: Output {
+            gzip: vec![1, 2, 3].into(),
+            written: 9,
+            kept: 9,
+        },
     })
 }
 
@@ -62,9 +79,19 @@ pub fn flaw(weight: Weight) -> Flaw {
 }
 
 /// It goes from start to end.
-pub fn checked(world: &mut World, asked: Asked, verdict: Verdict, run: Arc<Run>, second: i64) -> CheckId {
+pub fn checked(
+    world: &mut World,
+    asked: Asked,
+    verdict: Verdict,
+    run: Arc<Run>,
+    second: i64,
+) -> CheckId {
     let check = start(world, asked, second).expect("it may be checked");
-    let outcome = Outcome { verdict, reason: "because".into(), mode: run.mode };
+    let outcome = Outcome {
+        verdict,
+        reason: "because".into(),
+        mode: run.mode,
+    };
     let progress = Progress {
         id: check.id.clone(),
         at: at(second + 1),
@@ -78,7 +105,9 @@ pub fn checked(world: &mut World, asked: Asked, verdict: Verdict, run: Arc<Run>,
 }
 
 fn wanted(world: &World, second: i64) -> Vec<Wanted> {
-    world.facts.wanted_checks(&world.policy, &world.active, at(second))
+    world
+        .facts
+        .wanted_checks(&world.policy, &world.active, at(second))
 }
 
 #[test]
@@ -86,23 +115,52 @@ fn a_volume_is_checked_where_it_is_mounted_and_as_the_policy_says() {
     let mut world = plain();
     let check = start(&mut world, data(), 10).expect("begun");
     let target = &check.target;
-    assert_eq!((target.name.as_str(), target.device.as_str(), target.mode), ("fs:u", "sda", Mode::Live));
-    assert_eq!((target.mount.clone(), target.uuid.as_deref()), (Some(HostPath::from("/data")), Some("u")));
+    assert_eq!(
+        (target.name.as_str(), target.device.as_str(), target.mode),
+        ("fs:u", "sda", Mode::Live)
+    );
+    assert_eq!(
+        (target.mount.clone(), target.uuid.as_deref()),
+        (Some(HostPath::from("/data")), Some("u"))
+    );
     assert_eq!(target.drives, [DriveId::new("A")]);
     assert_eq!((check.terms.runs, check.terms.freeze), (3, false));
     let wanted = wanted(&world, 10);
-    assert_eq!((wanted.len(), &wanted[0].id, &wanted[0].stop, wanted[0].signals.len()), (1, &check.id, &None, 0));
+    assert_eq!(
+        (
+            wanted.len(),
+            &wanted[0].id,
+            &wanted[0].stop,
+            wanted[0].signals.len()
+        ),
+        (1, &check.id, &None, 0)
+    );
 }
 
 #[test]
 fn a_device_that_carries_a_mounted_volume_is_that_volume_and_one_that_does_not_is_unmounted() {
     let mut world = plain().disk("sdb", "8:16", "B").uuid("sdb", "v");
-    world.inventory.devices.get_mut("sdb").expect("there").fs_type = Some("xfs".into());
+    world
+        .inventory
+        .devices
+        .get_mut("sdb")
+        .expect("there")
+        .fs_type = Some("xfs".into());
     world.read_all(1);
     let check = start(&mut world, asked(Named::Device("sda".into())), 10).expect("begun");
-    assert_eq!((check.target.name.as_str(), check.target.mode), ("fs:u", Mode::Live));
+    assert_eq!(
+        (check.target.name.as_str(), check.target.mode),
+        ("fs:u", Mode::Live)
+    );
     let check = start(&mut world, asked(Named::Device("sdb".into())), 11).expect("begun");
-    assert_eq!((check.target.name.as_str(), check.target.mode, check.target.filesystem), ("/dev/sdb", Mode::Unmounted, Filesystem::Xfs));
+    assert_eq!(
+        (
+            check.target.name.as_str(),
+            check.target.mode,
+            check.target.filesystem
+        ),
+        ("/dev/sdb", Mode::Unmounted, Filesystem::Xfs)
+    );
 }
 
 #[test]
@@ -110,13 +168,32 @@ fn what_is_on_a_device_must_be_known_or_told() {
     let mut world = plain().disk("sdb", "8:16", "B");
     world.read_all(1);
     let unknown = asked(Named::Device("sdb".into()));
-    assert!(matches!(start(&mut world, unknown.clone(), 5), Err(Refusal::NotCheckable(why)) if why.contains("not known")));
-    assert!(start(&mut world, Asked { filesystem: Some(Filesystem::Ext4), ..unknown }, 5).is_ok());
-    let wrong = Asked { filesystem: Some(Filesystem::Xfs), ..data() };
-    assert!(matches!(start(&mut world, wrong, 5), Err(Refusal::NotCheckable(why)) if why.contains("is ext4 and not xfs")));
+    assert!(
+        matches!(start(&mut world, unknown.clone(), 5), Err(Refusal::NotCheckable(why)) if why.contains("not known"))
+    );
+    assert!(
+        start(
+            &mut world,
+            Asked {
+                filesystem: Some(Filesystem::Ext4),
+                ..unknown
+            },
+            5
+        )
+        .is_ok()
+    );
+    let wrong = Asked {
+        filesystem: Some(Filesystem::Xfs),
+        ..data()
+    };
+    assert!(
+        matches!(start(&mut world, wrong, 5), Err(Refusal::NotCheckable(why)) if why.contains("is ext4 and not xfs"))
+    );
     world.mount_mut("/data").fs_type = "vfat".into();
     world.read_mounts(6);
-    assert!(matches!(start(&mut world, data(), 7), Err(Refusal::NotCheckable(why)) if why.contains("vfat")));
+    assert!(
+        matches!(start(&mut world, data(), 7), Err(Refusal::NotCheckable(why)) if why.contains("vfat"))
+    );
 }
 
 #[test]
@@ -124,7 +201,10 @@ fn what_went_between_the_look_and_the_answer_is_gone_and_not_uncheckable() {
     let mut world = plain();
     world.umount("/data");
     world.read_mounts(6);
-    assert_eq!(start(&mut world, data(), 7), Err(Refusal::Gone(volume("fs:u"))));
+    assert_eq!(
+        start(&mut world, data(), 7),
+        Err(Refusal::Gone(volume("fs:u")))
+    );
 }
 
 #[test]
@@ -133,11 +213,17 @@ fn one_check_a_filesystem_and_no_more_than_may_wait() {
     let first = start(&mut world, data(), 10).expect("begun");
     assert_eq!(
         start(&mut world, asked(Named::Device("sda".into())), 11),
-        Err(Refusal::AlreadyRuns { what: "fs:u".into(), id: first.id.clone() })
+        Err(Refusal::AlreadyRuns {
+            what: "fs:u".into(),
+            id: first.id.clone()
+        })
     );
     let mut world = world.disk("sdb", "8:16", "B");
     world.read_all(12);
-    let other = Asked { filesystem: Some(Filesystem::Ext4), ..asked(Named::Device("sdb".into())) };
+    let other = Asked {
+        filesystem: Some(Filesystem::Ext4),
+        ..asked(Named::Device("sdb".into()))
+    };
     world.policy.checks.max_queued = 1;
     assert_eq!(start(&mut world, other, 13), Err(Refusal::TooMany(1)));
 }
@@ -146,22 +232,58 @@ fn one_check_a_filesystem_and_no_more_than_may_wait() {
 fn what_is_failing_is_not_read_unless_forced_and_then_nobody_waits_for_it() {
     let mut world = plain();
     world.policy.checks.freeze = Permission::OnDemand;
-    world.active.insert((Subject::Drive(DriveId::new("A")), Reason::MediaErrors), Severity::Bad);
-    assert!(matches!(start(&mut world, data(), 10), Err(Refusal::Failing { why, .. }) if why.contains("MediaErrors")));
-    let forced = start(&mut world, Asked { force: true, freeze: true, ..data() }, 11).expect("forced");
-    assert!(!forced.terms.freeze, "a failing drive's writers are never held");
+    world.active.insert(
+        (Subject::Drive(DriveId::new("A")), Reason::MediaErrors),
+        Severity::Bad,
+    );
+    assert!(
+        matches!(start(&mut world, data(), 10), Err(Refusal::Failing { why, .. }) if why.contains("MediaErrors"))
+    );
+    let forced = start(
+        &mut world,
+        Asked {
+            force: true,
+            freeze: true,
+            ..data()
+        },
+        11,
+    )
+    .expect("forced");
+    assert!(
+        !forced.terms.freeze,
+        "a failing drive's writers are never held"
+    );
     let mut stalled = plain();
-    stalled.active.insert((Subject::Volume(volume("fs:u")), Reason::IoStalled), Severity::Bad);
-    assert!(matches!(start(&mut stalled, data(), 10), Err(Refusal::Failing { .. })));
+    stalled.active.insert(
+        (Subject::Volume(volume("fs:u")), Reason::IoStalled),
+        Severity::Bad,
+    );
+    assert!(matches!(
+        start(&mut stalled, data(), 10),
+        Err(Refusal::Failing { .. })
+    ));
 }
 
 #[test]
 fn freezing_is_the_policys_to_allow() {
     let mut world = plain();
-    let freeze = Asked { freeze: true, ..data() };
-    assert_eq!(start(&mut world, freeze.clone(), 1), Err(Refusal::NotAllowed { what: "fs:u".into(), key: "freeze" }));
-    world.policy.checks.policies =
-        vec![VolumeCheckPolicy { volumes: vec!["/da*".into()], freeze: Some(Permission::OnDemand), runs: Some(7), ..Default::default() }];
+    let freeze = Asked {
+        freeze: true,
+        ..data()
+    };
+    assert_eq!(
+        start(&mut world, freeze.clone(), 1),
+        Err(Refusal::NotAllowed {
+            what: "fs:u".into(),
+            key: "freeze"
+        })
+    );
+    world.policy.checks.policies = vec![VolumeCheckPolicy {
+        volumes: vec!["/da*".into()],
+        freeze: Some(Permission::OnDemand),
+        runs: Some(7),
+        ..Default::default()
+    }];
     let check = start(&mut world, freeze, 2).expect("allowed by the mount point");
     assert_eq!((check.terms.freeze, check.terms.runs), (true, 7));
 }
@@ -173,12 +295,25 @@ fn a_check_is_stopped_when_its_mount_goes_and_when_it_is_cancelled() {
     start(&mut world, data(), 10).expect("begun");
     world.umount("/pod");
     world.read_mounts(11);
-    assert_eq!(wanted(&world, 11)[0].stop.as_ref().map(|stop| stop.why.as_str()), Some("/pod was unmounted"));
+    assert_eq!(
+        wanted(&world, 11)[0]
+            .stop
+            .as_ref()
+            .map(|stop| stop.why.as_str()),
+        Some("/pod was unmounted")
+    );
     let mut world = plain();
     start(&mut world, data(), 10).expect("begun");
     world.mounts.mounts.clear();
-    world.tell(Report::Mounts(crate::model::observation::Observation::failed(at(11), "no")), 11);
-    assert_eq!(wanted(&world, 11)[0].stop, None, "a table that cannot be read takes nothing away");
+    world.tell(
+        Report::Mounts(crate::model::observation::Observation::failed(at(11), "no")),
+        11,
+    );
+    assert_eq!(
+        wanted(&world, 11)[0].stop,
+        None,
+        "a table that cannot be read takes nothing away"
+    );
     let id = world.facts.checks.keys().next().expect("there").clone();
     assert!(world.facts.cancel_check(&id).expect("goes on").cancelled);
     assert!(wanted(&world, 12)[0].stop.is_some());
@@ -187,47 +322,126 @@ fn a_check_is_stopped_when_its_mount_goes_and_when_it_is_cancelled() {
 #[test]
 fn what_was_mounted_while_it_was_checked_unmounted_is_not_told() {
     let mut world = World::default().disk("sda", "8:0", "A").uuid("sda", "u");
-    world.inventory.devices.get_mut("sda").expect("there").fs_type = Some("ext4".into());
+    world
+        .inventory
+        .devices
+        .get_mut("sda")
+        .expect("there")
+        .fs_type = Some("ext4".into());
     world.read_all(0);
     let check = start(&mut world, asked(Named::Device("sda".into())), 5).expect("begun");
-    let mut world = World { mounts: plain().mounts, ..world };
+    let mut world = World {
+        mounts: plain().mounts,
+        ..world
+    };
     world.read_mounts(6);
     // The volume is there now; the check was of the device.
     let progress = Progress {
         id: check.id.clone(),
         at: at(7),
         state: State::Ended,
-        runs: vec![run(Mode::Unmounted, Ballot::Findings, vec![flaw(Weight::Damage)])],
+        runs: vec![run(
+            Mode::Unmounted,
+            Ballot::Findings,
+            vec![flaw(Weight::Damage)],
+        )],
         signals: Vec::new(),
-        outcome: Some(Outcome { verdict: Verdict::Corrupted, reason: "x".into(), mode: Mode::Unmounted }),
+        outcome: Some(Outcome {
+            verdict: Verdict::Corrupted,
+            reason: "x".into(),
+            mode: Mode::Unmounted,
+        }),
     };
     world.tell(Report::Check(Box::new(progress)), 7);
     let check = &world.facts.checks[&check.id];
-    assert_eq!(check.verdict, Some(Verdict::Inconclusive), "{}", check.reason);
+    assert_eq!(
+        check.verdict,
+        Some(Verdict::Inconclusive),
+        "{}",
+        check.reason
+    );
 }
 
 #[test]
 fn what_the_kernel_says_is_handed_on_and_a_clean_check_where_nothing_moved_ends_it() {
     let mut world = plain();
     let said = |event: Event| {
-        let words = "EXT4-fs error (device sda): ext4_lookup:1855: inode #2: comm ls: bad extra_isize".to_owned();
-        Event { first: Line { text: words.clone(), ..event.first }, last: Line { text: words, ..event.last }, ..event }
+        let words =
+            "EXT4-fs error (device sda): ext4_lookup:1855: inode #2: comm ls: bad extra_isize"
+                .to_owned();
+        Event {
+            first: Line {
+                text: words.clone(),
+                ..event.first
+            },
+            last: Line {
+                text: words,
+                ..event.last
+            },
+            ..event
+        }
     };
-    let corruption = said(Event { seq: 1, ..event(Class::FsCorruption, "sda", at(5), &[]) });
-    let cursor = Cursor { boot_id: "b".into(), counted_to: Some(1), reread_from: 0, lost: 0 };
-    let batch = Batch { cursor, events: vec![corruption], attached: Vec::new(), refused: Vec::new(), history: false };
+    let corruption = said(Event {
+        seq: 1,
+        ..event(Class::FsCorruption, "sda", at(5), &[])
+    });
+    let cursor = Cursor {
+        boot_id: "b".into(),
+        counted_to: Some(1),
+        reread_from: 0,
+        lost: 0,
+    };
+    let batch = Batch {
+        cursor,
+        events: vec![corruption],
+        attached: Vec::new(),
+        refused: Vec::new(),
+        history: false,
+    };
     world.tell(Report::KernelLog(batch), 5);
     start(&mut world, data(), 10).expect("begun");
     let signals = wanted(&world, 10)[0].signals.clone();
-    assert_eq!(signals.iter().map(|signal| signal.kind).collect::<Vec<_>>(), [SignalKind::Corrupted]);
-    let outcome = Outcome { verdict: Verdict::Inconclusive, reason: "stopped".into(), mode: Mode::Live };
+    assert_eq!(
+        signals.iter().map(|signal| signal.kind).collect::<Vec<_>>(),
+        [SignalKind::Corrupted]
+    );
+    let outcome = Outcome {
+        verdict: Verdict::Inconclusive,
+        reason: "stopped".into(),
+        mode: Mode::Live,
+    };
     let id = world.facts.checks.keys().next().expect("there").clone();
-    let ended = Progress { id, at: at(10), state: State::Ended, runs: Vec::new(), signals: Vec::new(), outcome: Some(outcome) };
+    let ended = Progress {
+        id,
+        at: at(10),
+        state: State::Ended,
+        runs: Vec::new(),
+        signals: Vec::new(),
+        outcome: Some(outcome),
+    };
     world.tell(Report::Check(Box::new(ended)), 10);
-    assert!(world.raised(11).contains(&"fs:u FilesystemCorrupted Bad Degraded".to_owned()));
-    checked(&mut world, data(), Verdict::Clean, run(Mode::Live, Ballot::Clean, Vec::new()), 20);
-    assert!(world.raised(22).contains(&"fs:u FilesystemCorrupted Bad Degraded".to_owned()), "a live check is too weak");
-    let clean = Arc::new(Run { started: at(30), ..(*run(Mode::Unmounted, Ballot::Clean, Vec::new())).clone() });
+    assert!(
+        world
+            .raised(11)
+            .contains(&"fs:u FilesystemCorrupted Bad Degraded".to_owned())
+    );
+    checked(
+        &mut world,
+        data(),
+        Verdict::Clean,
+        run(Mode::Live, Ballot::Clean, Vec::new()),
+        20,
+    );
+    assert!(
+        world
+            .raised(22)
+            .contains(&"fs:u FilesystemCorrupted Bad Degraded".to_owned()),
+        "a live check is too weak"
+    );
+    let clean = Arc::new(Run {
+        started: at(30),
+        ..(*run(Mode::Unmounted, Ballot::Clean, Vec::new())).clone()
+    });
     // As an admin does: unmounted, checked, mounted again.
     let id = checked(&mut world, data(), Verdict::Clean, clean, 30);
     let check = Arc::make_mut(world.facts.checks.get_mut(&id).expect("there"));
@@ -240,16 +454,31 @@ fn what_went_on_when_the_daemon_ended_has_failed() {
     let mut world = plain();
     let check = start(&mut world, data(), 10).expect("begun");
     let mut later = plain();
-    later.facts.restore_checks(vec![(check.id.clone(), (*check).clone())]);
+    later
+        .facts
+        .restore_checks(vec![(check.id.clone(), (*check).clone())]);
     let known = &later.facts.checks[&check.id];
-    assert_eq!((known.verdict, known.is_over()), (Some(Verdict::Failed), true));
+    assert_eq!(
+        (known.verdict, known.is_over()),
+        (Some(Verdict::Failed), true)
+    );
     assert!(wanted(&later, 20).is_empty());
 }
 
 #[test]
 fn the_newest_are_kept_and_what_a_finding_stands_on() {
     let mut world = plain();
-    let told = checked(&mut world, data(), Verdict::Corrupted, run(Mode::Frozen, Ballot::Findings, vec![flaw(Weight::Damage); 30]), 10);
+    let told = checked(
+        &mut world,
+        data(),
+        Verdict::Corrupted,
+        run(
+            Mode::Frozen,
+            Ballot::Findings,
+            vec![flaw(Weight::Damage); 30],
+        ),
+        10,
+    );
     for second in 0..20 {
         checked(
             &mut world,
@@ -261,8 +490,15 @@ fn the_newest_are_kept_and_what_a_finding_stands_on() {
     }
     world.facts.prune_checks(5);
     assert_eq!(world.facts.checks.len(), 6);
-    assert_eq!(world.facts.checks[&told].runs[0].flaws.len(), 20, "what a finding shows of it is kept");
-    let short = world.facts.checks.values().filter(|check| check.runs[0].flaws.len() == 20 && check.runs[0].output.gzip.is_empty());
+    assert_eq!(
+        world.facts.checks[&told].runs[0].flaws.len(),
+        20,
+        "what a finding shows of it is kept"
+    );
+    let short =
+        world.facts.checks.values().filter(|check| {
+            check.runs[0].flaws.len() == 20 && check.runs[0].output.gzip.is_empty()
+        });
     assert_eq!(short.count(), 4, "all but the newest two are shortened");
 }
 
@@ -271,13 +507,18 @@ fn scheduled_checks_come_when_they_are_due_and_not_on_what_is_failing() {
     let mut world = plain();
     let due = |world: &mut World, second: i64| {
         let active = world.active.clone();
-        world.facts.begin_due_checks(&world.policy.checks, &active, &TimeZone::UTC, at(second))
+        world
+            .facts
+            .begin_due_checks(&world.policy.checks, &active, &TimeZone::UTC, at(second))
     };
     assert_eq!(due(&mut world, 10_000_000), 0, "off by default");
     world.policy.checks.interval = Some(Duration::from_secs(7200));
     world.policy.checks.jitter = Duration::ZERO;
     assert_eq!(due(&mut world, 7000), 0);
-    world.active.insert((Subject::Drive(DriveId::new("A")), Reason::SmartFailing), Severity::Bad);
+    world.active.insert(
+        (Subject::Drive(DriveId::new("A")), Reason::SmartFailing),
+        Severity::Bad,
+    );
     assert_eq!(due(&mut world, 7300), 0);
     world.active.clear();
     assert_eq!(due(&mut world, 7300), 1);
@@ -288,11 +529,28 @@ fn scheduled_checks_come_when_they_are_due_and_not_on_what_is_failing() {
 
 #[test]
 fn a_clone_with_the_same_uuid_is_another_filesystem() {
-    let mut world = plain().disk("sdb", "8:16", "B").uuid("sdb", "u").mounted("8:16", "/", "/clone", "ext4", "/dev/sdb");
+    let mut world = plain()
+        .disk("sdb", "8:16", "B")
+        .uuid("sdb", "u")
+        .mounted("8:16", "/", "/clone", "ext4", "/dev/sdb");
     world.read_all(1);
-    let names: Vec<String> = world.facts.volumes.keys().map(ToString::to_string).collect();
-    let (one, other) = (world.facts.volumes.values().next().expect("there").clone(), world.facts.volumes.values().nth(1).cloned());
-    let Some(other) = other else { return assert_eq!(names.len(), 1, "clones that are one volume are judged as one") };
+    let names: Vec<String> = world
+        .facts
+        .volumes
+        .keys()
+        .map(ToString::to_string)
+        .collect();
+    let (one, other) = (
+        world.facts.volumes.values().next().expect("there").clone(),
+        world.facts.volumes.values().nth(1).cloned(),
+    );
+    let Some(other) = other else {
+        return assert_eq!(
+            names.len(),
+            1,
+            "clones that are one volume are judged as one"
+        );
+    };
     checked(
         &mut world,
         asked(Named::Volume(one.facts.id.clone())),
@@ -307,17 +565,32 @@ fn a_clone_with_the_same_uuid_is_another_filesystem() {
 #[test]
 fn what_was_checked_by_its_device_is_the_volume_that_is_mounted_of_it_later() {
     let mut world = World::default().disk("sda", "8:0", "A").uuid("sda", "u");
-    world.inventory.devices.get_mut("sda").expect("there").fs_type = Some("ext4".into());
+    world
+        .inventory
+        .devices
+        .get_mut("sda")
+        .expect("there")
+        .fs_type = Some("ext4".into());
     world.read_all(0);
     checked(
         &mut world,
         asked(Named::Device("sda".into())),
         Verdict::Corrupted,
-        run(Mode::Unmounted, Ballot::Findings, vec![flaw(Weight::Damage)]),
+        run(
+            Mode::Unmounted,
+            Ballot::Findings,
+            vec![flaw(Weight::Damage)],
+        ),
         5,
     );
-    assert_eq!(world.raised(7), ["dev:sda FilesystemCorrupted Bad DataLoss"]);
-    let mut world = World { mounts: plain().mounts, ..world };
+    assert_eq!(
+        world.raised(7),
+        ["dev:sda FilesystemCorrupted Bad DataLoss"]
+    );
+    let mut world = World {
+        mounts: plain().mounts,
+        ..world
+    };
     world.read_mounts(10);
     assert_eq!(world.raised(11), ["fs:u FilesystemCorrupted Bad DataLoss"]);
 }
@@ -326,17 +599,41 @@ fn what_was_checked_by_its_device_is_the_volume_that_is_mounted_of_it_later() {
 fn what_fails_while_its_check_waits_is_not_read() {
     let mut world = plain();
     start(&mut world, data(), 10).expect("begun");
-    world.active.insert((Subject::Drive(DriveId::new("A")), Reason::SmartFailing), Severity::Bad);
-    assert!(wanted(&world, 11)[0].stop.as_ref().is_some_and(|stop| stop.why.contains("SmartFailing")));
+    world.active.insert(
+        (Subject::Drive(DriveId::new("A")), Reason::SmartFailing),
+        Severity::Bad,
+    );
+    assert!(
+        wanted(&world, 11)[0]
+            .stop
+            .as_ref()
+            .is_some_and(|stop| stop.why.contains("SmartFailing"))
+    );
 }
 
 #[test]
 fn a_standing_corruption_is_not_forgotten_for_weaker_words() {
     let mut world = plain();
-    let told = checked(&mut world, data(), Verdict::Corrupted, run(Mode::Frozen, Ballot::Findings, vec![flaw(Weight::Damage)]), 10);
+    let told = checked(
+        &mut world,
+        data(),
+        Verdict::Corrupted,
+        run(Mode::Frozen, Ballot::Findings, vec![flaw(Weight::Damage)]),
+        10,
+    );
     for second in 0..12 {
-        let (verdict, ballot) = if second % 2 == 0 { (Verdict::Suspected, Ballot::Findings) } else { (Verdict::Clean, Ballot::Clean) };
-        checked(&mut world, data(), verdict, run(Mode::Live, ballot, Vec::new()), 100 + second * 10);
+        let (verdict, ballot) = if second % 2 == 0 {
+            (Verdict::Suspected, Ballot::Findings)
+        } else {
+            (Verdict::Clean, Ballot::Clean)
+        };
+        checked(
+            &mut world,
+            data(),
+            verdict,
+            run(Mode::Live, ballot, Vec::new()),
+            100 + second * 10,
+        );
     }
     world.facts.prune_checks(3);
     assert!(world.facts.checks.contains_key(&told));
@@ -349,32 +646,73 @@ fn the_kernels_word_in_the_midst_of_a_live_check_is_the_proof_and_not_what_moved
     let check = start(&mut world, data(), 10).expect("begun");
     let signal = crate::model::check::Signal {
         kind: SignalKind::Corrupted,
-        evidence: crate::model::finding::Evidence { source: "XFS".into(), time: at(11), text: "AG 3 is sick".into() },
+        evidence: crate::model::finding::Evidence {
+            source: "XFS".into(),
+            time: at(11),
+            text: "AG 3 is sick".into(),
+        },
     };
     let progress = Progress {
         id: check.id.clone(),
         at: at(12),
         state: State::Ended,
-        runs: vec![run(Mode::Live, Ballot::Findings, vec![flaw(Weight::Damage)])],
+        runs: vec![run(
+            Mode::Live,
+            Ballot::Findings,
+            vec![flaw(Weight::Damage)],
+        )],
         signals: vec![signal],
-        outcome: Some(Outcome { verdict: Verdict::Corrupted, reason: "the kernel says so".into(), mode: Mode::Live }),
+        outcome: Some(Outcome {
+            verdict: Verdict::Corrupted,
+            reason: "the kernel says so".into(),
+            mode: Mode::Live,
+        }),
     };
     world.tell(Report::Check(Box::new(progress)), 12);
     assert_eq!(world.raised(13), ["fs:u FilesystemCorrupted Bad Degraded"]);
-    assert_eq!(world.one(Reason::FilesystemCorrupted, 14).expect("raised").evidence[0].text, "AG 3 is sick");
+    assert_eq!(
+        world
+            .one(Reason::FilesystemCorrupted, 14)
+            .expect("raised")
+            .evidence[0]
+            .text,
+        "AG 3 is sick"
+    );
 }
 
 #[test]
 fn what_was_found_while_the_device_failed_proves_nothing() {
     let mut world = plain();
-    let broken = Event { seq: 1, ..event(Class::Io, "sda", at(11), &[5]) };
-    let cursor = Cursor { boot_id: "b".into(), counted_to: Some(1), reread_from: 0, lost: 0 };
-    let batch = Batch { cursor, events: vec![broken], attached: Vec::new(), refused: Vec::new(), history: false };
-    let found = Arc::new(Run { started: at(10), ..(*run(Mode::Frozen, Ballot::Findings, vec![flaw(Weight::Damage)])).clone() });
+    let broken = Event {
+        seq: 1,
+        ..event(Class::Io, "sda", at(11), &[5])
+    };
+    let cursor = Cursor {
+        boot_id: "b".into(),
+        counted_to: Some(1),
+        reread_from: 0,
+        lost: 0,
+    };
+    let batch = Batch {
+        cursor,
+        events: vec![broken],
+        attached: Vec::new(),
+        refused: Vec::new(),
+        history: false,
+    };
+    let found = Arc::new(Run {
+        started: at(10),
+        ..(*run(Mode::Frozen, Ballot::Findings, vec![flaw(Weight::Damage)])).clone()
+    });
     let mut told = world.clone();
     told.tell(Report::KernelLog(batch), 11);
     let id = checked(&mut told, data(), Verdict::Corrupted, found.clone(), 12);
-    assert_eq!(told.facts.checks[&id].verdict, Some(Verdict::Inconclusive), "{}", told.facts.checks[&id].reason);
+    assert_eq!(
+        told.facts.checks[&id].verdict,
+        Some(Verdict::Inconclusive),
+        "{}",
+        told.facts.checks[&id].reason
+    );
     let id = checked(&mut world, data(), Verdict::Corrupted, found, 12);
     assert_eq!(world.facts.checks[&id].verdict, Some(Verdict::Corrupted));
 }

@@ -1,6 +1,8 @@
-//! At whose door an event is laid: the drive that had the name when it was said, the volumes on the device, the device itself, or nobody's.
+//! At whose door an event is laid: the drive that had the name when it was said, the volumes on the
+//! device, the device itself, or nobody's.
 //!
-//! In: an event, and what is known of names, devices and volumes. Out: subjects. Counts nothing and keeps nothing: that is `kernel`.
+//! In: an event, and what is known of names, devices and volumes. Out: subjects. Counts nothing and
+//! keeps nothing: that is `kernel`.
 
 use jiff::Timestamp;
 
@@ -21,12 +23,18 @@ pub(super) enum Door {
 }
 
 impl Facts {
-    /// Whose an event is. Of drives: by the name at the time of the record. Of what stands above them, and of filesystems: the volumes on that
-    /// device, else the device itself.
+    /// Whose an event is. Of drives: by the name at the time of the record. Of what stands above
+    /// them, and of filesystems: the volumes on that device, else the device itself.
     pub(super) fn door(&self, event: &Event, since: Timestamp, now: Timestamp) -> Door {
-        let Some(inventory) = self.inventory() else { return Door::NotYet };
+        let Some(inventory) = self.inventory() else {
+            return Door::NotYet;
+        };
         let names = || std::iter::once(&event.device).chain(&event.also);
-        if self.kernel.names.is_of_check(&event.device, event.first.time) {
+        if self
+            .kernel
+            .names
+            .is_of_check(&event.device, event.first.time)
+        {
             return Door::OfACheck;
         }
         if !event.class.is_of_filesystem()
@@ -37,12 +45,14 @@ impl Facts {
         if self.mount_table().is_none() {
             return Door::NotYet;
         }
-        let is_drive = |name: &Device| matches!(name, Device::Block(name) if self.is_of_drive(name));
+        let is_drive =
+            |name: &Device| matches!(name, Device::Block(name) if self.is_of_drive(name));
         if !event.class.is_of_filesystem() && names().any(is_drive) {
             // A drive has the name, and another had it then.
             return Door::Nobodys;
         }
-        // It waited for a mount, and another drive has the name meanwhile: what is mounted from that did not say it.
+        // It waited for a mount, and another drive has the name meanwhile: what is mounted from
+        // that did not say it.
         if names().any(|name| self.kernel.names.is_of_former(name, event.last.time)) {
             return Door::Nobodys;
         }
@@ -55,14 +65,15 @@ impl Facts {
             Device::FilesystemId(uuid) => Some(uuid.as_str()),
             _ => None,
         });
-        let former =
-            |name: &Device| matches!(name, Device::Block(name) if self.kernel.came.get(name).is_some_and(|came| event.last.time < *came));
+        let former = |name: &Device| matches!(name, Device::Block(name) if self.kernel.came.get(name).is_some_and(|came| event.last.time < *came));
         if event.class.is_of_filesystem() && names().any(former) {
             return Door::Nobodys;
         }
         let volumes = self.volumes_on(device, names(), uuid);
         let (volumes, others): (Vec<Subject>, Vec<Subject>) =
-            volumes.into_iter().partition(|volume| !event.class.is_of_filesystem() || self.may_have_said(volume, &event.last));
+            volumes.into_iter().partition(|volume| {
+                !event.class.is_of_filesystem() || self.may_have_said(volume, &event.last)
+            });
         if volumes.is_empty() && !others.is_empty() {
             // Of what was on the device before what is there now.
             return Door::Nobodys;
@@ -70,61 +81,111 @@ impl Facts {
         if !volumes.is_empty() {
             return Door::Of(volumes);
         }
-        // Mapped devices are made in the moment in which they are used: the next scan may show it, or whose it is.
-        let unknown = device.is_none() && names().any(|name| matches!(name, Device::Block(name) if name.starts_with("dm-")));
+        // Mapped devices are made in the moment in which they are used: the next scan may show it,
+        // or whose it is.
+        let unknown = device.is_none()
+            && names().any(|name| matches!(name, Device::Block(name) if name.starts_with("dm-")));
         if (event.class.is_of_filesystem() || unknown) && !self.mount_settled(since, now) {
             return Door::NotYet;
         }
         match device {
-            Some(device) if !is_none_of_ours(device) => Door::Of(vec![Subject::Device(device.name.clone())]),
+            Some(device) if !is_none_of_ours(device) => {
+                Door::Of(vec![Subject::Device(device.name.clone())])
+            }
             _ => Door::Nobodys,
         }
     }
 
     /// A drive's device, or a partition of one.
     fn is_of_drive(&self, name: &str) -> bool {
-        let device = |name: &str| self.inventory().and_then(|inventory| inventory.devices.get(name));
-        let Some(found) = device(name) else { return false };
-        let whole =
-            if matches!(found.layer, Layer::Partition { .. }) { found.below.first().and_then(|below| device(below)) } else { Some(found) };
+        let device = |name: &str| {
+            self.inventory()
+                .and_then(|inventory| inventory.devices.get(name))
+        };
+        let Some(found) = device(name) else {
+            return false;
+        };
+        let whole = if matches!(found.layer, Layer::Partition { .. }) {
+            found.below.first().and_then(|below| device(below))
+        } else {
+            Some(found)
+        };
         whole.is_some_and(|whole| whole.drive.is_some())
     }
 
     /// Whether what is on this volume is a filesystem that speaks so.
     pub(super) fn may_have_said(&self, volume: &Subject, line: &Line) -> bool {
-        let Subject::Volume(id) = volume else { return true };
-        let fs_type = self.volumes.get(id).and_then(|known| known.facts.fs_type.as_deref());
+        let Subject::Volume(id) = volume else {
+            return true;
+        };
+        let fs_type = self
+            .volumes
+            .get(id)
+            .and_then(|known| known.facts.fs_type.as_deref());
         fs_type.is_none_or(|fs_type| line.may_be_of(fs_type))
     }
 
-    pub(in crate::model::facts) fn drive_named(&self, name: &Device, at: Timestamp) -> Option<&DriveId> {
+    pub(in crate::model::facts) fn drive_named(
+        &self,
+        name: &Device,
+        at: Timestamp,
+    ) -> Option<&DriveId> {
         let names = &self.kernel.names;
         names.holder(name, at).or_else(|| match name {
-            Device::Ata { port, device: Some(_) } => names.holder(&Device::Ata { port: *port, device: None }, at),
-            // `nvme0c1n1` is controller 1's path to a namespace of subsystem 0; drivers/nvme/host/multipath.c.
+            Device::Ata {
+                port,
+                device: Some(_),
+            } => names.holder(
+                &Device::Ata {
+                    port: *port,
+                    device: None,
+                },
+                at,
+            ),
+            // `nvme0c1n1` is controller 1's path to a namespace of subsystem 0;
+            // drivers/nvme/host/multipath.c.
             Device::Block(path) => names.holder(&Device::Nvme(path_controller(path)?), at),
             _ => None,
         })
     }
 
-    /// Volumes whose filesystem is on this device. A device that has gone is known by the volumes that still name it.
+    /// Volumes whose filesystem is on this device. A device that has gone is known by the volumes
+    /// that still name it.
     pub(in crate::model::facts) fn volumes_on<'a>(
         &self,
         device: Option<&BlockDevice>,
         names: impl Iterator<Item = &'a Device>,
         uuid: Option<&str>,
     ) -> Vec<Subject> {
-        let mut wanted: Vec<&str> =
-            names.filter_map(|name| if let Device::Block(name) = name { Some(name.as_str()) } else { None }).collect();
+        let mut wanted: Vec<&str> = names
+            .filter_map(|name| {
+                if let Device::Block(name) = name {
+                    Some(name.as_str())
+                } else {
+                    None
+                }
+            })
+            .collect();
         wanted.extend(device.map(|device| device.name.as_str()));
         let on = |known: &&crate::model::facts::KnownVolume| {
             let facts = &known.facts;
-            let member = facts.fs_type.as_deref() == Some("btrfs") && facts.devices.iter().any(|name| wanted.contains(&name.as_str()));
-            facts.device.as_deref().is_some_and(|name| wanted.contains(&name))
+            let member = facts.fs_type.as_deref() == Some("btrfs")
+                && facts
+                    .devices
+                    .iter()
+                    .any(|name| wanted.contains(&name.as_str()));
+            facts
+                .device
+                .as_deref()
+                .is_some_and(|name| wanted.contains(&name))
                 || member
                 || uuid.is_some() && facts.fs_uuid.as_deref() == uuid
         };
-        self.volumes.values().filter(on).map(|known| Subject::Volume(known.facts.id.clone())).collect()
+        self.volumes
+            .values()
+            .filter(on)
+            .map(|known| Subject::Volume(known.facts.id.clone()))
+            .collect()
     }
 }
 
@@ -132,11 +193,14 @@ impl Facts {
 pub(super) fn path_controller(path: &str) -> Option<String> {
     let (subsystem, rest) = path.strip_prefix("nvme")?.split_once('c')?;
     let (controller, namespace) = rest.split_once('n')?;
-    let numbers = [subsystem, controller, namespace].iter().all(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
+    let numbers = [subsystem, controller, namespace]
+        .iter()
+        .all(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
     numbers.then(|| format!("nvme{controller}"))
 }
 
-/// Optical, memory and foreign devices: nothing of them is told by their name alone. A loop device that carries a volume is the volume's matter.
+/// Optical, memory and foreign devices: nothing of them is told by their name alone. A loop device
+/// that carries a volume is the volume's matter.
 fn is_none_of_ours(device: &BlockDevice) -> bool {
     matches!(device.layer, Layer::Other | Layer::Loop { .. }) && device.drive.is_none()
 }

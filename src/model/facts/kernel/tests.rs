@@ -2,18 +2,28 @@ use super::door::path_controller;
 use super::*;
 use crate::model::block::Layer;
 use crate::model::fixture::*;
-use crate::model::ids::DriveId;
-use crate::model::ids::VolumeId;
+use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kernel::event::{Attached, Refused};
 use crate::model::report::{Report, Source, SourceStatus};
 
 fn cursor(counted_to: u64) -> Cursor {
-    Cursor { boot_id: "boot".into(), counted_to: Some(counted_to), reread_from: counted_to + 1, lost: 0 }
+    Cursor {
+        boot_id: "boot".into(),
+        counted_to: Some(counted_to),
+        reread_from: counted_to + 1,
+        lost: 0,
+    }
 }
 
 fn batch(events: Vec<Event>) -> Batch {
     let counted_to = events.iter().map(|event| event.seq).max().unwrap_or(0);
-    Batch { cursor: cursor(counted_to), events, attached: Vec::new(), refused: Vec::new(), history: false }
+    Batch {
+        cursor: cursor(counted_to),
+        events,
+        attached: Vec::new(),
+        refused: Vec::new(),
+        history: false,
+    }
 }
 
 fn numbered(seq: u64, event: Event) -> Event {
@@ -21,8 +31,20 @@ fn numbered(seq: u64, event: Event) -> Event {
 }
 
 fn plain() -> World {
-    let part = device("sda1", "8:1", Layer::Partition { number: 1, start_bytes: 1 << 20 }, &["sda"]);
-    let mut world = World::default().disk("sda", "8:0", "A").with(part).uuid("sda1", "u").mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    let part = device(
+        "sda1",
+        "8:1",
+        Layer::Partition {
+            number: 1,
+            start_bytes: 1 << 20,
+        },
+        &["sda"],
+    );
+    let mut world = World::default()
+        .disk("sda", "8:0", "A")
+        .with(part)
+        .uuid("sda1", "u")
+        .mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
     world.read_all(0);
     world
 }
@@ -36,7 +58,11 @@ fn data() -> Subject {
 }
 
 fn count(world: &World, subject: &Subject, class: Class) -> Option<u64> {
-    world.facts.errors(subject)?.get(class).map(|tally| tally.incidents)
+    world
+        .facts
+        .errors(subject)?
+        .get(class)
+        .map(|tally| tally.incidents)
 }
 
 #[test]
@@ -47,18 +73,46 @@ fn a_drives_errors_are_the_drives_and_a_filesystems_the_volumes() {
         numbered(6, event(Class::FsError, "sda1", at(1), &[])),
         numbered(7, event(Class::Io, "sda1", at(1), &[8])),
     ];
-    assert_eq!(world.tell(Report::KernelLog(batch(events)), 1), Change::Material);
-    assert_eq!((count(&world, &drive_a(), Class::Medium), count(&world, &drive_a(), Class::Io)), (Some(1), Some(1)));
-    assert_eq!((count(&world, &data(), Class::FsError), count(&world, &data(), Class::Io)), (Some(1), None));
+    assert_eq!(
+        world.tell(Report::KernelLog(batch(events)), 1),
+        Change::Material
+    );
+    assert_eq!(
+        (
+            count(&world, &drive_a(), Class::Medium),
+            count(&world, &drive_a(), Class::Io)
+        ),
+        (Some(1), Some(1))
+    );
+    assert_eq!(
+        (
+            count(&world, &data(), Class::FsError),
+            count(&world, &data(), Class::Io)
+        ),
+        (Some(1), None)
+    );
 }
 
 #[test]
 fn what_a_reader_tells_again_is_counted_once_and_another_boot_counts_anew() {
     let mut world = plain();
-    let flood: Vec<Event> = (10..20).map(|seq| numbered(seq, event(Class::Io, "sda", at(1), &[seq]))).collect();
+    let flood: Vec<Event> = (10..20)
+        .map(|seq| numbered(seq, event(Class::Io, "sda", at(1), &[seq])))
+        .collect();
     world.tell(Report::KernelLog(batch(flood.clone())), 1);
-    assert_eq!(world.tell(Report::KernelLog(batch(flood.clone())), 2), Change::Nothing);
-    world.tell(Report::KernelLog(batch(flood.into_iter().chain([numbered(20, event(Class::Io, "sda", at(3), &[1]))]).collect())), 3);
+    assert_eq!(
+        world.tell(Report::KernelLog(batch(flood.clone())), 2),
+        Change::Nothing
+    );
+    world.tell(
+        Report::KernelLog(batch(
+            flood
+                .into_iter()
+                .chain([numbered(20, event(Class::Io, "sda", at(3), &[1]))])
+                .collect(),
+        )),
+        3,
+    );
     assert_eq!(count(&world, &drive_a(), Class::Io), Some(11));
     let mut other = batch(vec![numbered(3, event(Class::Io, "sda", at(4), &[1]))]);
     other.cursor.boot_id = "another".into();
@@ -71,7 +125,10 @@ fn what_comes_before_drives_and_mounts_are_known_waits_for_them() {
     let mut world = plain();
     let (inventory, mounts) = (world.inventory.clone(), world.mounts.clone());
     world.facts = Facts::default();
-    let events = vec![numbered(1, event(Class::Medium, "sda", at(0), &[])), numbered(2, event(Class::FsShutdown, "sda1", at(0), &[]))];
+    let events = vec![
+        numbered(1, event(Class::Medium, "sda", at(0), &[])),
+        numbered(2, event(Class::FsShutdown, "sda1", at(0), &[])),
+    ];
     world.tell(Report::KernelLog(batch(events)), 0);
     assert_eq!(world.facts.kernel.progress.pending.len(), 2);
     (world.inventory, world.mounts) = (inventory, mounts);
@@ -87,14 +144,34 @@ fn a_filesystem_that_fails_to_mount_is_the_devices_until_it_is_mounted() {
     let mut world = plain();
     world.mounts.mounts.clear();
     world.read_mounts(1);
-    world.tell(Report::KernelLog(batch(vec![numbered(1, event(Class::FsCorruption, "sda1", at(2), &[]))])), 2);
+    world.tell(
+        Report::KernelLog(batch(vec![numbered(
+            1,
+            event(Class::FsCorruption, "sda1", at(2), &[]),
+        )])),
+        2,
+    );
     assert!(world.facts.kernel.errors.is_empty());
-    world.tell(Report::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) }, 8);
-    assert_eq!(count(&world, &Subject::Device("sda1".into()), Class::FsCorruption), Some(1));
+    world.tell(
+        Report::Source {
+            source: Source::Udev,
+            status: SourceStatus::Active(String::new()),
+        },
+        8,
+    );
+    assert_eq!(
+        count(&world, &Subject::Device("sda1".into()), Class::FsCorruption),
+        Some(1)
+    );
     world = world.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
     world.read_mounts(9);
     assert_eq!(count(&world, &data(), Class::FsCorruption), Some(1));
-    assert!(world.facts.errors(&Subject::Device("sda1".into())).is_none());
+    assert!(
+        world
+            .facts
+            .errors(&Subject::Device("sda1".into()))
+            .is_none()
+    );
 }
 
 #[test]
@@ -102,18 +179,40 @@ fn what_a_filesystem_said_that_could_not_be_mounted_is_not_of_the_next_drive_wit
     for waits in [true, false] {
         let mut world = World::default().disk("sdb", "8:16", "B");
         world.read_all(0);
-        world.tell(Report::KernelLog(batch(vec![numbered(1, event(Class::FsCorruption, "sdb", at(1), &[]))])), 1);
+        world.tell(
+            Report::KernelLog(batch(vec![numbered(
+                1,
+                event(Class::FsCorruption, "sdb", at(1), &[]),
+            )])),
+            1,
+        );
         if !waits {
-            world.tell(Report::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) }, 8);
+            world.tell(
+                Report::Source {
+                    source: Source::Udev,
+                    status: SourceStatus::Active(String::new()),
+                },
+                8,
+            );
             assert!(world.facts.errors(&Subject::Device("sdb".into())).is_some());
         }
         world.pull("sdb");
         world.scan(9);
         world.plug("sdb", "8:16", "C");
-        world = world.uuid("sdb", "c").mounted("8:16", "/", "/new", "btrfs", "/dev/sdb");
+        world = world
+            .uuid("sdb", "c")
+            .mounted("8:16", "/", "/new", "btrfs", "/dev/sdb");
         world.scan(10);
         world.read_mounts(10);
-        assert_eq!(count(&world, &Subject::Volume(volume("fs:c")), Class::FsCorruption), None, "waits: {waits}");
+        assert_eq!(
+            count(
+                &world,
+                &Subject::Volume(volume("fs:c")),
+                Class::FsCorruption
+            ),
+            None,
+            "waits: {waits}"
+        );
         assert!(world.facts.errors(&Subject::Device("sdb".into())).is_none());
     }
 }
@@ -121,23 +220,47 @@ fn what_a_filesystem_said_that_could_not_be_mounted_is_not_of_the_next_drive_wit
 #[test]
 fn a_shutdown_ends_with_the_mount_and_corruption_does_not() {
     let mut world = plain();
-    let events =
-        vec![numbered(1, event(Class::FsShutdown, "sda1", at(1), &[])), numbered(2, event(Class::FsCorruption, "sda1", at(1), &[]))];
+    let events = vec![
+        numbered(1, event(Class::FsShutdown, "sda1", at(1), &[])),
+        numbered(2, event(Class::FsCorruption, "sda1", at(1), &[])),
+    ];
     world.tell(Report::KernelLog(batch(events)), 1);
     world.umount("/data");
     world.read_mounts(2);
-    assert_eq!((count(&world, &data(), Class::FsShutdown), count(&world, &data(), Class::FsCorruption)), (None, Some(1)));
+    assert_eq!(
+        (
+            count(&world, &data(), Class::FsShutdown),
+            count(&world, &data(), Class::FsCorruption)
+        ),
+        (None, Some(1))
+    );
 }
 
 #[test]
-fn a_filesystem_that_is_mounted_anew_is_not_shut_any_more_whether_or_not_anybody_saw_it_unmounted() {
-    let mounted = |seq, second| Attached { seq, name: "sda1".into(), at: at(second), filesystem: true };
+fn a_filesystem_that_is_mounted_anew_is_not_shut_any_more_whether_or_not_anybody_saw_it_unmounted()
+{
+    let mounted = |seq, second| Attached {
+        seq,
+        name: "sda1".into(),
+        at: at(second),
+        filesystem: true,
+    };
     let mut world = plain();
-    world.tell(Report::KernelLog(batch(vec![numbered(1, event(Class::FsShutdown, "sda1", at(5), &[]))])), 5);
+    world.tell(
+        Report::KernelLog(batch(vec![numbered(
+            1,
+            event(Class::FsShutdown, "sda1", at(5), &[]),
+        )])),
+        5,
+    );
     let mut older = batch(Vec::new());
     (older.attached, older.cursor) = (vec![mounted(2, 4)], cursor(2));
     world.tell(Report::KernelLog(older), 6);
-    assert_eq!(count(&world, &data(), Class::FsShutdown), Some(1), "that mount was before");
+    assert_eq!(
+        count(&world, &data(), Class::FsShutdown),
+        Some(1),
+        "that mount was before"
+    );
     let mut newer = batch(Vec::new());
     (newer.attached, newer.cursor) = (vec![mounted(3, 7)], cursor(3));
     world.tell(Report::KernelLog(newer), 7);
@@ -146,25 +269,66 @@ fn a_filesystem_that_is_mounted_anew_is_not_shut_any_more_whether_or_not_anybody
 
 fn saying(seq: u64, second: i64, text: &str) -> Event {
     let event = numbered(seq, event(Class::FsCorruption, "sda1", at(second), &[]));
-    let line = Line { text: text.to_owned(), ..event.last.clone() };
-    Event { first: line.clone(), last: line, ..event }
+    let line = Line {
+        text: text.to_owned(),
+        ..event.last.clone()
+    };
+    Event {
+        first: line.clone(),
+        last: line,
+        ..event
+    }
 }
 
 #[test]
 fn what_another_kind_of_filesystem_said_is_not_laid_at_the_door_of_what_is_on_the_device_now() {
     let mut world = plain();
-    world.tell(Report::KernelLog(batch(vec![saying(1, 1, "XFS (sda1): Metadata CRC error detected")])), 1);
-    assert_eq!(count(&world, &data(), Class::FsCorruption), None, "ext4 does not say so");
-    world.tell(Report::KernelLog(batch(vec![saying(2, 2, "EXT4-fs error (device sda1): bad header")])), 2);
+    world.tell(
+        Report::KernelLog(batch(vec![saying(
+            1,
+            1,
+            "XFS (sda1): Metadata CRC error detected",
+        )])),
+        1,
+    );
+    assert_eq!(
+        count(&world, &data(), Class::FsCorruption),
+        None,
+        "ext4 does not say so"
+    );
+    world.tell(
+        Report::KernelLog(batch(vec![saying(
+            2,
+            2,
+            "EXT4-fs error (device sda1): bad header",
+        )])),
+        2,
+    );
     assert_eq!(count(&world, &data(), Class::FsCorruption), Some(1));
 
     // Said before anything was mounted, and then something else was made there.
     let mut world = plain();
     world.mounts.mounts.clear();
     world.read_mounts(1);
-    world.tell(Report::KernelLog(batch(vec![saying(1, 2, "XFS (sda1): Metadata CRC error detected")])), 2);
-    world.tell(Report::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) }, 8);
-    assert_eq!(count(&world, &Subject::Device("sda1".into()), Class::FsCorruption), Some(1));
+    world.tell(
+        Report::KernelLog(batch(vec![saying(
+            1,
+            2,
+            "XFS (sda1): Metadata CRC error detected",
+        )])),
+        2,
+    );
+    world.tell(
+        Report::Source {
+            source: Source::Udev,
+            status: SourceStatus::Active(String::new()),
+        },
+        8,
+    );
+    assert_eq!(
+        count(&world, &Subject::Device("sda1".into()), Class::FsCorruption),
+        Some(1)
+    );
     world = world.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
     world.read_mounts(9);
     assert_eq!(count(&world, &data(), Class::FsCorruption), None);
@@ -172,23 +336,49 @@ fn what_another_kind_of_filesystem_said_is_not_laid_at_the_door_of_what_is_on_th
 
 #[test]
 fn what_was_said_of_the_device_that_had_the_name_before_is_not_the_new_ones() {
-    let came = |second| Attached { seq: 5, name: "sda1".into(), at: at(second), filesystem: false };
+    let came = |second| Attached {
+        seq: 5,
+        name: "sda1".into(),
+        at: at(second),
+        filesystem: false,
+    };
     let mut world = plain();
-    let mut late = batch(vec![saying(6, 3, "EXT4-fs error (device sda1): bad header")]);
+    let mut late = batch(vec![saying(
+        6,
+        3,
+        "EXT4-fs error (device sda1): bad header",
+    )]);
     late.attached = vec![came(4)];
     world.tell(Report::KernelLog(late), 5);
     assert_eq!(count(&world, &data(), Class::FsCorruption), None);
-    world.tell(Report::KernelLog(batch(vec![saying(7, 6, "EXT4-fs error (device sda1): bad header")])), 6);
+    world.tell(
+        Report::KernelLog(batch(vec![saying(
+            7,
+            6,
+            "EXT4-fs error (device sda1): bad header",
+        )])),
+        6,
+    );
     assert_eq!(count(&world, &data(), Class::FsCorruption), Some(1));
 }
 
 #[test]
 fn an_error_that_turns_out_to_be_a_refusal_is_taken_back() {
     let mut world = plain();
-    world.tell(Report::KernelLog(batch(vec![numbered(1, event(Class::Io, "sda", at(1), &[7]))])), 1);
+    world.tell(
+        Report::KernelLog(batch(vec![numbered(
+            1,
+            event(Class::Io, "sda", at(1), &[7]),
+        )])),
+        1,
+    );
     let mut later = batch(Vec::new());
     later.cursor = cursor(2);
-    later.refused = vec![Refused { device: Device::Block("sda".into()), sector: 7, at: at(2) }];
+    later.refused = vec![Refused {
+        device: Device::Block("sda".into()),
+        sector: 7,
+        at: at(2),
+    }];
     world.tell(Report::KernelLog(later), 2);
     assert_eq!(count(&world, &drive_a(), Class::Io), None);
 }
@@ -200,7 +390,13 @@ fn a_drive_that_is_gone_is_still_the_one_that_had_the_name() {
     world.scan(5);
     world.plug("sda", "8:0", "B");
     world.scan(60);
-    world.tell(Report::KernelLog(batch(vec![numbered(1, event(Class::Io, "sda", at(6), &[]))])), 61);
+    world.tell(
+        Report::KernelLog(batch(vec![numbered(
+            1,
+            event(Class::Io, "sda", at(6), &[]),
+        )])),
+        61,
+    );
     assert_eq!(count(&world, &drive_a(), Class::Io), Some(1));
     assert_eq!(world.facts.errors(&Subject::Drive(DriveId::new("B"))), None);
 }
@@ -211,11 +407,15 @@ fn what_a_store_that_came_late_has_counted_of_this_boot_is_not_counted_twice() {
     let told = |second: i64| batch(vec![numbered(9, event(Class::Io, "sda", at(second), &[7]))]);
     world.tell(Report::KernelLog(told(1)), 1);
     let memory = |world: &World| (*world.facts.kernel.errors[&drive_a()]).clone();
-    let (stored, progress) = (vec![(drive_a(), memory(&world))], (*world.facts.kernel.progress).clone());
+    let (stored, progress) = (
+        vec![(drive_a(), memory(&world))],
+        (*world.facts.kernel.progress).clone(),
+    );
     // Read again as history, its time is the kernel's.
     let mut next = plain();
     next.tell(Report::KernelLog(told(2)), 2);
-    next.facts.restore_errors(stored.clone(), Some(progress.clone()));
+    next.facts
+        .restore_errors(stored.clone(), Some(progress.clone()));
     assert_eq!(count(&next, &drive_a(), Class::Io), Some(1));
     let mut rebooted = plain();
     let mut other = told(2);
@@ -231,7 +431,10 @@ fn errors_of_what_nobody_knows_are_counted_and_blame_nobody() {
     let sr = device("sr0", "11:0", Layer::Other, &[]);
     world = world.with(sr);
     world.scan(1);
-    let events = vec![numbered(1, event(Class::Io, "sr0", at(2), &[])), numbered(2, event(Class::Medium, "sdz", at(2), &[]))];
+    let events = vec![
+        numbered(1, event(Class::Io, "sr0", at(2), &[])),
+        numbered(2, event(Class::Medium, "sdz", at(2), &[])),
+    ];
     world.tell(Report::KernelLog(batch(events)), 2);
     assert!(world.facts.kernel.errors.is_empty());
     assert_eq!(world.facts.kernel.progress.unattributed, 2);
@@ -240,8 +443,11 @@ fn errors_of_what_nobody_knows_are_counted_and_blame_nobody() {
 /// A volume on `dm-0`; a check of it has made `dm-3`.
 fn with_a_snapshot() -> World {
     let origin = dm("dm-0", "253:0", "vg-home", "LVM-home", &["sda"]);
-    let mut world =
-        World::default().disk("sda", "8:0", "A").with(origin).uuid("dm-0", "u").mounted("253:0", "/", "/home", "ext4", "/dev/dm-0");
+    let mut world = World::default()
+        .disk("sda", "8:0", "A")
+        .with(origin)
+        .uuid("dm-0", "u")
+        .mounted("253:0", "/", "/home", "ext4", "/dev/dm-0");
     world.read_all(0);
     world
 }
@@ -268,33 +474,72 @@ fn what_the_kernel_says_of_a_checks_snapshot_is_neither_the_origins_nor_the_driv
         world = world.with(dm("dm-3", "253:3", "vg-other", "LVM-other", &["sda"]));
         world.scan(13);
         world.scan(30);
-        assert!(world.facts.kernel.errors.is_empty(), "{:?}", world.facts.kernel.errors);
-        assert_eq!((world.facts.kernel.progress.unattributed, world.facts.kernel.progress.pending.len()), (0, 0));
+        assert!(
+            world.facts.kernel.errors.is_empty(),
+            "{:?}",
+            world.facts.kernel.errors
+        );
+        assert_eq!(
+            (
+                world.facts.kernel.progress.unattributed,
+                world.facts.kernel.progress.pending.len()
+            ),
+            (0, 0)
+        );
 
         // What is said of the other volume, and of the origin, counts.
-        let others =
-            vec![numbered(4, event(Class::FsCorruption, "dm-3", at(31), &[])), numbered(5, event(Class::FsError, "dm-0", at(31), &[]))];
+        let others = vec![
+            numbered(4, event(Class::FsCorruption, "dm-3", at(31), &[])),
+            numbered(5, event(Class::FsError, "dm-0", at(31), &[])),
+        ];
         world.tell(Report::KernelLog(batch(others)), 31);
         world.scan(60);
-        assert_eq!(world.facts.kernel.errors.len(), 2, "{:?}", world.facts.kernel.errors);
+        assert_eq!(
+            world.facts.kernel.errors.len(),
+            2,
+            "{:?}",
+            world.facts.kernel.errors
+        );
     }
 }
 
 #[test]
 fn a_notice_counts_only_where_the_log_did_not_tell() {
-    let notice =
-        |second: i64| FsError { at: at(second), dev: "8:1".parse().unwrap(), path: "/data".into(), errno: 117, count: 1, inode: Some(12) };
+    let notice = |second: i64| FsError {
+        at: at(second),
+        dev: "8:1".parse().unwrap(),
+        path: "/data".into(),
+        errno: 117,
+        count: 1,
+        inode: Some(12),
+    };
     let tick = |world: &mut World, second: i64| {
-        world.tell(Report::Source { source: Source::Udev, status: SourceStatus::Active(second.to_string()) }, second);
+        world.tell(
+            Report::Source {
+                source: Source::Udev,
+                status: SourceStatus::Active(second.to_string()),
+            },
+            second,
+        );
     };
     let mut both = plain();
     both.tell(Report::FsError(notice(10)), 10);
-    both.tell(Report::KernelLog(batch(vec![numbered(1, event(Class::FsCorruption, "sda1", at(10), &[]))])), 10);
+    both.tell(
+        Report::KernelLog(batch(vec![numbered(
+            1,
+            event(Class::FsCorruption, "sda1", at(10), &[]),
+        )])),
+        10,
+    );
     tick(&mut both, 20);
     assert_eq!(count(&both, &data(), Class::FsCorruption), Some(1));
     let mut alone = plain();
     alone.tell(Report::FsError(notice(10)), 10);
-    assert_eq!(count(&alone, &data(), Class::FsCorruption), None, "the log may still tell");
+    assert_eq!(
+        count(&alone, &data(), Class::FsCorruption),
+        None,
+        "the log may still tell"
+    );
     tick(&mut alone, 13);
     assert_eq!(count(&alone, &data(), Class::FsCorruption), Some(1));
 }
@@ -302,31 +547,79 @@ fn a_notice_counts_only_where_the_log_did_not_tell() {
 #[test]
 fn what_was_stored_goes_on_and_its_records_are_not_counted_again() {
     let mut world = plain();
-    world.tell(Report::KernelLog(batch(vec![numbered(9, event(Class::Io, "sda", at(1), &[7]))])), 1);
-    let stored: Vec<(Subject, Memory)> =
-        world.facts.kernel.errors.iter().map(|(subject, memory)| (subject.clone(), (**memory).clone())).collect();
+    world.tell(
+        Report::KernelLog(batch(vec![numbered(
+            9,
+            event(Class::Io, "sda", at(1), &[7]),
+        )])),
+        1,
+    );
+    let stored: Vec<(Subject, Memory)> = world
+        .facts
+        .kernel
+        .errors
+        .iter()
+        .map(|(subject, memory)| (subject.clone(), (**memory).clone()))
+        .collect();
     let progress = (*world.facts.kernel.progress).clone();
     let mut next = plain();
     next.facts.restore_errors(stored, Some(progress));
-    assert_eq!(next.facts.kernel.quiet_since(at(1)), None, "nobody has read what came meanwhile");
-    next.tell(Report::KernelLog(batch(vec![numbered(9, event(Class::Io, "sda", at(1), &[7]))])), 2);
+    assert_eq!(
+        next.facts.kernel.quiet_since(at(1)),
+        None,
+        "nobody has read what came meanwhile"
+    );
+    next.tell(
+        Report::KernelLog(batch(vec![numbered(
+            9,
+            event(Class::Io, "sda", at(1), &[7]),
+        )])),
+        2,
+    );
     assert_eq!(count(&next, &drive_a(), Class::Io), Some(1));
-    next.tell(Report::KernelLog(batch(vec![numbered(12, event(Class::Io, "sda", at(3), &[7]))])), 3);
+    next.tell(
+        Report::KernelLog(batch(vec![numbered(
+            12,
+            event(Class::Io, "sda", at(3), &[7]),
+        )])),
+        3,
+    );
     assert_eq!(count(&next, &drive_a(), Class::Io), Some(2));
 }
 
 #[test]
 fn a_gap_in_the_log_starts_the_quiet_anew_and_a_log_that_is_not_read_is_never_quiet() {
     let mut world = plain();
-    world.tell(Report::KernelLog(batch(vec![numbered(1, event(Class::Io, "sda", at(1), &[7]))])), 1);
+    world.tell(
+        Report::KernelLog(batch(vec![numbered(
+            1,
+            event(Class::Io, "sda", at(1), &[7]),
+        )])),
+        1,
+    );
     assert_eq!(world.facts.kernel.quiet_since(at(1)), Some(at(1)));
     let mut gap = batch(Vec::new());
-    gap.cursor = Cursor { lost: 500, ..cursor(900) };
+    gap.cursor = Cursor {
+        lost: 500,
+        ..cursor(900)
+    };
     world.tell(Report::KernelLog(gap), 50);
     assert_eq!(world.facts.kernel.quiet_since(at(1)), Some(at(50)));
-    world.tell(Report::Source { source: Source::KernelLog, status: SourceStatus::Down("no".into()) }, 60);
+    world.tell(
+        Report::Source {
+            source: Source::KernelLog,
+            status: SourceStatus::Down("no".into()),
+        },
+        60,
+    );
     assert_eq!(world.facts.kernel.quiet_since(at(1)), None);
-    world.tell(Report::Source { source: Source::KernelLog, status: SourceStatus::Active("yes".into()) }, 90);
+    world.tell(
+        Report::Source {
+            source: Source::KernelLog,
+            status: SourceStatus::Active("yes".into()),
+        },
+        90,
+    );
     assert_eq!(world.facts.kernel.quiet_since(at(1)), Some(at(90)));
 }
 

@@ -20,7 +20,11 @@ fn target() -> String {
 }
 
 fn one(world: &World) -> VolumeFacts {
-    world.volumes().into_iter().find(|volume| volume.id.as_str() == "csi:own/v1").expect("there")
+    world
+        .volumes()
+        .into_iter()
+        .find(|volume| volume.id.as_str() == "csi:own/v1")
+        .expect("there")
 }
 
 fn told(world: &mut World, seconds: i64) {
@@ -39,8 +43,14 @@ fn provision(world: &mut World) -> &mut Provision {
 #[test]
 fn an_idle_volume_stands_on_what_its_image_lies_on() {
     let volume = one(&pool(None, &[]));
-    assert_eq!((volume.device.as_deref(), volume.devices.as_slice()), (None, &["sdp1".to_owned(), "sdp".to_owned()][..]));
-    assert_eq!((volume.drive_ids.as_slice(), &volume.stack), (&[DriveId::new("P")][..], &Stack::Drive(DriveId::new("P"))));
+    assert_eq!(
+        (volume.device.as_deref(), volume.devices.as_slice()),
+        (None, &["sdp1".to_owned(), "sdp".to_owned()][..])
+    );
+    assert_eq!(
+        (volume.drive_ids.as_slice(), &volume.stack),
+        (&[DriveId::new("P")][..], &Stack::Drive(DriveId::new("P")))
+    );
     assert!(!volume.device_gone && volume.missing_mounts.is_empty());
 }
 
@@ -50,19 +60,44 @@ fn a_published_volume_has_its_mounts_its_pod_and_the_whole_stack() {
     let volume = one(&world);
     assert_eq!(volume.devices, ["loop7", "sdp1", "sdp"]);
     assert_eq!(volume.stack, Stack::Drive(DriveId::new("P")));
-    assert_eq!(volume.mounts.iter().map(|mount| mount.role).collect::<Vec<_>>(), [MountRole::Staging, MountRole::Pod]);
-    assert_eq!((volume.pods[0].uid.as_str(), volume.pods[0].volume_name.as_str()), ("u1", "pv-1"));
-    assert_eq!(world.volumes().len(), 2, "it is no volume of the host as well; the pool is");
+    assert_eq!(
+        volume
+            .mounts
+            .iter()
+            .map(|mount| mount.role)
+            .collect::<Vec<_>>(),
+        [MountRole::Staging, MountRole::Pod]
+    );
+    assert_eq!(
+        (
+            volume.pods[0].uid.as_str(),
+            volume.pods[0].volume_name.as_str()
+        ),
+        ("u1", "pv-1")
+    );
+    assert_eq!(
+        world.volumes().len(),
+        2,
+        "it is no volume of the host as well; the pool is"
+    );
     // The kubelet's records say the same thing once more.
     world = world.csi("own", "v1", Some(&staging()), &[("u1", &target())]);
     let joined = one(&world);
-    assert_eq!((joined.mounts, joined.pods.len(), joined.pv.as_deref()), (volume.mounts, 1, Some("pv-v1")));
+    assert_eq!(
+        (joined.mounts, joined.pods.len(), joined.pv.as_deref()),
+        (volume.mounts, 1, Some("pv-v1"))
+    );
 }
 
 #[test]
 fn loop_devices_that_count_as_drives_are_looked_through_all_the_same() {
     let mut world = pool(Some(&staging()), &[]);
-    world.inventory.devices.get_mut("loop7").expect("there").drive = Some(DriveId::new("loop7"));
+    world
+        .inventory
+        .devices
+        .get_mut("loop7")
+        .expect("there")
+        .drive = Some(DriveId::new("loop7"));
     assert_eq!(one(&world).drive_ids, [DriveId::new("P")]);
 }
 
@@ -92,7 +127,9 @@ fn a_drive_that_goes_takes_idle_volumes_of_its_pool_along() {
     let raised = world.raised(20);
     assert!(
         raised.contains(&"volume csi:own/v1 DriveFailing Bad Inaccessible".to_owned())
-            || raised.iter().any(|line| line.contains("csi:own/v1 DeviceMissing")),
+            || raised
+                .iter()
+                .any(|line| line.contains("csi:own/v1 DeviceMissing")),
         "{raised:?}"
     );
 }
@@ -105,14 +142,26 @@ fn what_we_have_staged_and_is_not_mounted_is_missed_without_the_kubelets_word() 
     world.umount(&target());
     world.umount(&staging());
     world.read_mounts(10);
-    let missing: Vec<String> = world.raised(60).into_iter().filter(|line| line.contains("csi:own/v1")).collect();
+    let missing: Vec<String> = world
+        .raised(60)
+        .into_iter()
+        .filter(|line| line.contains("csi:own/v1"))
+        .collect();
     assert_eq!(missing.len(), 2, "{missing:?}");
     let said = world.one(Reason::NotMounted, 61).expect("raised").message;
-    assert!(said.starts_with("this node's own record says that a pod has the volume"), "{said}");
+    assert!(
+        said.starts_with("this node's own record says that a pod has the volume"),
+        "{said}"
+    );
     provision(&mut world).volumes[0].published.clear();
     provision(&mut world).volumes[0].staged = None;
     world.tell_provision(70);
-    assert!(world.raised(71).iter().all(|line| !line.contains("csi:own/v1")));
+    assert!(
+        world
+            .raised(71)
+            .iter()
+            .all(|line| !line.contains("csi:own/v1"))
+    );
 }
 
 #[test]
@@ -121,19 +170,33 @@ fn a_loop_device_that_went_beneath_a_mount_is_missing_and_one_that_has_just_come
     told(&mut world, 0);
     // Attached and mounted; the scan that will show the device has not been made.
     let devices = world.inventory.clone();
-    let mut world = World { inventory: devices, facts: world.facts, ..pool(Some(&staging()), &[]) };
-    provision(&mut world).volumes[0].staged.as_mut().expect("staged").since = at(100);
+    let mut world = World {
+        inventory: devices,
+        facts: world.facts,
+        ..pool(Some(&staging()), &[])
+    };
+    provision(&mut world).volumes[0]
+        .staged
+        .as_mut()
+        .expect("staged")
+        .since = at(100);
     world.tell_provision(100);
     world.read_mounts(100);
     assert!(world.one(Reason::DeviceMissing, 101).is_none());
-    assert!(world.one(Reason::DeviceMissing, 110).is_some(), "nobody has seen it since");
+    assert!(
+        world.one(Reason::DeviceMissing, 110).is_some(),
+        "nobody has seen it since"
+    );
     let world_with_loop = pool(Some(&staging()), &[]);
     world.inventory = world_with_loop.inventory;
     world.scan(111);
     assert!(world.one(Reason::DeviceMissing, 112).is_none());
     world.inventory.devices.remove("loop7");
     world.scan(120);
-    assert!(world.one(Reason::DeviceMissing, 120).is_some(), "it was seen before: there is nothing to wait for");
+    assert!(
+        world.one(Reason::DeviceMissing, 120).is_some(),
+        "it was seen before: there is nothing to wait for"
+    );
 }
 
 #[test]
@@ -156,12 +219,20 @@ fn volumes_of_before_a_restart_stay_until_their_keeper_has_spoken() {
 #[test]
 fn a_static_device_is_what_its_link_leads_to() {
     let mut world = World::default().disk("sdb", "8:16", "B");
-    world.inventory.devices.get_mut("sdb").expect("there").links = vec!["/dev/disk/by-id/ata-B".into()];
+    world.inventory.devices.get_mut("sdb").expect("there").links =
+        vec!["/dev/disk/by-id/ata-B".into()];
     world.provision = pool(None, &[]).provision;
     let provided = &mut provision(&mut world).volumes[0];
     (provided.kind, provided.backing) = (Kind::StaticDevice, "/dev/disk/by-id/ata-B".into());
     let volume = one(&world);
-    assert_eq!((volume.device.as_deref(), volume.drive_ids.as_slice(), volume.device_gone), (Some("sdb"), &[DriveId::new("B")][..], false));
+    assert_eq!(
+        (
+            volume.device.as_deref(),
+            volume.drive_ids.as_slice(),
+            volume.device_gone
+        ),
+        (Some("sdb"), &[DriveId::new("B")][..], false)
+    );
     // A link that leads nowhere proves nothing: udev may not be there.
     provision(&mut world).volumes[0].backing = "/dev/disk/by-id/other".into();
     assert!(!one(&world).device_gone);
@@ -172,34 +243,50 @@ fn a_static_device_is_what_its_link_leads_to() {
 #[test]
 fn a_folder_is_staged_without_a_mount() {
     let mut world = pool(None, &[]).csi("own", "v1", Some(&staging()), &[]);
-    let attachment = pool(Some(&staging()), &[]).provision.expect("one").volumes[0].staged.clone();
+    let attachment = pool(Some(&staging()), &[]).provision.expect("one").volumes[0]
+        .staged
+        .clone();
     let provided = &mut provision(&mut world).volumes[0];
-    (provided.kind, provided.backing, provided.staged) = (Kind::StaticDirectory, "/pool/data".into(), attachment);
+    (provided.kind, provided.backing, provided.staged) =
+        (Kind::StaticDirectory, "/pool/data".into(), attachment);
     told(&mut world, 0);
     let known = &world.facts.volumes[&volume("csi:own/v1")];
     assert!(known.facts.missing_mounts.is_empty());
-    assert_eq!((csi_status(&world), known.facts.drive_ids.as_slice()), (CsiStatus::Staged, &[DriveId::new("P")][..]));
+    assert_eq!(
+        (csi_status(&world), known.facts.drive_ids.as_slice()),
+        (CsiStatus::Staged, &[DriveId::new("P")][..])
+    );
 }
 
 #[test]
 fn an_idle_logical_volume_stands_on_its_groups_drives_as_far_as_the_kernel_tells() {
-    let mut world = World::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
+    let mut world = World::default()
+        .disk("sda", "8:0", "A")
+        .disk("sdb", "8:16", "B");
     let lv = |name: &str| Layer::Dm {
         name: format!("vg-{name}"),
         uuid: Some("LVM-x".into()),
         volume_group: Some("vg".into()),
         logical_volume: Some(name.into()),
     };
-    world = world.with(device("dm-0", "252:0", lv("other"), &["sda"])).with(device("dm-1", "252:1", lv("thin"), &["dm-0", "sdb"]));
+    world = world
+        .with(device("dm-0", "252:0", lv("other"), &["sda"]))
+        .with(device("dm-1", "252:1", lv("thin"), &["dm-0", "sdb"]));
     world.provision = pool(None, &[]).provision;
     let provided = &mut provision(&mut world).volumes[0];
     (provided.kind, provided.backing) = (Kind::Lvm, "/dev/vg/v1".into());
     let volume = one(&world);
-    assert_eq!((volume.device.as_deref(), volume.drive_ids.as_slice()), (None, &[DriveId::new("A"), DriveId::new("B")][..]));
+    assert_eq!(
+        (volume.device.as_deref(), volume.drive_ids.as_slice()),
+        (None, &[DriveId::new("A"), DriveId::new("B")][..])
+    );
     let mut world = world.with(device("dm-2", "252:2", lv("v1"), &["sdb"]));
     provision(&mut world).volumes[0].device = Some("dm-2".into());
     let volume = one(&world);
-    assert_eq!((volume.device.as_deref(), volume.drive_ids.as_slice()), (Some("dm-2"), &[DriveId::new("B")][..]));
+    assert_eq!(
+        (volume.device.as_deref(), volume.drive_ids.as_slice()),
+        (Some("dm-2"), &[DriveId::new("B")][..])
+    );
 }
 
 #[test]
@@ -214,10 +301,17 @@ fn a_pool_on_a_mirrored_btrfs_survives_what_it_survives() {
     let mount = world.mount_mut("/pool");
     mount.fs_type = "btrfs".into();
     let volume = one(&world);
-    assert!(matches!(volume.stack, Stack::Redundant { tolerates: 1, .. }), "{:?}", volume.stack);
+    assert!(
+        matches!(volume.stack, Stack::Redundant { tolerates: 1, .. }),
+        "{:?}",
+        volume.stack
+    );
     assert_eq!(volume.drive_ids, [DriveId::new("P"), DriveId::new("Q")]);
     told(&mut world, 0);
-    assert_eq!(world.facts.surroundings.pool, volume.stack, "what is made in it will stand on the same");
+    assert_eq!(
+        world.facts.surroundings.pool, volume.stack,
+        "what is made in it will stand on the same"
+    );
 }
 
 #[test]

@@ -1,30 +1,23 @@
 //! What a record does to the incident that is open on its device: opens, joins, decides, excuses.
 //!
-//! In: an incident and what was said. Out: tellings. Each kind of record has its function; none looks at text.
+//! In: an incident and what was said. Out: tellings. Each kind of record has its function; none
+//! looks at text.
 
 use crate::model::kernel::classify::*;
-use crate::model::kernel::event::Blame;
-use crate::model::kernel::event::Class;
-use crate::model::kernel::event::Device;
-use crate::model::kernel::event::Event;
-use crate::model::kernel::event::Line;
-use crate::model::kernel::event::Origin;
-use crate::model::kernel::incident::At;
-use crate::model::kernel::incident::Command;
-use crate::model::kernel::incident::Excuse;
-use crate::model::kernel::incident::Incident;
-use crate::model::kernel::incident::Told;
+use crate::model::kernel::event::{Blame, Class, Device, Event, Line, Origin};
+use crate::model::kernel::incident::{At, Command, Excuse, Incident, Told};
 use crate::model::kernel::name;
-use crate::model::kernel::said::Ata;
-use crate::model::kernel::said::Kind;
-use crate::model::kernel::said::Part;
-use crate::model::kernel::said::Said;
-use crate::model::kernel::said::Scsi;
+use crate::model::kernel::said::{Ata, Kind, Part, Said, Scsi};
 use crate::model::kernel::sense::Meaning;
 use jiff::Timestamp;
 
 impl Classifier {
-    pub(super) fn happen(&mut self, incident: &mut Incident, telling: &Telling<'_>, out: &mut Vec<Event>) {
+    pub(super) fn happen(
+        &mut self,
+        incident: &mut Incident,
+        telling: &Telling<'_>,
+        out: &mut Vec<Event>,
+    ) {
         let said = telling.said;
         let of_filesystem = is_of_filesystem(telling.rule);
         if !matches!(said.part, Part::Scsi(_)) {
@@ -39,7 +32,12 @@ impl Classifier {
                     incident.excuse = None;
                 }
                 if telling.rule == "hba-target-reset" && incident.device_reset {
-                    let stronger = Telling { rule: UNANSWERED, said, line: telling.line.clone(), at: telling.at };
+                    let stronger = Telling {
+                        rule: UNANSWERED,
+                        said,
+                        line: telling.line.clone(),
+                        at: telling.at,
+                    };
                     return self.tell(incident, &stronger, *class, *blame, true, out);
                 }
                 incident.device_reset |= telling.rule == "hba-device-reset";
@@ -58,8 +56,16 @@ impl Classifier {
                 self.tell(incident, telling, *class, *blame, true, out);
             }
             Part::Effect(class @ Class::Io, blame) if incident.ata.any_of_many => {
-                let placeless = Said { sector: None, ..said.clone() };
-                let telling = Telling { rule: telling.rule, said: &placeless, line: telling.line.clone(), at: telling.at };
+                let placeless = Said {
+                    sector: None,
+                    ..said.clone()
+                };
+                let telling = Telling {
+                    rule: telling.rule,
+                    said: &placeless,
+                    line: telling.line.clone(),
+                    at: telling.at,
+                };
                 self.effect(incident, &telling, *class, *blame, out);
             }
             Part::Effect(class, blame) => self.effect(incident, telling, *class, *blame, out),
@@ -70,7 +76,11 @@ impl Classifier {
                 self.follow(incident, telling, out, None);
             }
             Part::Excuse { medium } => {
-                incident.excuse = Some(Excuse { at: telling.at, medium: *medium, filesystem: of_filesystem });
+                incident.excuse = Some(Excuse {
+                    at: telling.at,
+                    medium: *medium,
+                    filesystem: of_filesystem,
+                });
             }
             Part::Scsi(part) => self.scsi(incident, telling, part, out),
             Part::Ata(part) => self.ata(incident, telling, *part, out),
@@ -79,7 +89,14 @@ impl Classifier {
     }
 
     /// What became of a failure whose cause may have been told.
-    fn effect(&mut self, incident: &mut Incident, telling: &Telling<'_>, class: Class, blame: Blame, out: &mut Vec<Event>) {
+    fn effect(
+        &mut self,
+        incident: &mut Incident,
+        telling: &Telling<'_>,
+        class: Class,
+        blame: Blame,
+        out: &mut Vec<Event>,
+    ) {
         if incident.excuses(class, telling.at) {
             if telling.said.sector.is_some() {
                 self.excuse(telling.said);
@@ -89,20 +106,39 @@ impl Classifier {
         // An error without a cause: over a network, or of a slot that was emptied, it has one.
         let class = match self.learned.kind_of(&telling.said.device) {
             Kind::Network if class == Class::Io => Class::Transport,
-            Kind::Direct if class == Class::Io && self.slot_trouble.is_some() && self.is_explained(&telling.said.device) => Class::Removed,
+            Kind::Direct
+                if class == Class::Io
+                    && self.slot_trouble.is_some()
+                    && self.is_explained(&telling.said.device) =>
+            {
+                Class::Removed
+            }
             _ => class,
         };
         let joins = match class {
             Class::Io => !incident.told.is_empty(),
-            Class::FsError => incident.told.has(Class::FsError) || incident.told.has(Class::FsShutdown),
-            Class::Medium => incident.told.has(Class::Medium) && !(incident.sector_seen && telling.said.sector.is_some()),
+            Class::FsError => {
+                incident.told.has(Class::FsError) || incident.told.has(Class::FsShutdown)
+            }
+            Class::Medium => {
+                incident.told.has(Class::Medium)
+                    && !(incident.sector_seen && telling.said.sector.is_some())
+            }
             Class::FsCorruption => incident.told.has(Class::FsCorruption),
             _ => incident.told.has(class),
         };
         if class == Class::Medium && telling.said.sector.is_some() {
             incident.sector_seen = true;
-            if incident.command.is_some_and(|command| command.is_without_place(telling.said.sector)) {
-                let weaker = Telling { rule: WITHOUT_PLACE, said: telling.said, line: telling.line.clone(), at: telling.at };
+            if incident
+                .command
+                .is_some_and(|command| command.is_without_place(telling.said.sector))
+            {
+                let weaker = Telling {
+                    rule: WITHOUT_PLACE,
+                    said: telling.said,
+                    line: telling.line.clone(),
+                    at: telling.at,
+                };
                 return if joins {
                     self.follow(incident, &weaker, out, Some(blame))
                 } else {
@@ -117,15 +153,37 @@ impl Classifier {
         }
     }
 
-    fn follow(&mut self, incident: &mut Incident, telling: &Telling<'_>, out: &mut Vec<Event>, blame: Option<Blame>) {
+    fn follow(
+        &mut self,
+        incident: &mut Incident,
+        telling: &Telling<'_>,
+        out: &mut Vec<Event>,
+        blame: Option<Blame>,
+    ) {
         if !incident.told.is_empty() {
             let latest = incident.latest;
-            self.tell(incident, telling, latest, blame.unwrap_or(Blame::No).min(Blame::Unclear), false, out);
+            self.tell(
+                incident,
+                telling,
+                latest,
+                blame.unwrap_or(Blame::No).min(Blame::Unclear),
+                false,
+                out,
+            );
         }
     }
 
-    fn scsi(&mut self, incident: &mut Incident, telling: &Telling<'_>, part: &Scsi, out: &mut Vec<Event>) {
-        let fresh = Command { at: telling.at, ..Command::default() };
+    fn scsi(
+        &mut self,
+        incident: &mut Incident,
+        telling: &Telling<'_>,
+        part: &Scsi,
+        out: &mut Vec<Event>,
+    ) {
+        let fresh = Command {
+            at: telling.at,
+            ..Command::default()
+        };
         if matches!(part, Scsi::Result { .. }) {
             self.decide(incident, true, telling.at, telling.line.time, out);
             incident.command = None;
@@ -155,7 +213,12 @@ impl Classifier {
                 command.place = *place;
                 whole = command.key.is_some();
             }
-            Scsi::Probe => *command = Command { probe: true, ..fresh },
+            Scsi::Probe => {
+                *command = Command {
+                    probe: true,
+                    ..fresh
+                }
+            }
             Scsi::Names | Scsi::Awaits(..) => {}
         }
         let undecided = !command.decided;
@@ -166,33 +229,64 @@ impl Classifier {
     }
 
     /// Tells what a SCSI command's report says, once it can be said.
-    pub(super) fn decide(&mut self, incident: &mut Incident, whole: bool, now: At, time: Timestamp, out: &mut Vec<Event>) {
-        let Some(mut command) = incident.command.filter(|command| !command.decided) else { return };
+    pub(super) fn decide(
+        &mut self,
+        incident: &mut Incident,
+        whole: bool,
+        now: At,
+        time: Timestamp,
+        out: &mut Vec<Event>,
+    ) {
+        let Some(mut command) = incident.command.filter(|command| !command.decided) else {
+            return;
+        };
         let meaning = command.meaning(whole);
         match meaning {
             Meaning::Open if !whole => return,
             Meaning::Open => {}
-            Meaning::Excuse => incident.excuse = Some(Excuse { at: command.at, medium: false, filesystem: false }),
+            Meaning::Excuse => {
+                incident.excuse = Some(Excuse {
+                    at: command.at,
+                    medium: false,
+                    filesystem: false,
+                })
+            }
             Meaning::Cause(class, blame) => {
                 let device = self.device_of_key(&incident.key);
                 let also = match &self.last_scsi {
                     Some((name, also, _)) if *name == device => also.clone(),
                     _ => None,
                 };
-                let said = Said { also, ..Said::new(device, Part::Cause(class, blame)) };
-                let line = incident.decisive.take().or_else(|| incident.first.clone()).unwrap_or(Line {
-                    time,
-                    text: String::new(),
-                    origin: Origin::KernelLog,
-                });
+                let said = Said {
+                    also,
+                    ..Said::new(device, Part::Cause(class, blame))
+                };
+                let line = incident
+                    .decisive
+                    .take()
+                    .or_else(|| incident.first.clone())
+                    .unwrap_or(Line {
+                        time,
+                        text: String::new(),
+                        origin: Origin::KernelLog,
+                    });
                 let rule = match class {
                     Class::Medium if command.is_by_software() => BY_SOFTWARE,
                     Class::Medium => "scsi-sense-medium",
                     _ => "scsi-command-failed",
                 };
-                let telling = Telling { rule, said: &said, line, at: now };
+                let telling = Telling {
+                    rule,
+                    said: &said,
+                    line,
+                    at: now,
+                };
                 let again = class == Class::Medium && incident.credit > 0;
-                let new = if class == Class::Medium { !again } else { !incident.told.has(class) };
+                let new = if class == Class::Medium {
+                    !again
+                } else {
+                    !incident.told.has(class)
+                };
                 incident.credit = incident.credit.saturating_sub(u32::from(again));
                 incident.sector_seen = incident.sector_seen && !new;
                 self.tell(incident, &telling, class, blame, new, out);
@@ -209,12 +303,19 @@ impl Classifier {
         }
     }
 
-    fn ata(&mut self, incident: &mut Incident, telling: &Telling<'_>, part: Ata, out: &mut Vec<Event>) {
+    fn ata(
+        &mut self,
+        incident: &mut Incident,
+        telling: &Telling<'_>,
+        part: Ata,
+        out: &mut Vec<Event>,
+    ) {
         match part {
             Ata::CulpritUnread => incident.ata.culprit_unread = true,
             Ata::Exception { queued } => {
                 incident.ata.told = Told::default();
-                incident.ata.any_of_many = std::mem::take(&mut incident.ata.culprit_unread) && queued > 1;
+                incident.ata.any_of_many =
+                    std::mem::take(&mut incident.ata.culprit_unread) && queued > 1;
                 incident.excuse = None;
                 self.follow(incident, telling, out, None);
             }
@@ -244,17 +345,34 @@ impl Classifier {
             Ata::Stopped => incident.ata.stopped = true,
             Ata::Disabled if incident.ata.stopped => {}
             Ata::Disabled => {
-                // A link that is down may have been unplugged; one that is up with a device that does not answer its resets was not.
+                // A link that is down may have been unplugged; one that is up with a device that
+                // does not answer its resets was not.
                 let silent = !incident.ata.link_down && incident.ata.not_back > 0;
                 let new = !incident.told.has(Class::Removed);
-                self.tell(incident, telling, Class::Removed, if silent { Blame::Yes } else { Blame::Unclear }, new, out);
+                self.tell(
+                    incident,
+                    telling,
+                    Class::Removed,
+                    if silent { Blame::Yes } else { Blame::Unclear },
+                    new,
+                    out,
+                );
             }
         }
     }
 
-    /// A controller that is given up after it did not answer has failed; one that was given up at once may be missing a quirk.
+    /// A controller that is given up after it did not answer has failed; one that was given up at
+    /// once may be missing a quirk.
     fn given_up(&self, incident: &Incident, rule: &str, class: Class, blame: Blame) -> Blame {
         let answered_not = incident.told.has(Class::Timeout);
-        if class == Class::Removed && blame == Blame::Unclear && rule.starts_with("nvme-") && answered_not { Blame::Yes } else { blame }
+        if class == Class::Removed
+            && blame == Blame::Unclear
+            && rule.starts_with("nvme-")
+            && answered_not
+        {
+            Blame::Yes
+        } else {
+            blame
+        }
     }
 }

@@ -1,16 +1,13 @@
 //! How an incident is told: whose it is, what may be blamed, with which records.
 //!
-//! In: what was decided. Out: `Event`s. Here, and nowhere else, blame is taken from what is behind a bridge or a network.
+//! In: what was decided. Out: `Event`s. Here, and nowhere else, blame is taken from what is behind
+//! a bridge or a network.
 
 use crate::model::kernel::classify::*;
-use crate::model::kernel::event::Blame;
-use crate::model::kernel::event::Class;
-use crate::model::kernel::event::Device;
-use crate::model::kernel::event::Event;
+use crate::model::kernel::event::{Blame, Class, Device, Event};
 use crate::model::kernel::incident::Incident;
 use crate::model::kernel::name;
-use crate::model::kernel::said::Kind;
-use crate::model::kernel::said::Said;
+use crate::model::kernel::said::{Kind, Said};
 
 impl Classifier {
     pub(super) fn tell(
@@ -23,12 +20,20 @@ impl Classifier {
         out: &mut Vec<Event>,
     ) {
         let said = telling.said;
-        let suppressed = if is_rate_limited(telling.rule) { self.suppressed.take().map_or(0, |(count, _)| count) } else { 0 };
+        let suppressed = if is_rate_limited(telling.rule) {
+            self.suppressed.take().map_or(0, |(count, _)| count)
+        } else {
+            0
+        };
         incident.told.add(class);
         if new {
             incident.latest = class;
         }
-        let first = incident.first.take().filter(|_| new).unwrap_or_else(|| telling.line.clone());
+        let first = incident
+            .first
+            .take()
+            .filter(|_| new)
+            .unwrap_or_else(|| telling.line.clone());
         let records = std::mem::take(&mut incident.untold).max(u64::from(new));
         out.push(Event {
             seq: telling.at.seq,
@@ -49,9 +54,13 @@ impl Classifier {
         });
     }
 
-    /// What is behind a bridge, a network or a program is never blamed for not answering, nor is a drive whose way is in trouble.
+    /// What is behind a bridge, a network or a program is never blamed for not answering, nor is a
+    /// drive whose way is in trouble.
     fn blame(&self, class: Class, blame: Blame, device: &Device) -> Blame {
-        let way = matches!(class, Class::Timeout | Class::Transport | Class::Reset | Class::Removed);
+        let way = matches!(
+            class,
+            Class::Timeout | Class::Transport | Class::Reset | Class::Removed
+        );
         match self.learned.kind_of(device) {
             Kind::Direct if self.is_explained(device) && (way || class == Class::Io) => Blame::No,
             Kind::Direct => blame,
@@ -62,7 +71,10 @@ impl Classifier {
 
     pub(super) fn excuse(&mut self, said: &Said) {
         if self.excused.len() < MOST_ATTACHED {
-            self.excused.push(Excused { device: said.device.clone(), sector: said.sector });
+            self.excused.push(Excused {
+                device: said.device.clone(),
+                sector: said.sector,
+            });
         }
     }
 
@@ -79,7 +91,9 @@ impl Classifier {
 
     pub(super) fn is_none_of_ours(&self, said: &Said, text: &str) -> bool {
         let never = |device: &Device| match device {
-            Device::Block(name) => name::is_never_a_drive(name) && !self.scope.admits(name::whole(name)),
+            Device::Block(name) => {
+                name::is_never_a_drive(name) && !self.scope.admits(name::whole(name))
+            }
             _ => false,
         };
         // A host whose card is not known: it may have none.
@@ -88,7 +102,9 @@ impl Classifier {
         }
         never(&said.device)
             || said.also.as_ref().is_some_and(never)
-            || ["sr ", "st ", "ses ", "ch ", "osst "].iter().any(|driver| text.starts_with(driver))
+            || ["sr ", "st ", "ses ", "ch ", "osst "]
+                .iter()
+                .any(|driver| text.starts_with(driver))
             || self.learned.kind_of(&said.device) == Kind::Other
     }
 }

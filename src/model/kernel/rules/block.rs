@@ -1,16 +1,12 @@
-//! The block layer and the buffer cache: consequences mostly; the cause is what a driver said before.
+//! The block layer and the buffer cache: consequences mostly; the cause is what a driver said
+//! before.
 
 use crate::model::kernel::event::Blame::*;
 use crate::model::kernel::event::Class::*;
-use crate::model::kernel::event::Device;
-use crate::model::kernel::event::Operation;
+use crate::model::kernel::event::{Device, Operation};
 use crate::model::kernel::name;
-use crate::model::kernel::said::Part;
-use crate::model::kernel::said::Rule;
-use crate::model::kernel::said::Said;
 use crate::model::kernel::said::Says::*;
-use crate::model::kernel::said::Text;
-use crate::model::kernel::said::rule;
+use crate::model::kernel::said::{Part, Rule, Said, Text, rule};
 
 pub const RULES: &[Rule] = &[
     rule(
@@ -20,9 +16,27 @@ pub const RULES: &[Rule] = &[
         Read(status),
         "block/blk-core.c blk_update_request(), print_req_error(), blk-mq.c blk_print_req_error(); 3.10-6.18",
     ),
-    rule("block-buffer", "", "Buffer I/O error on dev", Read(buffer), "fs/buffer.c buffer_io_error(), fs/ext4/page-io.c; 3.10-6.18"),
-    rule("block-lost-page", "lost page write due to", "I/O error on ", Read(lost_page), "fs/buffer.c end_buffer_async_write(); up to 4.3"),
-    rule("block-lost-write", "", "lost async page write due to", Read(lost_page), "fs/buffer.c; 4.4.0"),
+    rule(
+        "block-buffer",
+        "",
+        "Buffer I/O error on dev",
+        Read(buffer),
+        "fs/buffer.c buffer_io_error(), fs/ext4/page-io.c; 3.10-6.18",
+    ),
+    rule(
+        "block-lost-page",
+        "lost page write due to",
+        "I/O error on ",
+        Read(lost_page),
+        "fs/buffer.c end_buffer_async_write(); up to 4.3",
+    ),
+    rule(
+        "block-lost-write",
+        "",
+        "lost async page write due to",
+        Read(lost_page),
+        "fs/buffer.c; 4.4.0",
+    ),
     rule(
         "block-gone",
         "",
@@ -45,11 +59,24 @@ pub const RULES: &[Rule] = &[
         Harmless,
         "block/blk-core.c handle_bad_sector(): the next line names the device; 3.10-6.18",
     ),
-    rule("block-io-hung", "", "blk_cloned_rq_check_limits: over max size limit", Harmless, "block/blk-core.c; 3.10-5.15"),
-    rule("suppressed", "", " callbacks suppressed", Read(suppressed), "lib/ratelimit.c ___ratelimit(); 3.10-6.18"),
+    rule(
+        "block-io-hung",
+        "",
+        "blk_cloned_rq_check_limits: over max size limit",
+        Harmless,
+        "block/blk-core.c; 3.10-5.15",
+    ),
+    rule(
+        "suppressed",
+        "",
+        " callbacks suppressed",
+        Read(suppressed),
+        "lib/ratelimit.c ___ratelimit(); 3.10-6.18",
+    ),
 ];
 
-/// `%s error, dev %s, sector %llu[ op 0x%x:(%s) flags 0x%x …]`; the sector is always in units of 512 bytes.
+/// `%s error, dev %s, sector %llu[ op 0x%x:(%s) flags 0x%x …]`; the sector is always in units of
+/// 512 bytes.
 fn status(text: &Text<'_>) -> Option<Said> {
     let status = text.before.rsplit(": ").next()?.trim();
     let part = match status {
@@ -60,26 +87,48 @@ fn status(text: &Text<'_>) -> Option<Said> {
         "device offline" => Part::Effect(Removed, Unclear),
         // BLK_STS_PROTECTION: the integrity tags of the data are wrong, whoever spoilt them.
         "protection" => Part::Effect(Io, Unclear),
-        // Target (illegal request, hardware error: the sense data say which), nexus, space, zones, resources: alone they are the host's.
+        // Target (illegal request, hardware error: the sense data say which), nexus, space, zones,
+        // resources: alone they are the host's.
         _ => Part::Follow,
     };
     let device = name::block(text.after)?;
-    let rest = text.after.split_once("sector ").map_or("", |(_, rest)| rest);
-    let end = rest.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
-    let operation = rest.split_once(":(").and_then(|(_, rest)| rest.split_once(')')).map(|(name, _)| match name {
-        "READ" => Operation::Read,
-        "WRITE" | "ZONE_APPEND" => Operation::Write,
-        "FLUSH" => Operation::Flush,
-        _ => Operation::Other,
-    });
+    let rest = text
+        .after
+        .split_once("sector ")
+        .map_or("", |(_, rest)| rest);
+    let end = rest
+        .bytes()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(rest.len());
+    let operation = rest
+        .split_once(":(")
+        .and_then(|(_, rest)| rest.split_once(')'))
+        .map(|(name, _)| match name {
+            "READ" => Operation::Read,
+            "WRITE" | "ZONE_APPEND" => Operation::Write,
+            "FLUSH" => Operation::Flush,
+            _ => Operation::Other,
+        });
     // (sector_t)-1 stands for none.
-    let sector = rest[..end].parse().ok().filter(|sector| *sector < u64::MAX >> 9);
-    Some(Said { sector, operation, ..Said::new(device, part) })
+    let sector = rest[..end]
+        .parse()
+        .ok()
+        .filter(|sector| *sector < u64::MAX >> 9);
+    Some(Said {
+        sector,
+        operation,
+        ..Said::new(device, part)
+    })
 }
 
-/// `Buffer I/O error on dev sda1, logical block 0, lost async page write`: the block's unit is the filesystem's, the name may be a partition's.
+/// `Buffer I/O error on dev sda1, logical block 0, lost async page write`: the block's unit is the
+/// filesystem's, the name may be a partition's.
 fn buffer(text: &Text<'_>) -> Option<Said> {
-    let rest = text.after.strip_prefix("ice").unwrap_or(text.after).trim_start();
+    let rest = text
+        .after
+        .strip_prefix("ice")
+        .unwrap_or(text.after)
+        .trim_start();
     let operation = if rest.contains("read") {
         Some(Operation::Read)
     } else if rest.contains("write") {
@@ -87,41 +136,69 @@ fn buffer(text: &Text<'_>) -> Option<Said> {
     } else {
         None
     };
-    Some(Said { operation, ..Said::new(name::block(rest)?, Part::Effect(Io, Unclear)) })
+    Some(Said {
+        operation,
+        ..Said::new(name::block(rest)?, Part::Effect(Io, Unclear))
+    })
 }
 
 fn lost_page(text: &Text<'_>) -> Option<Said> {
     let device = text.all.rsplit(" on ").next().and_then(name::block)?;
-    Some(Said { operation: Some(Operation::Write), ..Said::new(device, Part::Effect(Io, Unclear)) })
+    Some(Said {
+        operation: Some(Operation::Write),
+        ..Said::new(device, Part::Effect(Io, Unclear))
+    })
 }
 
 /// To nothing: the driver has given the disk up.
 fn capacity(text: &Text<'_>) -> Option<Said> {
     let device = name::block(text.before.trim_end_matches(':').rsplit(' ').next()?)?;
-    text.after.trim_end().ends_with(" to 0").then(|| Said::new(device, Part::Follow))
+    text.after
+        .trim_end()
+        .ends_with(" to 0")
+        .then(|| Said::new(device, Part::Follow))
 }
 
-/// A program, or a filesystem that is larger than its device, asked for what is not there. A limit of 0 is a device that is gone.
+/// A program, or a filesystem that is larger than its device, asked for what is not there. A limit
+/// of 0 is a device that is gone.
 fn beyond(text: &Text<'_>) -> Option<Said> {
     if !text.after.contains(" want=") && !text.after.contains(" sector=") {
         return None;
     }
     let limit = text.after.split_once(" limit=")?.1;
-    let digits = limit.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(limit.len());
+    let digits = limit
+        .bytes()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(limit.len());
     if limit[..digits].parse::<u64>().ok()? == 0 {
         return None;
     }
-    Some(Said::new(name::block(text.before.rsplit([' ', '\n']).next()?)?, Part::Excuse { medium: false }))
+    Some(Said::new(
+        name::block(text.before.rsplit([' ', '\n']).next()?)?,
+        Part::Excuse { medium: false },
+    ))
 }
 
-/// `print_req_error: 312 callbacks suppressed`: of the network's records and others' there is as much.
+/// `print_req_error: 312 callbacks suppressed`: of the network's records and others' there is as
+/// much.
 fn suppressed(text: &Text<'_>) -> Option<Said> {
     let (function, count) = text.before.rsplit_once(": ")?;
     let count = count.parse().ok()?;
     let function = function.rsplit(": ").next()?.trim();
-    let of_storage = ["blk_update_request", "print_req_error", "blk_print_req_error", "buffer_io_error", "quiet_error", "end_request"]
-        .contains(&function)
-        || ["EXT4-fs", "BTRFS", "btrfs_", "XFS", "xfs_", "scsi_", "sd_", "sd ", "nvme"].iter().any(|start| function.starts_with(start));
+    let of_storage = [
+        "blk_update_request",
+        "print_req_error",
+        "blk_print_req_error",
+        "buffer_io_error",
+        "quiet_error",
+        "end_request",
+    ]
+    .contains(&function)
+        || [
+            "EXT4-fs", "BTRFS", "btrfs_", "XFS", "xfs_", "scsi_", "sd_", "sd ", "nvme",
+        ]
+        .iter()
+        .any(|start| function.starts_with(start));
     if !of_storage {
         return None;
     }

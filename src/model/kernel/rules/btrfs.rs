@@ -4,12 +4,8 @@ use crate::model::kernel::event::Blame::*;
 use crate::model::kernel::event::Class::*;
 use crate::model::kernel::event::Device;
 use crate::model::kernel::name;
-use crate::model::kernel::said::Part;
-use crate::model::kernel::said::Rule;
-use crate::model::kernel::said::Said;
 use crate::model::kernel::said::Says::*;
-use crate::model::kernel::said::Text;
-use crate::model::kernel::said::rule;
+use crate::model::kernel::said::{Part, Rule, Said, Text, rule};
 
 pub const RULES: &[Rule] = &[
     rule(
@@ -19,8 +15,20 @@ pub const RULES: &[Rule] = &[
         Harmless,
         "fs/btrfs/volumes.c btrfs_dev_stat_print_on_load(): counters at mount are of the past; 3.10-6.18",
     ),
-    rule("btrfs-counters", "", " errs: wr ", Read(counters), "fs/btrfs/volumes.c btrfs_dev_stat_print_on_error(); 3.10-6.18"),
-    rule("btrfs-lost-page", "", "lost page write due to ", Read(lost_page), "fs/btrfs/disk-io.c btrfs_end_super_write(); 3.10-6.18"),
+    rule(
+        "btrfs-counters",
+        "",
+        " errs: wr ",
+        Read(counters),
+        "fs/btrfs/volumes.c btrfs_dev_stat_print_on_error(); 3.10-6.18",
+    ),
+    rule(
+        "btrfs-lost-page",
+        "",
+        "lost page write due to ",
+        Read(lost_page),
+        "fs/btrfs/disk-io.c btrfs_end_super_write(); 3.10-6.18",
+    ),
     rule(
         "btrfs-super",
         "",
@@ -49,7 +57,13 @@ pub const RULES: &[Rule] = &[
         Cause(FsCorruption, Unclear),
         "fs/btrfs/scrub.c scrub_print_warning(); 3.10-6.18",
     ),
-    rule("btrfs-verify", "", "checksum verify failed on ", Cause(FsCorruption, Unclear), "fs/btrfs/disk-io.c; 3.10-6.18"),
+    rule(
+        "btrfs-verify",
+        "",
+        "checksum verify failed on ",
+        Cause(FsCorruption, Unclear),
+        "fs/btrfs/disk-io.c; 3.10-6.18",
+    ),
     rule(
         "btrfs-transid",
         "",
@@ -64,13 +78,55 @@ pub const RULES: &[Rule] = &[
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c btree_readpage_end_io_hook(); 3.10-6.18",
     ),
-    rule("btrfs-tree-level", "", "bad tree block level", Cause(FsCorruption, Unclear), "fs/btrfs/disk-io.c; 3.10-6.18"),
-    rule("btrfs-leaf", "BTRFS ", "corrupt leaf", Cause(FsCorruption, Unclear), "fs/btrfs/tree-checker.c; 3.10-6.18"),
-    rule("btrfs-node", "BTRFS ", "corrupt node", Cause(FsCorruption, Unclear), "fs/btrfs/tree-checker.c; 4.14-6.18"),
-    rule("btrfs-tree-block", "BTRFS ", "tree block corruption", Cause(FsCorruption, Unclear), "fs/btrfs/disk-io.c; 4.20-6.18"),
-    rule("btrfs-header", "BTRFS ", "header error at logical", Cause(FsCorruption, Unclear), "fs/btrfs/scrub.c; 3.10-6.18"),
-    rule("btrfs-fixed", "", "fixed up error at logical ", Read(fixed), "fs/btrfs/scrub.c scrub_handle_errored_block(); 3.10-6.18"),
-    rule("btrfs-corrected", "", "read error corrected: ", Read(corrected), "fs/btrfs/bio.c, extent_io.c repair_io_failure(); 3.10-6.18"),
+    rule(
+        "btrfs-tree-level",
+        "",
+        "bad tree block level",
+        Cause(FsCorruption, Unclear),
+        "fs/btrfs/disk-io.c; 3.10-6.18",
+    ),
+    rule(
+        "btrfs-leaf",
+        "BTRFS ",
+        "corrupt leaf",
+        Cause(FsCorruption, Unclear),
+        "fs/btrfs/tree-checker.c; 3.10-6.18",
+    ),
+    rule(
+        "btrfs-node",
+        "BTRFS ",
+        "corrupt node",
+        Cause(FsCorruption, Unclear),
+        "fs/btrfs/tree-checker.c; 4.14-6.18",
+    ),
+    rule(
+        "btrfs-tree-block",
+        "BTRFS ",
+        "tree block corruption",
+        Cause(FsCorruption, Unclear),
+        "fs/btrfs/disk-io.c; 4.20-6.18",
+    ),
+    rule(
+        "btrfs-header",
+        "BTRFS ",
+        "header error at logical",
+        Cause(FsCorruption, Unclear),
+        "fs/btrfs/scrub.c; 3.10-6.18",
+    ),
+    rule(
+        "btrfs-fixed",
+        "",
+        "fixed up error at logical ",
+        Read(fixed),
+        "fs/btrfs/scrub.c scrub_handle_errored_block(); 3.10-6.18",
+    ),
+    rule(
+        "btrfs-corrected",
+        "",
+        "read error corrected: ",
+        Read(corrected),
+        "fs/btrfs/bio.c, extent_io.c repair_io_failure(); 3.10-6.18",
+    ),
     rule(
         "btrfs-unfixable",
         "",
@@ -85,7 +141,13 @@ pub const RULES: &[Rule] = &[
         Effect(FsError, Unclear),
         "fs/btrfs/scrub.c scrub_print_warning(); 3.10-6.18",
     ),
-    rule("btrfs-errno", "BTRFS", "errno=", Read(errno), "fs/btrfs/super.c, messages.c __btrfs_handle_fs_error(); 3.10-6.18"),
+    rule(
+        "btrfs-errno",
+        "BTRFS",
+        "errno=",
+        Read(errno),
+        "fs/btrfs/super.c, messages.c __btrfs_handle_fs_error(); 3.10-6.18",
+    ),
     rule(
         "btrfs-aborted",
         "BTRFS",
@@ -107,8 +169,20 @@ pub const RULES: &[Rule] = &[
         Follow,
         "fs/btrfs/transaction.c cleanup_transaction(); 3.10-6.18",
     ),
-    rule("btrfs-open", "BTRFS", "open_ctree failed", Follow, "fs/btrfs/super.c btrfs_fill_super(); 3.10-6.18"),
-    rule("btrfs-chunk", "BTRFS", "failed to read chunk ", Effect(FsCorruption, Unclear), "fs/btrfs/disk-io.c open_ctree(); 3.10-6.18"),
+    rule(
+        "btrfs-open",
+        "BTRFS",
+        "open_ctree failed",
+        Follow,
+        "fs/btrfs/super.c btrfs_fill_super(); 3.10-6.18",
+    ),
+    rule(
+        "btrfs-chunk",
+        "BTRFS",
+        "failed to read chunk ",
+        Effect(FsCorruption, Unclear),
+        "fs/btrfs/disk-io.c open_ctree(); 3.10-6.18",
+    ),
     rule(
         "btrfs-tree-root",
         "BTRFS",
@@ -136,28 +210,51 @@ fn counters(text: &Text<'_>) -> Option<Said> {
     };
     let io = ["wr ", "rd ", "flush "].iter().any(|name| number(name) > 0);
     let device = text.before.rsplit(' ').next().and_then(name::block);
-    let said = Said::of(text, if io { Part::Effect(FsError, Unclear) } else { Part::Effect(FsCorruption, Unclear) });
+    let said = Said::of(
+        text,
+        if io {
+            Part::Effect(FsError, Unclear)
+        } else {
+            Part::Effect(FsCorruption, Unclear)
+        },
+    );
     // `btrfs: bdev /dev/sda1 errs: …`, up to 4.0, names no filesystem.
     match device {
         Some(device) if said.device == Device::Unnamed => Some(Said { device, ..said }),
-        device => Some(Said { also: device, ..said }),
+        device => Some(Said {
+            also: device,
+            ..said
+        }),
     }
 }
 
 fn lost_page(text: &Text<'_>) -> Option<Said> {
-    let device = text.after.split_once(" on ").and_then(|(_, rest)| name::block(rest));
-    Some(Said { also: device, ..Said::of(text, Part::Effect(FsError, Unclear)) })
+    let device = text
+        .after
+        .split_once(" on ")
+        .and_then(|(_, rest)| name::block(rest));
+    Some(Said {
+        also: device,
+        ..Said::of(text, Part::Effect(FsError, Unclear))
+    })
 }
 
 fn fixed(text: &Text<'_>) -> Option<Said> {
-    Some(Said { corrected: true, ..Said::of(text, Part::Effect(FsCorruption, Unclear)) })
+    Some(Said {
+        corrected: true,
+        ..Said::of(text, Part::Effect(FsCorruption, Unclear))
+    })
 }
 
 fn corrected(text: &Text<'_>) -> Option<Said> {
-    Some(Said { corrected: true, ..Said::of(text, Part::Effect(FsError, Unclear)) })
+    Some(Said {
+        corrected: true,
+        ..Said::of(text, Part::Effect(FsError, Unclear))
+    })
 }
 
-/// -28: no space. -5: what lies below. -30: read-only already. -117, -74, -2, -17: its own trees contradict each other.
+/// -28: no space. -5: what lies below. -30: read-only already. -117, -74, -2, -17: its own trees
+/// contradict each other.
 fn errno(text: &Text<'_>) -> Option<Said> {
     let part = match text.after.split(' ').next()?.trim_end_matches(['.', ',']) {
         "-28" | "-12" | "-122" => Part::Follow,

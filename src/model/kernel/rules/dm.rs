@@ -4,15 +4,17 @@ use crate::model::kernel::event::Blame::*;
 use crate::model::kernel::event::Class::*;
 use crate::model::kernel::event::Device;
 use crate::model::kernel::name;
-use crate::model::kernel::said::Part;
-use crate::model::kernel::said::Rule;
-use crate::model::kernel::said::Said;
 use crate::model::kernel::said::Says::*;
-use crate::model::kernel::said::Text;
-use crate::model::kernel::said::rule;
+use crate::model::kernel::said::{Part, Rule, Said, Text, rule};
 
 pub const RULES: &[Rule] = &[
-    rule("dm-path", "device-mapper: multipath", "Failing path ", Read(path), "drivers/md/dm-mpath.c fail_path(); 3.10-6.18"),
+    rule(
+        "dm-path",
+        "device-mapper: multipath",
+        "Failing path ",
+        Read(path),
+        "drivers/md/dm-mpath.c fail_path(); 3.10-6.18",
+    ),
     rule(
         "dm-thin-operation",
         "device-mapper: thin",
@@ -97,7 +99,13 @@ pub const RULES: &[Rule] = &[
         Follow,
         "drivers/md/dm-verity-target.c verity_handle_err(); 3.10-6.18",
     ),
-    rule("dm-mirror", "device-mapper: raid1", "Mirror read failed", Read(mirror), "drivers/md/dm-raid1.c read_callback(); 3.10-6.18"),
+    rule(
+        "dm-mirror",
+        "device-mapper: raid1",
+        "Mirror read failed",
+        Read(mirror),
+        "drivers/md/dm-raid1.c read_callback(); 3.10-6.18",
+    ),
     // No device is named, and an error of none is of no use: what failed below has said so itself.
     rule(
         "dm-snapshot",
@@ -160,26 +168,43 @@ fn path(text: &Text<'_>) -> Option<Said> {
         .next()
         .and_then(|rest| name::any(rest.trim_end_matches([':', ' '])))
         .filter(|device| *device != Device::Unnamed);
-    Some(Said { also: array, ..Said::new(Device::Number(number.parse().ok()?), Part::Cause(Transport, No)) })
+    Some(Said {
+        also: array,
+        ..Said::new(
+            Device::Number(number.parse().ok()?),
+            Part::Cause(Transport, No),
+        )
+    })
 }
 
-/// `Mirror read failed from 253:5. Trying alternative device.`, and `Mirror read failed.` of the last one.
+/// `Mirror read failed from 253:5. Trying alternative device.`, and `Mirror read failed.` of the
+/// last one.
 fn mirror(text: &Text<'_>) -> Option<Said> {
-    let number = text.after.strip_prefix(" from ").and_then(|rest| rest.split_whitespace().next());
+    let number = text
+        .after
+        .strip_prefix(" from ")
+        .and_then(|rest| rest.split_whitespace().next());
     let device = number.and_then(name::any).unwrap_or(Device::Unnamed);
     Some(Said::new(device, Part::Effect(Io, Unclear)))
 }
 
-/// After this the pool takes no more changes (set_pool_mode(PM_READ_ONLY)). -28: it is full; -5: what it lies on failed.
+/// After this the pool takes no more changes (set_pool_mode(PM_READ_ONLY)). -28: it is full; -5:
+/// what it lies on failed.
 fn metadata(text: &Text<'_>) -> Option<Said> {
     let full = text.after.contains("-28") || text.after.contains("-61");
-    Some(Said::of(text, Part::Cause(ReadOnly, if full { No } else { Unclear })))
+    Some(Said::of(
+        text,
+        Part::Cause(ReadOnly, if full { No } else { Unclear }),
+    ))
 }
 
 fn cache_mode(text: &Text<'_>) -> Option<Said> {
-    (text.after.starts_with("read-only") || text.after.starts_with("fail")).then(|| Said::of(text, Part::Cause(ReadOnly, No)))
+    (text.after.starts_with("read-only") || text.after.starts_with("fail"))
+        .then(|| Said::of(text, Part::Cause(ReadOnly, No)))
 }
 
 fn checksum(text: &Text<'_>) -> Option<Said> {
-    text.all.contains("failed").then(|| Said::of(text, Part::Cause(FsCorruption, Unclear)))
+    text.all
+        .contains("failed")
+        .then(|| Said::of(text, Part::Cause(FsCorruption, Unclear)))
 }

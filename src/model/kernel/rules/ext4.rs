@@ -1,15 +1,12 @@
-//! ext2, ext3, ext4 and JBD2: damage that they find in themselves, errors of what they lie on, and what they do then.
+//! ext2, ext3, ext4 and JBD2: damage that they find in themselves, errors of what they lie on, and
+//! what they do then.
 
 use crate::model::kernel::event::Blame::*;
 use crate::model::kernel::event::Class::*;
 use crate::model::kernel::event::Device;
 use crate::model::kernel::name;
-use crate::model::kernel::said::Part;
-use crate::model::kernel::said::Rule;
-use crate::model::kernel::said::Said;
 use crate::model::kernel::said::Says::*;
-use crate::model::kernel::said::Text;
-use crate::model::kernel::said::rule;
+use crate::model::kernel::said::{Part, Rule, Said, Text, rule};
 
 pub const RULES: &[Rule] = &[
     rule(
@@ -26,8 +23,20 @@ pub const RULES: &[Rule] = &[
         Read(error),
         "fs/ext4/super.c __ext4_error(), __ext4_error_inode(), __ext4_std_error(), ext3, ext2; 3.10-6.18",
     ),
-    rule("ext4-critical", "EXT", "-fs critical (device ", Read(error), "fs/ext4/super.c; 3.10-6.18"),
-    rule("ext4-panic", "EXT", "-fs (device ", Follow, "fs/ext4/super.c __ext4_abort(); up to 5.9"),
+    rule(
+        "ext4-critical",
+        "EXT",
+        "-fs critical (device ",
+        Read(error),
+        "fs/ext4/super.c; 3.10-6.18",
+    ),
+    rule(
+        "ext4-panic",
+        "EXT",
+        "-fs (device ",
+        Follow,
+        "fs/ext4/super.c __ext4_abort(); up to 5.9",
+    ),
     rule(
         "ext4-read-only",
         "EXT",
@@ -56,7 +65,13 @@ pub const RULES: &[Rule] = &[
         Effect(FsError, Unclear),
         "fs/ext4/super.c ext4_load_super(); 3.10-6.18",
     ),
-    rule("ext4-end-bio", "EXT", "I/O error ", Read(end_bio), "fs/ext4/page-io.c ext4_end_bio(); 3.10-6.18"),
+    rule(
+        "ext4-end-bio",
+        "EXT",
+        "I/O error ",
+        Read(end_bio),
+        "fs/ext4/page-io.c ext4_end_bio(); 3.10-6.18",
+    ),
     rule(
         "ext4-loss",
         "EXT",
@@ -78,10 +93,34 @@ pub const RULES: &[Rule] = &[
         Read(delayed),
         "fs/ext4/inode.c mpage_map_and_submit_extent(); 3.10-6.18",
     ),
-    rule("ext4-checksum", "EXT", "hecksum invalid", Effect(FsCorruption, Unclear), "fs/ext4/namei.c, bitmap.c; 3.10-6.18"),
-    rule("ext4-group", "EXT", "group descriptors corrupted", Cause(FsCorruption, Unclear), "fs/ext4/super.c ext4_fill_super(); 3.10-6.18"),
-    rule("ext4-not-in-group", "EXT", "ext4_check_descriptors", Read(descriptors), "fs/ext4/super.c ext4_check_descriptors(); 3.10-6.18"),
-    rule("ext4-journal", "EXT", "error loading journal", Effect(FsCorruption, Unclear), "fs/ext4/super.c ext4_load_journal(); 3.10-6.18"),
+    rule(
+        "ext4-checksum",
+        "EXT",
+        "hecksum invalid",
+        Effect(FsCorruption, Unclear),
+        "fs/ext4/namei.c, bitmap.c; 3.10-6.18",
+    ),
+    rule(
+        "ext4-group",
+        "EXT",
+        "group descriptors corrupted",
+        Cause(FsCorruption, Unclear),
+        "fs/ext4/super.c ext4_fill_super(); 3.10-6.18",
+    ),
+    rule(
+        "ext4-not-in-group",
+        "EXT",
+        "ext4_check_descriptors",
+        Read(descriptors),
+        "fs/ext4/super.c ext4_check_descriptors(); 3.10-6.18",
+    ),
+    rule(
+        "ext4-journal",
+        "EXT",
+        "error loading journal",
+        Effect(FsCorruption, Unclear),
+        "fs/ext4/super.c ext4_load_journal(); 3.10-6.18",
+    ),
     rule(
         "ext4-no-journal",
         "EXT",
@@ -124,10 +163,34 @@ pub const RULES: &[Rule] = &[
         Effect(FsError, Unclear),
         "fs/jbd2/journal.c journal_get_superblock(); 3.10-6.18",
     ),
-    rule("jbd2-read", "JBD2: ", "Failed to read block at offset", Effect(FsError, Unclear), "fs/jbd2/recovery.c jread(); 3.10-6.18"),
-    rule("jbd2-checksum", "JBD2: ", "Invalid checksum recovering", Read(journal_corrupt), "fs/jbd2/recovery.c do_one_pass(); 3.10-6.18"),
-    rule("jbd2-superblock-checksum", "JBD2: ", "ournal checksum error", Read(journal_corrupt), "fs/jbd2/journal.c; 3.10-6.18"),
-    rule("jbd2-recovery", "JBD2: ", "recovery failed", Read(journal_corrupt), "fs/jbd2/journal.c jbd2_journal_load(); 3.10-6.18"),
+    rule(
+        "jbd2-read",
+        "JBD2: ",
+        "Failed to read block at offset",
+        Effect(FsError, Unclear),
+        "fs/jbd2/recovery.c jread(); 3.10-6.18",
+    ),
+    rule(
+        "jbd2-checksum",
+        "JBD2: ",
+        "Invalid checksum recovering",
+        Read(journal_corrupt),
+        "fs/jbd2/recovery.c do_one_pass(); 3.10-6.18",
+    ),
+    rule(
+        "jbd2-superblock-checksum",
+        "JBD2: ",
+        "ournal checksum error",
+        Read(journal_corrupt),
+        "fs/jbd2/journal.c; 3.10-6.18",
+    ),
+    rule(
+        "jbd2-recovery",
+        "JBD2: ",
+        "recovery failed",
+        Read(journal_corrupt),
+        "fs/jbd2/journal.c jbd2_journal_load(); 3.10-6.18",
+    ),
     rule(
         "jbd2-risk",
         "JBD2: ",
@@ -137,13 +200,24 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// What an error is of: the filesystem's own structures, or the reads and writes of what it lies on.
+/// What an error is of: the filesystem's own structures, or the reads and writes of what it lies
+/// on.
 fn error(text: &Text<'_>) -> Option<Said> {
-    let (_, message) = text.after.split_once("): ").or_else(|| text.after.split_once(") in "))?;
+    let (_, message) = text
+        .after
+        .split_once("): ")
+        .or_else(|| text.after.split_once(") in "))?;
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     let part = match () {
         // The errno of __ext4_std_error(): aborted before, read-only before: no news.
-        () if says(&["Detected aborted journal", "Journal has aborted", "Readonly filesystem"]) => Part::Effect(FsError, Unclear),
+        () if says(&[
+            "Detected aborted journal",
+            "Journal has aborted",
+            "Readonly filesystem",
+        ]) =>
+        {
+            Part::Effect(FsError, Unclear)
+        }
         // -ENOSPC, -ENOMEM, -EDQUOT, as words.
         () if says(&["Out of memory", "No space left", "error 28"]) => Part::Follow,
         () if says(&[
@@ -171,21 +245,42 @@ fn error(text: &Text<'_>) -> Option<Said> {
     Some(Said::of(text, part))
 }
 
-/// `I/O error 10 writing to inode 2 …` (block status; an errno before 4.13): no space is no error of the device.
+/// `I/O error 10 writing to inode 2 …` (block status; an errno before 4.13): no space is no error
+/// of the device.
 fn end_bio(text: &Text<'_>) -> Option<Said> {
-    let code: String = text.after.chars().take_while(|c| c.is_ascii_digit() || *c == '-').collect();
+    let code: String = text
+        .after
+        .chars()
+        .take_while(|c| c.is_ascii_digit() || *c == '-')
+        .collect();
     if !text.after.contains("writing to inode") {
         return None;
     }
-    Some(Said::of(text, if matches!(code.as_str(), "3" | "-28") { Part::Follow } else { Part::Effect(FsError, Unclear) }))
+    Some(Said::of(
+        text,
+        if matches!(code.as_str(), "3" | "-28") {
+            Part::Follow
+        } else {
+            Part::Effect(FsError, Unclear)
+        },
+    ))
 }
 
 fn delayed(text: &Text<'_>) -> Option<Said> {
-    Some(Said::of(text, if text.after.contains("error 28") { Part::Follow } else { Part::Effect(FsError, Unclear) }))
+    Some(Said::of(
+        text,
+        if text.after.contains("error 28") {
+            Part::Follow
+        } else {
+            Part::Effect(FsError, Unclear)
+        },
+    ))
 }
 
 fn descriptors(text: &Text<'_>) -> Option<Said> {
-    text.after.contains("not in group").then(|| Said::of(text, Part::Cause(FsCorruption, Unclear)))
+    text.after
+        .contains("not in group")
+        .then(|| Said::of(text, Part::Cause(FsCorruption, Unclear)))
 }
 
 /// The journal that is aborted then, and what is refused, are by hand too.
@@ -198,13 +293,23 @@ fn journal_of(text: &Text<'_>) -> Option<Said> {
     let name = text.after.split([' ', '\n']).next()?.trim_end_matches('.');
     let name = name
         .rsplit_once('-')
-        .filter(|(_, inode)| inode.bytes().all(|byte| byte.is_ascii_digit()) && !name.starts_with("dm-") || name.matches('-').count() > 1)
+        .filter(|(_, inode)| {
+            inode.bytes().all(|byte| byte.is_ascii_digit()) && !name.starts_with("dm-")
+                || name.matches('-').count() > 1
+        })
         .map_or(name, |(disk, _)| disk);
-    let part = if text.all.contains("Aborting journal") { Part::Cause(ReadOnly, Unclear) } else { Part::Effect(FsError, Unclear) };
+    let part = if text.all.contains("Aborting journal") {
+        Part::Cause(ReadOnly, Unclear)
+    } else {
+        Part::Effect(FsError, Unclear)
+    };
     Some(Said::new(name::block(name)?, part))
 }
 
 fn journal_corrupt(_: &Text<'_>) -> Option<Said> {
     // ext4's own line, which names the device, comes next; who needs the name finds it there.
-    Some(Said::new(Device::Unnamed, Part::Cause(FsCorruption, Unclear)))
+    Some(Said::new(
+        Device::Unnamed,
+        Part::Cause(FsCorruption, Unclear),
+    ))
 }

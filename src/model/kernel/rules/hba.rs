@@ -1,19 +1,14 @@
-//! Host adapters: their error handling (abort, reset the device, the target, the bus, the adapter), and their own ends.
+//! Host adapters: their error handling (abort, reset the device, the target, the bus, the adapter),
+//! and their own ends.
 //!
-//! An abort says that a command was not answered; that the drive is why is likely for one device and unlikely for all of an adapter.
+//! An abort says that a command was not answered; that the drive is why is likely for one device
+//! and unlikely for all of an adapter.
 
-use crate::model::kernel::event::Blame;
 use crate::model::kernel::event::Blame::*;
-use crate::model::kernel::event::Class;
 use crate::model::kernel::event::Class::*;
-use crate::model::kernel::event::Device;
-use crate::model::kernel::said::Part;
-use crate::model::kernel::said::Rule;
-use crate::model::kernel::said::Said;
+use crate::model::kernel::event::{Blame, Class, Device};
 use crate::model::kernel::said::Says::*;
-use crate::model::kernel::said::Scsi;
-use crate::model::kernel::said::Text;
-use crate::model::kernel::said::rule;
+use crate::model::kernel::said::{Part, Rule, Said, Scsi, Text, rule};
 
 pub const RULES: &[Rule] = &[
     rule(
@@ -37,7 +32,13 @@ pub const RULES: &[Rule] = &[
         Read(reset),
         "drivers/scsi/mpt3sas/mpt3sas_scsih.c scsih_target_reset(), mptscsih.c, megaraid_sas; 3.10-6.18",
     ),
-    rule("hba-bus-reset", "", "attempting bus reset!", Read(adapter), "drivers/message/fusion/mptscsih.c mptscsih_bus_reset(); 3.10-6.18"),
+    rule(
+        "hba-bus-reset",
+        "",
+        "attempting bus reset!",
+        Read(adapter),
+        "drivers/message/fusion/mptscsih.c mptscsih_bus_reset(); 3.10-6.18",
+    ),
     rule(
         "hba-host-reset",
         "",
@@ -45,9 +46,27 @@ pub const RULES: &[Rule] = &[
         Read(adapter),
         "drivers/scsi/mpt3sas/mpt3sas_scsih.c scsih_host_reset(); 3.10-6.18",
     ),
-    rule("mpt-diag-reset", "mpt", "sending diag reset", Read(adapter), "drivers/scsi/mpt3sas/mpt3sas_base.c _base_diag_reset(); 3.10-6.18"),
-    rule("mpt-fault", "mpt", "fault_state(0x", Read(adapter), "drivers/scsi/mpt3sas/mpt3sas_base.c mpt3sas_base_fault_info(); 3.10-6.18"),
-    rule("mpt-smp", "mpt", "SMP command sent to the expander", Read(path), "drivers/scsi/mpt3sas/mpt3sas_transport.c; 4.10-6.18"),
+    rule(
+        "mpt-diag-reset",
+        "mpt",
+        "sending diag reset",
+        Read(adapter),
+        "drivers/scsi/mpt3sas/mpt3sas_base.c _base_diag_reset(); 3.10-6.18",
+    ),
+    rule(
+        "mpt-fault",
+        "mpt",
+        "fault_state(0x",
+        Read(adapter),
+        "drivers/scsi/mpt3sas/mpt3sas_base.c mpt3sas_base_fault_info(); 3.10-6.18",
+    ),
+    rule(
+        "mpt-smp",
+        "mpt",
+        "SMP command sent to the expander",
+        Read(path),
+        "drivers/scsi/mpt3sas/mpt3sas_transport.c; 4.10-6.18",
+    ),
     rule(
         "mega-smid",
         "sd ",
@@ -62,9 +81,27 @@ pub const RULES: &[Rule] = &[
         Read(path),
         "drivers/scsi/megaraid/megaraid_sas_base.c megasas_wait_for_outstanding(); 3.10-6.18",
     ),
-    rule("mega-fault", "megaraid", "FW detected to be in fault", Read(adapter), "drivers/scsi/megaraid/megaraid_sas_fusion.c; 3.10-6.18"),
-    rule("mega-killed", "megaraid", "HBA is killed", Read(adapter_gone), "drivers/scsi/megaraid/megaraid_sas_fusion.c; 4.1-6.18"),
-    rule("mega-killing", "megaraid", "Killing HBA", Read(adapter_gone), "drivers/scsi/megaraid/megaraid_sas_fusion.c; 3.10-6.18"),
+    rule(
+        "mega-fault",
+        "megaraid",
+        "FW detected to be in fault",
+        Read(adapter),
+        "drivers/scsi/megaraid/megaraid_sas_fusion.c; 3.10-6.18",
+    ),
+    rule(
+        "mega-killed",
+        "megaraid",
+        "HBA is killed",
+        Read(adapter_gone),
+        "drivers/scsi/megaraid/megaraid_sas_fusion.c; 4.1-6.18",
+    ),
+    rule(
+        "mega-killing",
+        "megaraid",
+        "Killing HBA",
+        Read(adapter_gone),
+        "drivers/scsi/megaraid/megaraid_sas_fusion.c; 3.10-6.18",
+    ),
     rule(
         "mega-resetting",
         "megaraid",
@@ -72,8 +109,20 @@ pub const RULES: &[Rule] = &[
         Read(adapter),
         "drivers/scsi/megaraid/megaraid_sas_fusion.c megasas_reset_fusion(); 3.10-6.18",
     ),
-    rule("hpsa-reset", "", "resetting logical", Read(reset_logical), "drivers/scsi/hpsa.c hpsa_show_dev_msg(); 4.2-6.18"),
-    rule("hpsa-reset-physical", "", "resetting physical", Read(reset), "drivers/scsi/hpsa.c hpsa_show_dev_msg(); 4.2-6.18"),
+    rule(
+        "hpsa-reset",
+        "",
+        "resetting logical",
+        Read(reset_logical),
+        "drivers/scsi/hpsa.c hpsa_show_dev_msg(); 4.2-6.18",
+    ),
+    rule(
+        "hpsa-reset-physical",
+        "",
+        "resetting physical",
+        Read(reset),
+        "drivers/scsi/hpsa.c hpsa_show_dev_msg(); 4.2-6.18",
+    ),
     rule(
         "hpsa-lockup",
         "",
@@ -130,7 +179,13 @@ pub const RULES: &[Rule] = &[
         Read(adapter),
         "drivers/scsi/aacraid/linit.c aac_eh_dev_reset(); 4.11-6.18",
     ),
-    rule("aacraid-blink", "AAC", "adapter blinkLED", Read(adapter), "drivers/scsi/aacraid/commsup.c aac_check_health(); 3.10-6.18"),
+    rule(
+        "aacraid-blink",
+        "AAC",
+        "adapter blinkLED",
+        Read(adapter),
+        "drivers/scsi/aacraid/commsup.c aac_check_health(); 3.10-6.18",
+    ),
     rule(
         "arcmsr-abort",
         "arcmsr",
@@ -138,8 +193,20 @@ pub const RULES: &[Rule] = &[
         Read(adapter_timeout),
         "drivers/scsi/arcmsr/arcmsr_hba.c arcmsr_abort(); 3.10-6.18",
     ),
-    rule("arcmsr-reset", "arcmsr", "executing bus reset", Read(adapter), "drivers/scsi/arcmsr/arcmsr_hba.c arcmsr_bus_reset(); 3.10-6.18"),
-    rule("3w-timeout", "3w-", "Command (0x", Read(adapter_timeout), "drivers/scsi/3w-9xxx.c twa_scsi_eh_reset(); 3.10-6.18"),
+    rule(
+        "arcmsr-reset",
+        "arcmsr",
+        "executing bus reset",
+        Read(adapter),
+        "drivers/scsi/arcmsr/arcmsr_hba.c arcmsr_bus_reset(); 3.10-6.18",
+    ),
+    rule(
+        "3w-timeout",
+        "3w-",
+        "Command (0x",
+        Read(adapter_timeout),
+        "drivers/scsi/3w-9xxx.c twa_scsi_eh_reset(); 3.10-6.18",
+    ),
     rule(
         "qla-abort",
         "qla2xxx",
@@ -154,8 +221,20 @@ pub const RULES: &[Rule] = &[
         Read(path_reset),
         "drivers/scsi/qla2xxx/qla_os.c __qla2xxx_eh_generic_reset(); 3.10-6.18",
     ),
-    rule("qla-loop-down", "qla2xxx", "LOOP DOWN detected", Read(path), "drivers/scsi/qla2xxx/qla_isr.c qla2x00_async_event(); 3.10-6.18"),
-    rule("lpfc-link-down", "lpfc", "Link Down Event", Read(path), "drivers/scsi/lpfc/lpfc_hbadisc.c; 3.10-6.18"),
+    rule(
+        "qla-loop-down",
+        "qla2xxx",
+        "LOOP DOWN detected",
+        Read(path),
+        "drivers/scsi/qla2xxx/qla_isr.c qla2x00_async_event(); 3.10-6.18",
+    ),
+    rule(
+        "lpfc-link-down",
+        "lpfc",
+        "Link Down Event",
+        Read(path),
+        "drivers/scsi/lpfc/lpfc_hbadisc.c; 3.10-6.18",
+    ),
     rule(
         "lpfc-timeout",
         "lpfc",
@@ -177,7 +256,13 @@ pub const RULES: &[Rule] = &[
         Read(path),
         "drivers/scsi/scsi_transport_fc.c fc_timeout_deleted_rport(); 3.10-6.18",
     ),
-    rule("iscsi-conn", "", "detected conn error (", Read(path), "drivers/scsi/scsi_transport_iscsi.c iscsi_conn_error_event(); 3.10-6.18"),
+    rule(
+        "iscsi-conn",
+        "",
+        "detected conn error (",
+        Read(path),
+        "drivers/scsi/scsi_transport_iscsi.c iscsi_conn_error_event(); 3.10-6.18",
+    ),
     rule(
         "iscsi-session",
         "",
@@ -185,21 +270,50 @@ pub const RULES: &[Rule] = &[
         Read(path),
         "drivers/scsi/scsi_transport_iscsi.c session_recovery_timedout(); 3.10-6.18",
     ),
-    rule("iscsi-ping", "", "ping timeout of ", Read(path), "drivers/scsi/libiscsi.c iscsi_check_transport_timeouts(); 3.10-6.18"),
-    rule("pvscsi-abort", "vmw_pvscsi", "abort:", Follow, "drivers/scsi/vmw_pvscsi.c pvscsi_abort(); 3.10-6.18"),
-    rule("sas-task", "sas: ", "task: ", Follow, "drivers/scsi/libsas/sas_scsi_host.c; 3.10-6.18"),
+    rule(
+        "iscsi-ping",
+        "",
+        "ping timeout of ",
+        Read(path),
+        "drivers/scsi/libiscsi.c iscsi_check_transport_timeouts(); 3.10-6.18",
+    ),
+    rule(
+        "pvscsi-abort",
+        "vmw_pvscsi",
+        "abort:",
+        Follow,
+        "drivers/scsi/vmw_pvscsi.c pvscsi_abort(); 3.10-6.18",
+    ),
+    rule(
+        "sas-task",
+        "sas: ",
+        "task: ",
+        Follow,
+        "drivers/scsi/libsas/sas_scsi_host.c; 3.10-6.18",
+    ),
 ];
 
 fn awaits(text: &Text<'_>, class: Class, blame: Blame) -> Option<Said> {
     let said = Said::of(text, Part::Cause(class, blame));
-    // `mpt2sas3: attempting task abort! scmd(…)`: the next record is the command's, with its device.
+    // `mpt2sas3: attempting task abort! scmd(…)`: the next record is the command's, with its
+    // device.
     let named = matches!(said.device, Device::Hctl(_) | Device::Block(_));
-    Some(if named { said } else { Said::new(Device::Unnamed, Part::Scsi(Scsi::Awaits(class, blame, address(text.after)))) })
+    Some(if named {
+        said
+    } else {
+        Said::new(
+            Device::Unnamed,
+            Part::Scsi(Scsi::Awaits(class, blame, address(text.after))),
+        )
+    })
 }
 
 /// `scmd(ffff8814605d2100)`, `(sc=ffff88061db32a00)`
 fn address(text: &str) -> String {
-    text.split_once('(').and_then(|(_, rest)| rest.split_once(')')).map(|(inside, _)| inside.chars().take(40).collect()).unwrap_or_default()
+    text.split_once('(')
+        .and_then(|(_, rest)| rest.split_once(')'))
+        .map(|(inside, _)| inside.chars().take(40).collect())
+        .unwrap_or_default()
 }
 
 fn abort(text: &Text<'_>) -> Option<Said> {
@@ -210,11 +324,15 @@ fn reset(text: &Text<'_>) -> Option<Said> {
     awaits(text, Reset, Unclear)
 }
 
-/// `hpsa 0000:03:00.0: scsi 0:1:0:0: resetting logical  Direct-Access …`; `… reset logical  completed successfully` is another line.
+/// `hpsa 0000:03:00.0: scsi 0:1:0:0: resetting logical Direct-Access …`; `… reset logical completed
+/// successfully` is another line.
 fn reset_logical(text: &Text<'_>) -> Option<Said> {
     let at = text.all.find("scsi ")?;
     let (device, also) = crate::model::kernel::name::named(&text.all[at..]);
-    Some(Said { also, ..Said::new(device, Part::Cause(Reset, Unclear)) })
+    Some(Said {
+        also,
+        ..Said::new(device, Part::Cause(Reset, Unclear))
+    })
 }
 
 fn adapter(text: &Text<'_>) -> Option<Said> {
@@ -222,7 +340,10 @@ fn adapter(text: &Text<'_>) -> Option<Said> {
 }
 
 fn adapter_timeout(text: &Text<'_>) -> Option<Said> {
-    Some(Said { then: Some((Reset, No)), ..Said::of(text, Part::Cause(Timeout, No)) })
+    Some(Said {
+        then: Some((Reset, No)),
+        ..Said::of(text, Part::Cause(Timeout, No))
+    })
 }
 
 fn adapter_gone(text: &Text<'_>) -> Option<Said> {

@@ -3,13 +3,8 @@
 use crate::model::kernel::event::Blame::*;
 use crate::model::kernel::event::Class::*;
 use crate::model::kernel::event::Device;
-use crate::model::kernel::said::Learn;
-use crate::model::kernel::said::Part;
-use crate::model::kernel::said::Rule;
-use crate::model::kernel::said::Said;
 use crate::model::kernel::said::Says::*;
-use crate::model::kernel::said::Text;
-use crate::model::kernel::said::rule;
+use crate::model::kernel::said::{Learn, Part, Rule, Said, Text, rule};
 
 pub const RULES: &[Rule] = &[
     rule(
@@ -26,9 +21,27 @@ pub const RULES: &[Rule] = &[
         Read(error),
         "drivers/mmc/card/block.c mmc_blk_cmd_recovery(), core/block.c; 3.10-6.18",
     ),
-    rule("mmc-transfer", "mmcblk", "transferring data", Read(error), "drivers/mmc/card/block.c mmc_blk_err_check(); 3.10-4.14"),
-    rule("mmc-command", "mmcblk", "timed out sending", Cause(Timeout, Unclear), "drivers/mmc/card/block.c mmc_blk_cmd_error(); 3.10-4.14"),
-    rule("mmc-send", "mmcblk", "sending r/w cmd command", Read(error), "drivers/mmc/card/block.c; up to 3.19, and vendors'"),
+    rule(
+        "mmc-transfer",
+        "mmcblk",
+        "transferring data",
+        Read(error),
+        "drivers/mmc/card/block.c mmc_blk_err_check(); 3.10-4.14",
+    ),
+    rule(
+        "mmc-command",
+        "mmcblk",
+        "timed out sending",
+        Cause(Timeout, Unclear),
+        "drivers/mmc/card/block.c mmc_blk_cmd_error(); 3.10-4.14",
+    ),
+    rule(
+        "mmc-send",
+        "mmcblk",
+        "sending r/w cmd command",
+        Read(error),
+        "drivers/mmc/card/block.c; up to 3.19, and vendors'",
+    ),
     rule(
         "mmc-recovery",
         "mmcblk",
@@ -36,7 +49,13 @@ pub const RULES: &[Rule] = &[
         Cause(Removed, Unclear),
         "drivers/mmc/core/block.c mmc_blk_mq_rw_recovery(); 4.16-6.18",
     ),
-    rule("mmc-stuck", "mmc", "Card stuck in ", Read(host_timeout), "drivers/mmc/core/mmc_ops.c mmc_poll_for_busy(), block.c; 3.10-6.18"),
+    rule(
+        "mmc-stuck",
+        "mmc",
+        "Card stuck in ",
+        Read(host_timeout),
+        "drivers/mmc/core/mmc_ops.c mmc_poll_for_busy(), block.c; 3.10-6.18",
+    ),
     rule(
         "mmc-interrupt",
         "mmc",
@@ -44,7 +63,13 @@ pub const RULES: &[Rule] = &[
         Read(host_timeout),
         "drivers/mmc/host/sdhci.c sdhci_timeout_timer(); 3.10-6.18",
     ),
-    rule("mmc-cqhci", "mmc", "cqhci: timeout for tag", Read(host_timeout), "drivers/mmc/host/cqhci-core.c cqhci_timeout(); 4.16-6.18"),
+    rule(
+        "mmc-cqhci",
+        "mmc",
+        "cqhci: timeout for tag",
+        Read(host_timeout),
+        "drivers/mmc/host/cqhci-core.c cqhci_timeout(); 4.16-6.18",
+    ),
     rule(
         "mmc-never-busy",
         "mmc",
@@ -55,18 +80,41 @@ pub const RULES: &[Rule] = &[
 ];
 
 fn attached(text: &Text<'_>) -> Option<Said> {
-    let host = text.after.split(':').next().filter(|host| !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_digit()));
-    Some(Said { also: host.map(|host| Device::Block(format!("mmc{host}"))), ..Said::of(text, Part::Learn(Learn::Attached)) })
+    let host = text
+        .after
+        .split(':')
+        .next()
+        .filter(|host| !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_digit()));
+    Some(Said {
+        also: host.map(|host| Device::Block(format!("mmc{host}"))),
+        ..Said::of(text, Part::Learn(Learn::Attached))
+    })
 }
 
 /// -110 is a time-out, -84 a CRC error on the wires.
 fn error(text: &Text<'_>) -> Option<Said> {
-    let class = if text.before.contains("-84") { Transport } else { Timeout };
+    let class = if text.before.contains("-84") {
+        Transport
+    } else {
+        Timeout
+    };
     Some(Said::of(text, Part::Cause(class, Unclear)))
 }
 
-/// The host's name is not the card's: `mmc0` has `mmcblk0` mostly, and not always; what `mmc-attached` has taught says it (`Learned::card`).
+/// The host's name is not the card's: `mmc0` has `mmcblk0` mostly, and not always; what
+/// `mmc-attached` has taught says it (`Learned::card`).
 fn host_timeout(text: &Text<'_>) -> Option<Said> {
-    let host: String = text.all.trim_start().strip_prefix("mmc")?.chars().take_while(char::is_ascii_digit).collect();
-    (!host.is_empty()).then(|| Said::new(Device::Block(format!("mmc{host}")), Part::Cause(Timeout, Unclear)))
+    let host: String = text
+        .all
+        .trim_start()
+        .strip_prefix("mmc")?
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    (!host.is_empty()).then(|| {
+        Said::new(
+            Device::Block(format!("mmc{host}")),
+            Part::Cause(Timeout, Unclear),
+        )
+    })
 }

@@ -1,27 +1,55 @@
 //! NVMe: controllers (`nvme nvme0: …`) and namespaces (`nvme0n1: …`), over PCIe and over fabrics.
 
 use crate::model::kernel::event::Blame::*;
-use crate::model::kernel::event::Class;
 use crate::model::kernel::event::Class::*;
-use crate::model::kernel::event::Device;
-use crate::model::kernel::event::Operation;
+use crate::model::kernel::event::{Class, Device, Operation};
 use crate::model::kernel::name;
-use crate::model::kernel::said::Kind;
-use crate::model::kernel::said::Learn;
-use crate::model::kernel::said::Part;
-use crate::model::kernel::said::Rule;
-use crate::model::kernel::said::Said;
 use crate::model::kernel::said::Says::*;
-use crate::model::kernel::said::Text;
-use crate::model::kernel::said::rule;
+use crate::model::kernel::said::{Kind, Learn, Part, Rule, Said, Text, rule};
 
 pub const RULES: &[Rule] = &[
-    rule("nvme-timeout", "nvme ", " timeout, ", Read(timeout), "drivers/nvme/host/pci.c nvme_timeout(), tcp.c, rdma.c; 4.4-6.18"),
-    rule("nvme-timeout-old", "nvme ", "Timeout I/O ", Cause(Timeout, Unclear), "drivers/block/nvme-core.c nvme_timeout(); 3.19-4.4"),
-    rule("nvme-cancel", "nvme ", "Cancelling I/O ", Follow, "drivers/block/nvme-core.c, nvme/host/core.c nvme_cancel_request(); 3.10-4.20"),
-    rule("nvme-aborting", "nvme ", "Aborting I/O ", Cause(Timeout, Unclear), "drivers/block/nvme-core.c nvme_abort_req(); 3.14-4.4"),
-    rule("nvme-abort-status", "nvme ", "Abort status", Follow, "drivers/nvme/host/pci.c abort_endio(); 3.14-6.18"),
-    rule("nvme-failed-status", "nvme ", "Failed status: ", Cause(Reset, Unclear), "drivers/block/nvme-core.c nvme_kthread(); 3.14-4.5"),
+    rule(
+        "nvme-timeout",
+        "nvme ",
+        " timeout, ",
+        Read(timeout),
+        "drivers/nvme/host/pci.c nvme_timeout(), tcp.c, rdma.c; 4.4-6.18",
+    ),
+    rule(
+        "nvme-timeout-old",
+        "nvme ",
+        "Timeout I/O ",
+        Cause(Timeout, Unclear),
+        "drivers/block/nvme-core.c nvme_timeout(); 3.19-4.4",
+    ),
+    rule(
+        "nvme-cancel",
+        "nvme ",
+        "Cancelling I/O ",
+        Follow,
+        "drivers/block/nvme-core.c, nvme/host/core.c nvme_cancel_request(); 3.10-4.20",
+    ),
+    rule(
+        "nvme-aborting",
+        "nvme ",
+        "Aborting I/O ",
+        Cause(Timeout, Unclear),
+        "drivers/block/nvme-core.c nvme_abort_req(); 3.14-4.4",
+    ),
+    rule(
+        "nvme-abort-status",
+        "nvme ",
+        "Abort status",
+        Follow,
+        "drivers/nvme/host/pci.c abort_endio(); 3.14-6.18",
+    ),
+    rule(
+        "nvme-failed-status",
+        "nvme ",
+        "Failed status: ",
+        Cause(Reset, Unclear),
+        "drivers/block/nvme-core.c nvme_kthread(); 3.14-4.5",
+    ),
     rule(
         "nvme-down",
         "nvme ",
@@ -36,7 +64,13 @@ pub const RULES: &[Rule] = &[
         Read(not_ready),
         "drivers/nvme/host/core.c nvme_wait_ready(); 3.10-6.18",
     ),
-    rule("nvme-shutdown", "nvme ", "Device shutdown incomplete", Follow, "drivers/nvme/host/core.c nvme_shutdown_ctrl(); 3.10-6.18"),
+    rule(
+        "nvme-shutdown",
+        "nvme ",
+        "Device shutdown incomplete",
+        Follow,
+        "drivers/nvme/host/core.c nvme_shutdown_ctrl(); 3.10-6.18",
+    ),
     rule(
         "nvme-removing",
         "nvme ",
@@ -51,7 +85,13 @@ pub const RULES: &[Rule] = &[
         Read(given_up),
         "drivers/nvme/host/pci.c nvme_reset_work(); 6.4-6.18",
     ),
-    rule("nvme-live", "nvme ", "failed to mark controller live", Follow, "drivers/nvme/host/pci.c nvme_reset_work(); 4.20-6.18"),
+    rule(
+        "nvme-live",
+        "nvme ",
+        "failed to mark controller live",
+        Follow,
+        "drivers/nvme/host/pci.c nvme_reset_work(); 4.20-6.18",
+    ),
     rule(
         "nvme-aer",
         "nvme ",
@@ -87,7 +127,13 @@ pub const RULES: &[Rule] = &[
         Follow,
         "drivers/nvme/host/core.c nvme_init_identify(); 3.10-6.18",
     ),
-    rule("nvme-status", "nvme", " (sct 0x", Read(status), "drivers/nvme/host/core.c nvme_log_error(), nvme_log_err_passthru(); 5.17-6.18"),
+    rule(
+        "nvme-status",
+        "nvme",
+        " (sct 0x",
+        Read(status),
+        "drivers/nvme/host/core.c nvme_log_error(), nvme_log_err_passthru(); 5.17-6.18",
+    ),
     rule(
         "nvme-no-path",
         "block nvme",
@@ -95,7 +141,13 @@ pub const RULES: &[Rule] = &[
         Effect(Transport, No),
         "drivers/nvme/host/multipath.c nvme_ns_head_submit_bio(); 4.15-6.18",
     ),
-    rule("nvme-duplicate", "nvme ", "Duplicate cntlid", Follow, "drivers/nvme/host/core.c nvme_validate_cntlid(); 4.18-6.18"),
+    rule(
+        "nvme-duplicate",
+        "nvme ",
+        "Duplicate cntlid",
+        Follow,
+        "drivers/nvme/host/core.c nvme_validate_cntlid(); 4.18-6.18",
+    ),
     rule(
         "nvme-recovery",
         "nvme ",
@@ -103,7 +155,13 @@ pub const RULES: &[Rule] = &[
         Read(fabric_error),
         "drivers/nvme/host/tcp.c, rdma.c nvme_tcp_error_recovery(); 5.0-6.18",
     ),
-    rule("nvme-keep-alive", "nvme ", "keep-alive", Read(fabric_error), "drivers/nvme/host/core.c nvme_keep_alive_end_io(); 4.8-6.18"),
+    rule(
+        "nvme-keep-alive",
+        "nvme ",
+        "keep-alive",
+        Read(fabric_error),
+        "drivers/nvme/host/core.c nvme_keep_alive_end_io(); 4.8-6.18",
+    ),
     rule(
         "nvme-keep-alive-failed",
         "nvme ",
@@ -118,7 +176,13 @@ pub const RULES: &[Rule] = &[
         Read(fabric_error),
         "drivers/nvme/host/tcp.c, rdma.c nvme_tcp_reconnect_or_remove(); 4.8-6.18",
     ),
-    rule("nvme-reconnect", "nvme ", "Failed reconnect attempt", Read(fabric_error), "drivers/nvme/host/tcp.c, rdma.c, fc.c; 4.8-6.18"),
+    rule(
+        "nvme-reconnect",
+        "nvme ",
+        "Failed reconnect attempt",
+        Read(fabric_error),
+        "drivers/nvme/host/tcp.c, rdma.c, fc.c; 4.8-6.18",
+    ),
     rule(
         "nvme-transport-error",
         "nvme ",
@@ -140,37 +204,85 @@ pub const RULES: &[Rule] = &[
         Read(fabric_error),
         "drivers/nvme/host/fc.c nvme_fc_ctrl_connectivity_loss(); 4.10-6.18",
     ),
-    rule("nvme-fabric", "nvme ", ": new ctrl: ", Read(fabric), "drivers/nvme/host/tcp.c, rdma.c, fc.c, target/loop.c; 4.8-6.18"),
-    rule("nvme-unfabric", "nvme ", "Removing ctrl: NQN", Read(fabric), "drivers/nvme/host/core.c, fabrics.c; 4.19-6.18"),
-    rule("nvme-attached", "nvme ", ": pci function ", Read(attached), "drivers/nvme/host/pci.c nvme_probe(); 4.5-6.18"),
+    rule(
+        "nvme-fabric",
+        "nvme ",
+        ": new ctrl: ",
+        Read(fabric),
+        "drivers/nvme/host/tcp.c, rdma.c, fc.c, target/loop.c; 4.8-6.18",
+    ),
+    rule(
+        "nvme-unfabric",
+        "nvme ",
+        "Removing ctrl: NQN",
+        Read(fabric),
+        "drivers/nvme/host/core.c, fabrics.c; 4.19-6.18",
+    ),
+    rule(
+        "nvme-attached",
+        "nvme ",
+        ": pci function ",
+        Read(attached),
+        "drivers/nvme/host/pci.c nvme_probe(); 4.5-6.18",
+    ),
 ];
 
-/// `I/O 900 (I/O Cmd) QID 2 timeout, aborting`; `…, reset controller` after an abort that did not help; `…, disable controller` when not even
-/// the reset's own commands are answered; `…, completion polled` when the drive had answered and only the interrupt was lost.
+/// `I/O 900 (I/O Cmd) QID 2 timeout, aborting`; `…, reset
+/// controller` after an abort that did not help; `…, disable controller` when not even the reset's
+/// own commands are answered; `…, completion polled` when the drive had answered and only the
+/// interrupt was lost.
 fn timeout(text: &Text<'_>) -> Option<Said> {
-    if !text.before.contains("QID ") && !text.before.contains("queue ") && !text.before.contains("I/O") {
+    if !text.before.contains("QID ")
+        && !text.before.contains("queue ")
+        && !text.before.contains("I/O")
+    {
         return None;
     }
     let (part, then) = match text.after {
         after if after.starts_with("completion polled") => (Part::Cause(Timeout, No), None),
-        after if after.starts_with("reset controller") => (Part::Cause(Timeout, Unclear), Some((Reset, Unclear))),
+        after if after.starts_with("reset controller") => {
+            (Part::Cause(Timeout, Unclear), Some((Reset, Unclear)))
+        }
         after if after.starts_with("disable controller") => (Part::Cause(Timeout, Yes), None),
         _ => (Part::Cause(Timeout, Unclear), None),
     };
-    Some(Said { then, ..Said::of(text, part) })
+    Some(Said {
+        then,
+        ..Said::of(text, part)
+    })
 }
 
-/// CSTS.RDY does not follow CC.EN within CAP.TO, the controller's own limit: its failure, unless it is not on the bus at all (all ones) or
-/// is going down anyway (`aborting shutdown`: CSTS.SHST, nvme_disable_ctrl(), 6.2-6.18).
+/// CSTS.RDY does not follow CC.EN within CAP.TO, the controller's own limit: its failure, unless it
+/// is not on the bus at all (all ones) or is going down anyway (`aborting shutdown`: CSTS.SHST,
+/// nvme_disable_ctrl(), 6.2-6.18).
 fn not_ready(text: &Text<'_>) -> Option<Said> {
     let absent = text.after.to_ascii_lowercase().contains("csts=0xffffffff");
-    Some(Said::of(text, Part::Cause(Timeout, if absent || text.after.starts_with("shutdown") { Unclear } else { Yes })))
+    Some(Said::of(
+        text,
+        Part::Cause(
+            Timeout,
+            if absent || text.after.starts_with("shutdown") {
+                Unclear
+            } else {
+                Yes
+            },
+        ),
+    ))
 }
 
-/// -ENODEV, -EIO and -ETIMEDOUT are of a drive that does not answer; the rest is a driver that refuses it (-EINVAL: a quirk is missing).
+/// -ENODEV, -EIO and -ETIMEDOUT are of a drive that does not answer; the rest is a driver that
+/// refuses it (-EINVAL: a quirk is missing).
 fn given_up(text: &Text<'_>) -> Option<Said> {
-    let status = text.after.rsplit(' ').next().and_then(|number| number.trim_end_matches('.').parse::<i32>().ok());
-    let blame = if matches!(status, Some(-19 | -5 | -110 | -4) | None) { Unclear } else { No };
+    let status = text
+        .after
+        .rsplit(' ')
+        .next()
+        .and_then(|number| number.trim_end_matches('.').parse::<i32>().ok());
+    let blame = if matches!(status, Some(-19 | -5 | -110 | -4) | None) {
+        Unclear
+    } else {
+        No
+    };
     Some(Said::of(text, Part::Cause(Removed, blame)))
 }
 
@@ -192,13 +304,15 @@ fn status(text: &Text<'_>) -> Option<Said> {
         (0, 0x82) => each(Io, Unclear),
         // Write fault, unrecovered read error.
         (2, 0x80 | 0x81) => each(Medium, Yes),
-        // Guard, application and reference tag: the data are not what was written; where they were spoilt is not said.
+        // Guard, application and reference tag: the data are not what was written; where they were
+        // spoilt is not said.
         (2, 0x82..=0x84 | 0x88) => each(Medium, Unclear),
         // Of an admin command, which no block layer tells of again.
         (0..=2, _) if matches!(name::named(text.all).0, Device::Nvme(_)) => Part::Follow,
         // Invalid fields, out of range, command specific.
         (0 | 1, _) => Part::Excuse { medium: false },
-        // Compare failed, access denied (a locked drive), deallocated block: nvme_error_status() makes BLK_STS_MEDIUM of them.
+        // Compare failed, access denied (a locked drive), deallocated block: nvme_error_status()
+        // makes BLK_STS_MEDIUM of them.
         (2, _) => Part::Excuse { medium: true },
         _ => each(Io, Unclear),
     };
@@ -207,8 +321,12 @@ fn status(text: &Text<'_>) -> Option<Said> {
         Some(rest) if rest.contains("(0x1)") => Some(Operation::Write),
         _ => None,
     };
-    // The LBA is in the namespace's own unit, which is not known here: the block layer's record brings the sector.
-    Some(Said { operation, ..Said::of(text, part) })
+    // The LBA is in the namespace's own unit, which is not known here: the block layer's record
+    // brings the sector.
+    Some(Said {
+        operation,
+        ..Said::of(text, part)
+    })
 }
 
 /// Only fabrics have these.

@@ -2,12 +2,8 @@
 
 use crate::model::kernel::event::Blame::*;
 use crate::model::kernel::event::Class::*;
-use crate::model::kernel::said::Part;
-use crate::model::kernel::said::Rule;
-use crate::model::kernel::said::Said;
 use crate::model::kernel::said::Says::*;
-use crate::model::kernel::said::Text;
-use crate::model::kernel::said::rule;
+use crate::model::kernel::said::{Part, Rule, Said, Text, rule};
 
 pub const RULES: &[Rule] = &[
     rule(
@@ -38,7 +34,13 @@ pub const RULES: &[Rule] = &[
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 6.1-6.18",
     ),
-    rule("xfs-shutdown-log", "XFS", "og I/O Error", Read(shutdown), "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-6.18"),
+    rule(
+        "xfs-shutdown-log",
+        "XFS",
+        "og I/O Error",
+        Read(shutdown),
+        "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-6.18",
+    ),
     rule(
         "xfs-shutdown-io",
         "XFS",
@@ -67,8 +69,20 @@ pub const RULES: &[Rule] = &[
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-6.18",
     ),
-    rule("xfs-force", "XFS", "xfs_do_force_shutdown(0x", Follow, "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-5.14"),
-    rule("xfs-internal", "XFS", "Internal error ", Cause(FsCorruption, Unclear), "fs/xfs/xfs_error.c xfs_error_report(); 3.10-6.18"),
+    rule(
+        "xfs-force",
+        "XFS",
+        "xfs_do_force_shutdown(0x",
+        Follow,
+        "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-5.14",
+    ),
+    rule(
+        "xfs-internal",
+        "XFS",
+        "Internal error ",
+        Cause(FsCorruption, Unclear),
+        "fs/xfs/xfs_error.c xfs_error_report(); 3.10-6.18",
+    ),
     rule(
         "xfs-metadata",
         "XFS",
@@ -97,9 +111,27 @@ pub const RULES: &[Rule] = &[
         Effect(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c, libxfs/xfs_inode_buf.c; 3.10-6.18",
     ),
-    rule("xfs-dinode", "XFS", "corrupt dinode ", Cause(FsCorruption, Unclear), "fs/xfs/xfs_inode.c xfs_iformat(); up to 4.16"),
-    rule("xfs-inode", "XFS", "corrupt inode ", Cause(FsCorruption, Unclear), "fs/xfs/xfs_inode.c; up to 4.16"),
-    rule("xfs-bad-inode", "XFS", "bad inode magic", Cause(FsCorruption, Unclear), "fs/xfs/libxfs/xfs_inode_buf.c; 3.10-4.16"),
+    rule(
+        "xfs-dinode",
+        "XFS",
+        "corrupt dinode ",
+        Cause(FsCorruption, Unclear),
+        "fs/xfs/xfs_inode.c xfs_iformat(); up to 4.16",
+    ),
+    rule(
+        "xfs-inode",
+        "XFS",
+        "corrupt inode ",
+        Cause(FsCorruption, Unclear),
+        "fs/xfs/xfs_inode.c; up to 4.16",
+    ),
+    rule(
+        "xfs-bad-inode",
+        "XFS",
+        "bad inode magic",
+        Cause(FsCorruption, Unclear),
+        "fs/xfs/libxfs/xfs_inode_buf.c; 3.10-4.16",
+    ),
     rule(
         "xfs-summary",
         "XFS",
@@ -128,8 +160,20 @@ pub const RULES: &[Rule] = &[
         Effect(FsError, Unclear),
         "fs/xfs/xfs_buf.c xfs_buf_ioerror_permanent(): permanent write failures; 4.7-6.18",
     ),
-    rule("xfs-metadata-io", "XFS", "metadata I/O error", Read(io_error), "fs/xfs/xfs_buf.c xfs_buf_ioerror_alert(); 3.10-6.18"),
-    rule("xfs-log-io", "XFS", "log I/O error ", Read(io_error), "fs/xfs/xfs_log.c xlog_ioend_work(); 5.4-6.18"),
+    rule(
+        "xfs-metadata-io",
+        "XFS",
+        "metadata I/O error",
+        Read(io_error),
+        "fs/xfs/xfs_buf.c xfs_buf_ioerror_alert(); 3.10-6.18",
+    ),
+    rule(
+        "xfs-log-io",
+        "XFS",
+        "log I/O error ",
+        Read(io_error),
+        "fs/xfs/xfs_log.c xlog_ioend_work(); 5.4-6.18",
+    ),
     rule(
         "xfs-writeback",
         "XFS",
@@ -144,9 +188,27 @@ pub const RULES: &[Rule] = &[
         Effect(FsError, Unclear),
         "fs/xfs/xfs_buf.c xfs_buf_iodone_callback_error(); 3.10-6.18",
     ),
-    rule("xfs-read", "XFS", "read error on ", Effect(FsError, Unclear), "fs/xfs/xfs_aops.c; 6.11-6.18"),
-    rule("xfs-mount-failed", "XFS", "log mount/recovery failed: error ", Read(mount_failed), "fs/xfs/xfs_log.c xfs_log_mount(); 3.10-6.18"),
-    rule("xfs-health", "XFS", "health status reported", Follow, "fs/xfs/xfs_health.c; 5.4-6.18"),
+    rule(
+        "xfs-read",
+        "XFS",
+        "read error on ",
+        Effect(FsError, Unclear),
+        "fs/xfs/xfs_aops.c; 6.11-6.18",
+    ),
+    rule(
+        "xfs-mount-failed",
+        "XFS",
+        "log mount/recovery failed: error ",
+        Read(mount_failed),
+        "fs/xfs/xfs_log.c xfs_log_mount(); 3.10-6.18",
+    ),
+    rule(
+        "xfs-health",
+        "XFS",
+        "health status reported",
+        Follow,
+        "fs/xfs/xfs_health.c; 5.4-6.18",
+    ),
     rule(
         "xfs-unhealthy",
         "XFS",
@@ -156,13 +218,15 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// `error 5` (EIO), 61 (ENODATA: the medium), 19 (ENODEV), 117 (EUCLEAN) and 74 (EBADMSG: checksums), 28 (ENOSPC), 12 (ENOMEM)
+/// `error 5` (EIO), 61 (ENODATA: the medium), 19 (ENODEV), 117 (EUCLEAN) and 74 (EBADMSG:
+/// checksums), 28 (ENOSPC), 12 (ENOMEM)
 fn io_error(text: &Text<'_>) -> Option<Said> {
-    let number = text
-        .all
-        .rsplit("error ")
-        .next()
-        .map(|rest| rest.trim_start_matches('-').chars().take_while(char::is_ascii_digit).collect::<String>());
+    let number = text.all.rsplit("error ").next().map(|rest| {
+        rest.trim_start_matches('-')
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect::<String>()
+    });
     let part = match number.as_deref() {
         Some("117" | "74") => Part::Cause(FsCorruption, Unclear),
         Some("28") => Part::Follow,
@@ -173,11 +237,19 @@ fn io_error(text: &Text<'_>) -> Option<Said> {
 
 fn mount_failed(text: &Text<'_>) -> Option<Said> {
     let corrupt = text.after.contains("117") || text.after.contains("74");
-    Some(Said::of(text, if corrupt { Part::Cause(FsCorruption, Unclear) } else { Part::Effect(FsError, Unclear) }))
+    Some(Said::of(
+        text,
+        if corrupt {
+            Part::Cause(FsCorruption, Unclear)
+        } else {
+            Part::Effect(FsError, Unclear)
+        },
+    ))
 }
 
 fn shutdown(text: &Text<'_>) -> Option<Said> {
-    (text.after.starts_with(" Detected") || text.after.starts_with(" (0x")).then(|| Said::of(text, Part::Cause(FsShutdown, Unclear)))
+    (text.after.starts_with(" Detected") || text.after.starts_with(" (0x"))
+        .then(|| Said::of(text, Part::Cause(FsShutdown, Unclear)))
 }
 
 /// What follows of the shutdown is by hand too.

@@ -19,7 +19,13 @@ fn an_exception_is_one_incident_with_the_disk_that_the_scsi_layer_names() {
         ata7: EH complete";
     assert_eq!(said(lines), "medium ata7.00 yes");
     let last = classify(lines).pop().unwrap();
-    assert_eq!((last.device.to_string().as_str(), last.also[0].to_string().as_str()), ("sdb", "ata7"));
+    assert_eq!(
+        (
+            last.device.to_string().as_str(),
+            last.also[0].to_string().as_str()
+        ),
+        ("sdb", "ata7")
+    );
 }
 
 #[test]
@@ -39,11 +45,16 @@ fn what_the_outcome_names() {
     ] {
         assert_eq!(said(&one(words)), expected, "{words}");
         // rsyslog writes the line break so, and some texts have it on a line of its own.
-        assert_eq!(said(&one(words).replace("\\n         res", "\n         res")), expected, "{words}");
+        assert_eq!(
+            said(&one(words).replace("\\n         res", "\n         res")),
+            expected,
+            "{words}"
+        );
     }
 }
 
-/// What QEMU's disks, and drives whose log 10h cannot be read, make libata do (seen in the lab; the texts are written anew).
+/// What QEMU's disks, and drives whose log 10h cannot be read, make libata do (seen in the lab; the
+/// texts are written anew).
 #[test]
 fn where_the_drive_does_not_say_which_of_the_queued_commands_failed_no_sector_has() {
     let report = |active: &str, log: &str| {
@@ -66,12 +77,20 @@ fn where_the_drive_does_not_say_which_of_the_queued_commands_failed_no_sector_ha
         )
     };
     let unread = "ata3: failed to read log page 10h (errno=-5)";
-    let sectors = |lines: &str| -> Vec<u64> { classify(lines).iter().flat_map(|event| event.sectors.clone()).collect() };
+    let sectors = |lines: &str| -> Vec<u64> {
+        classify(lines)
+            .iter()
+            .flat_map(|event| event.sectors.clone())
+            .collect()
+    };
     // Two were under way, and one of them is innocent.
     assert_eq!(said(&report("0x600", unread)), "io sdm unclear");
     assert_eq!(sectors(&report("0x600", unread)), [0; 0]);
     let first = classify(&report("0x600", unread)).remove(0).first.text;
-    assert!(first.contains("exception Emask"), "{first} is quoted as evidence");
+    assert!(
+        first.contains("exception Emask"),
+        "{first} is quoted as evidence"
+    );
     // The only one is the one; and a log that was read has told.
     assert_eq!(sectors(&report("0x400", unread)), [524_290]);
     assert_eq!(sectors(&report("0x600", "")), [524_290]);
@@ -82,7 +101,10 @@ fn where_the_drive_does_not_say_which_of_the_queued_commands_failed_no_sector_ha
         ata3.00: status: { DRDY ERR }
         ata3.00: error: { ABRT }
         I/O error, dev sdm, sector 409600 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2";
-    assert_eq!(sectors(&format!("{}\n{alone}", report("0x600", unread))), [409_600]);
+    assert_eq!(
+        sectors(&format!("{}\n{alone}", report("0x600", unread))),
+        [409_600]
+    );
 }
 
 #[test]
@@ -96,7 +118,10 @@ fn error_bits() {
         ("ata1.00: error: { ICRC UNC AMNF IDNF ABRT }", "nothing"),
         ("ata1: SError: { 10B8B Dispar }", "transport ata1 unclear"),
         ("ata1: SError: { PHYRdyChg CommWake DevExch }", "nothing"),
-        ("ata1.00: irq_stat 0x08000000, interface fatal error", "transport ata1.00 unclear"),
+        (
+            "ata1.00: irq_stat 0x08000000, interface fatal error",
+            "transport ata1.00 unclear",
+        ),
     ]);
 }
 
@@ -122,9 +147,18 @@ fn a_drive_that_does_not_come_back_has_failed_and_one_that_was_pulled_may_not() 
             "ata1: hard resetting link\nata1: link is slow to respond, please be patient (ready=0)\nata1: COMRESET failed (errno=-16)\nata1: hard resetting link\nata1.00: disabled\nata1: EH complete",
             "removed ata1.00 yes",
         ),
-        ("ata1: link is slow to respond, please be patient (ready=0)\nata1.00: disable device", "removed ata1.00 yes"),
-        ("ata6: SATA link down (SStatus 0 SControl 300)\nata6.00: disabled\nata6.00: detaching (SCSI 5:0:0:0)", "removed ata6.00 unclear"),
-        ("ata2.00: Entering standby power mode\nata2.00: disable device", "nothing"),
+        (
+            "ata1: link is slow to respond, please be patient (ready=0)\nata1.00: disable device",
+            "removed ata1.00 yes",
+        ),
+        (
+            "ata6: SATA link down (SStatus 0 SControl 300)\nata6.00: disabled\nata6.00: detaching (SCSI 5:0:0:0)",
+            "removed ata6.00 unclear",
+        ),
+        (
+            "ata2.00: Entering standby power mode\nata2.00: disable device",
+            "nothing",
+        ),
     ]);
 }
 
@@ -138,6 +172,9 @@ fn ports_are_known_by_the_log_itself() {
              ata3.00: error: { UNC }",
             "medium sdm yes",
         ),
-        ("ata2.00: ATAPI: HL-DT-ST DVD, 1.00, max UDMA/100\nata2.00: error: { UNC }", "nothing"),
+        (
+            "ata2.00: ATAPI: HL-DT-ST DVD, 1.00, max UDMA/100\nata2.00: error: { UNC }",
+            "nothing",
+        ),
     ]);
 }

@@ -6,18 +6,48 @@ use super::*;
 fn the_block_layer_in_its_four_spellings() {
     check(&[
         // up to 3.15
-        ("end_request: I/O error, dev sda, sector 1234", "io sda unclear 1234"),
-        ("end_request: critical medium error, dev sdb, sector 99", "medium sdb yes 99"),
-        ("end_request: recoverable transport error, dev sdb, sector 99", "transport sdb no 99"),
-        ("end_request: critical target error, dev sdb, sector 99", "nothing"),
-        ("end_request: critical nexus error, dev sdb, sector 99", "nothing"),
+        (
+            "end_request: I/O error, dev sda, sector 1234",
+            "io sda unclear 1234",
+        ),
+        (
+            "end_request: critical medium error, dev sdb, sector 99",
+            "medium sdb yes 99",
+        ),
+        (
+            "end_request: recoverable transport error, dev sdb, sector 99",
+            "transport sdb no 99",
+        ),
+        (
+            "end_request: critical target error, dev sdb, sector 99",
+            "nothing",
+        ),
+        (
+            "end_request: critical nexus error, dev sdb, sector 99",
+            "nothing",
+        ),
         // 3.16-4.14
-        ("blk_update_request: I/O error, dev sda, sector 1234", "io sda unclear 1234"),
-        ("blk_update_request: timeout error, dev sda, sector 1234", "timeout sda unclear 1234"),
-        ("blk_update_request: critical space allocation error, dev dm-23, sector 8", "nothing"),
+        (
+            "blk_update_request: I/O error, dev sda, sector 1234",
+            "io sda unclear 1234",
+        ),
+        (
+            "blk_update_request: timeout error, dev sda, sector 1234",
+            "timeout sda unclear 1234",
+        ),
+        (
+            "blk_update_request: critical space allocation error, dev dm-23, sector 8",
+            "nothing",
+        ),
         // 4.14-5.2
-        ("print_req_error: critical medium error, dev nvme0n1, sector 7", "medium nvme0n1 yes 7"),
-        ("print_req_error: I/O error, dev sdb, sector 5 flags 801", "io sdb unclear 5"),
+        (
+            "print_req_error: critical medium error, dev nvme0n1, sector 7",
+            "medium nvme0n1 yes 7",
+        ),
+        (
+            "print_req_error: I/O error, dev sdb, sector 5 flags 801",
+            "io sdb unclear 5",
+        ),
         // 5.3-5.15
         (
             "blk_update_request: critical medium error, dev sda, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0",
@@ -28,34 +58,88 @@ fn the_block_layer_in_its_four_spellings() {
             "nothing",
         ),
         // 5.16-6.18
-        ("I/O error, dev sdc, sector 2048 op 0x1:(WRITE) flags 0x800 phys_seg 1 prio class 2", "io sdc unclear 2048"),
-        ("critical medium error, dev vda, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2", "medium vda unclear 2048"),
-        ("device offline error, dev sdg, sector 350088 op 0x1:(WRITE) flags 0x9800 phys_seg 1 prio class 2", "removed sdg unclear 350088"),
-        ("reservation conflict error, dev sda, sector 1 op 0x1:(WRITE) flags 0x0 phys_seg 1 prio class 0", "nothing"),
-        ("duration limit exceeded error, dev sda, sector 1 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0", "nothing"),
-        ("Buffer I/O error on device sda1, logical block 5", "io sda1 unclear"),
-        ("Buffer I/O error on dev sda1, logical block 5, async page read", "io sda1 unclear"),
-        ("lost page write due to I/O error on sda1", "io sda1 unclear"),
+        (
+            "I/O error, dev sdc, sector 2048 op 0x1:(WRITE) flags 0x800 phys_seg 1 prio class 2",
+            "io sdc unclear 2048",
+        ),
+        (
+            "critical medium error, dev vda, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2",
+            "medium vda unclear 2048",
+        ),
+        (
+            "device offline error, dev sdg, sector 350088 op 0x1:(WRITE) flags 0x9800 phys_seg 1 prio class 2",
+            "removed sdg unclear 350088",
+        ),
+        (
+            "reservation conflict error, dev sda, sector 1 op 0x1:(WRITE) flags 0x0 phys_seg 1 prio class 0",
+            "nothing",
+        ),
+        (
+            "duration limit exceeded error, dev sda, sector 1 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0",
+            "nothing",
+        ),
+        (
+            "Buffer I/O error on device sda1, logical block 5",
+            "io sda1 unclear",
+        ),
+        (
+            "Buffer I/O error on dev sda1, logical block 5, async page read",
+            "io sda1 unclear",
+        ),
+        (
+            "lost page write due to I/O error on sda1",
+            "io sda1 unclear",
+        ),
     ]);
 }
 
 #[test]
 fn what_is_no_drive_says_nothing() {
     check(&[
-        ("I/O error, dev loop3, sector 8 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0", "nothing"),
-        ("blk_update_request: critical medium error, dev sr0, sector 0", "nothing"),
-        ("Buffer I/O error on dev fd0, logical block 0, async page read", "nothing"),
-        ("blk_update_request: I/O error, dev nbd0, sector 0", "nothing"),
-        ("blk_update_request: I/O error, dev mtdblock1, sector 0", "nothing"),
-        ("st 0:0:0:0: [st0] Sense Key : Medium Error [current]", "nothing"),
+        (
+            "I/O error, dev loop3, sector 8 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0",
+            "nothing",
+        ),
+        (
+            "blk_update_request: critical medium error, dev sr0, sector 0",
+            "nothing",
+        ),
+        (
+            "Buffer I/O error on dev fd0, logical block 0, async page read",
+            "nothing",
+        ),
+        (
+            "blk_update_request: I/O error, dev nbd0, sector 0",
+            "nothing",
+        ),
+        (
+            "blk_update_request: I/O error, dev mtdblock1, sector 0",
+            "nothing",
+        ),
+        (
+            "st 0:0:0:0: [st0] Sense Key : Medium Error [current]",
+            "nothing",
+        ),
         (
             "sr 1:0:0:0: [sr0] tag#3 FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_SENSE\nsr 1:0:0:0: [sr0] tag#3 Sense Key : Hardware Error [current]",
             "nothing",
         ),
-        ("cp: attempt to access beyond end of device\\nsda1: rw=0, sector=99, nr_sectors = 8 limit=50", "nothing"),
-        ("INFO: task jbd2/sda1-8:311 blocked for more than 120 seconds.", "nothing"),
-        ("nfs: server 10.0.0.1 not responding, still trying", "nothing"),
-        ("pcieport 0000:00:1c.0: AER: Corrected error received: 0000:03:00.0", "nothing"),
+        (
+            "cp: attempt to access beyond end of device\\nsda1: rw=0, sector=99, nr_sectors = 8 limit=50",
+            "nothing",
+        ),
+        (
+            "INFO: task jbd2/sda1-8:311 blocked for more than 120 seconds.",
+            "nothing",
+        ),
+        (
+            "nfs: server 10.0.0.1 not responding, still trying",
+            "nothing",
+        ),
+        (
+            "pcieport 0000:00:1c.0: AER: Corrected error received: 0000:03:00.0",
+            "nothing",
+        ),
     ]);
 }
 
@@ -111,13 +195,25 @@ fn nvme_status_codes() {
         ("sct 0x0 / sc 0x20", "readonly nvme0n1 unclear"),
         ("sct 0x1 / sc 0x80", "nothing"),
     ] {
-        assert_eq!(said(&format!("nvme0n1: Read(0x2) @ LBA 2048, 8 blocks, Some Words ({code}) DNR")), expected, "{code}");
+        assert_eq!(
+            said(&format!(
+                "nvme0n1: Read(0x2) @ LBA 2048, 8 blocks, Some Words ({code}) DNR"
+            )),
+            expected,
+            "{code}"
+        );
     }
     // The sector is the block layer's, and of the same incident.
     let events = classify(
         "nvme0n1: I/O Cmd(0x2) @ LBA 256, 1 blocks, I/O Error (sct 0x2 / sc 0x81) \ncritical medium error, dev nvme0n1, sector 2048 op 0x0:(READ) flags 0x800 phys_seg 1 prio class 2",
     );
-    assert_eq!(events.iter().map(|event| (event.count, event.sectors.clone())).collect::<Vec<_>>(), [(1, vec![]), (0, vec![2048])]);
+    assert_eq!(
+        events
+            .iter()
+            .map(|event| (event.count, event.sectors.clone()))
+            .collect::<Vec<_>>(),
+        [(1, vec![]), (0, vec![2048])]
+    );
 }
 
 #[test]
@@ -132,11 +228,26 @@ fn over_a_network_nothing_is_the_drives() {
             " connection1:0: detected conn error (1022)\nsd 7:0:0:0: Device offlined - not ready after error recovery",
             "transport unnamed no; removed 7:0:0:0 no",
         ),
-        (" session4: session recovery timed out after 120 secs", "transport unnamed no"),
-        ("device-mapper: multipath: Failing path 8:80.", "transport 8:80 no"),
-        ("device-mapper: multipath: 253:8: Failing path 8:80.", "transport 8:80 no"),
-        ("device-mapper: multipath: Reinstating path 8:80.", "nothing"),
-        (" rport-7:0-1: blocked FC remote port time out: removing target and saving binding", "transport unnamed no"),
+        (
+            " session4: session recovery timed out after 120 secs",
+            "transport unnamed no",
+        ),
+        (
+            "device-mapper: multipath: Failing path 8:80.",
+            "transport 8:80 no",
+        ),
+        (
+            "device-mapper: multipath: 253:8: Failing path 8:80.",
+            "transport 8:80 no",
+        ),
+        (
+            "device-mapper: multipath: Reinstating path 8:80.",
+            "nothing",
+        ),
+        (
+            " rport-7:0-1: blocked FC remote port time out: removing target and saving binding",
+            "transport unnamed no",
+        ),
         (
             "pcieport 0000:00:03.0: pciehp: Slot(3): Card not present\nblk_update_request: I/O error, dev nvme2n2, sector 9 op 0x0:(READ) flags 0x0 phys_seg 4 prio class 0",
             "removed nvme2n2 no 9",
@@ -151,24 +262,63 @@ fn adapters_and_bridges() {
             "sd 0:0:5:0: attempting task abort!scmd(0x055555552a603f11), outstanding for 33333 ms & timeout 33333 ms",
             "timeout 0:0:5:0 unclear",
         ),
-        ("mpt2sas3: attempting task abort! scmd(ffff88)\nsd 9:0:3:0: CDB: Test Unit Ready: 00 00 00 00 00 00", "timeout 9:0:3:0 unclear"),
+        (
+            "mpt2sas3: attempting task abort! scmd(ffff88)\nsd 9:0:3:0: CDB: Test Unit Ready: 00 00 00 00 00 00",
+            "timeout 9:0:3:0 unclear",
+        ),
         (
             "mptscsih: ioc1: attempting task abort! (sc=f444dd5b62087f55)\nsd 6:0:7:0: [sds] CDB: Read(10): 28 00 0a 11 c0 08 00 00 10 00",
             "timeout sds unclear",
         ),
-        ("mpt3sas_cm0: log_info(0x36675858): originator(PL), code(0x12), sub_code(0x0303)", "nothing"),
-        ("megaraid_sas 0000:01:00.0: megasas_disable_intr_fusion is called outbound_intr_mask:0x4555555e", "nothing"),
-        ("megaraid_sas 0000:01:00.0: FW detected to be in faultstate, resetting adapter...", "reset 0000:01:00.0 no"),
-        ("hpsa 0000:03:00.0: scsi 0:1:0:0: resetting logical  Direct-Access HP", "reset 0:1:0:0 unclear"),
-        ("hpsa 0000:03:00.0: scsi 0:1:0:0: reset logical  completed successfully Direct-Access HP", "nothing"),
-        ("aacraid: Host adapter abort request.", "timeout unnamed no; reset unnamed no"),
-        ("sd 3:0:0:0: [sdb] tag#9 uas_eh_abort_handler 0 uas-tag 1 inflight: CMD", "timeout sdb no"),
-        ("scsi host3: uas_eh_device_reset_handler start\nscsi host3: uas_eh_device_reset_handler success", "reset host3 no"),
-        ("usb 2-2: reset SuperSpeed USB device number 2 using xhci_hcd", "nothing"),
-        ("scsi host6: usb-storage 2-2:1.0\nusb 2-2: reset SuperSpeed USB device number 2 using xhci_hcd", "reset host6 no"),
+        (
+            "mpt3sas_cm0: log_info(0x36675858): originator(PL), code(0x12), sub_code(0x0303)",
+            "nothing",
+        ),
+        (
+            "megaraid_sas 0000:01:00.0: megasas_disable_intr_fusion is called outbound_intr_mask:0x4555555e",
+            "nothing",
+        ),
+        (
+            "megaraid_sas 0000:01:00.0: FW detected to be in faultstate, resetting adapter...",
+            "reset 0000:01:00.0 no",
+        ),
+        (
+            "hpsa 0000:03:00.0: scsi 0:1:0:0: resetting logical  Direct-Access HP",
+            "reset 0:1:0:0 unclear",
+        ),
+        (
+            "hpsa 0000:03:00.0: scsi 0:1:0:0: reset logical  completed successfully Direct-Access HP",
+            "nothing",
+        ),
+        (
+            "aacraid: Host adapter abort request.",
+            "timeout unnamed no; reset unnamed no",
+        ),
+        (
+            "sd 3:0:0:0: [sdb] tag#9 uas_eh_abort_handler 0 uas-tag 1 inflight: CMD",
+            "timeout sdb no",
+        ),
+        (
+            "scsi host3: uas_eh_device_reset_handler start\nscsi host3: uas_eh_device_reset_handler success",
+            "reset host3 no",
+        ),
+        (
+            "usb 2-2: reset SuperSpeed USB device number 2 using xhci_hcd",
+            "nothing",
+        ),
+        (
+            "scsi host6: usb-storage 2-2:1.0\nusb 2-2: reset SuperSpeed USB device number 2 using xhci_hcd",
+            "reset host6 no",
+        ),
         ("usb 1-2: USB disconnect, device number 3", "nothing"),
-        ("mmcblk1: error -110 requesting status", "timeout mmcblk1 unclear"),
-        ("mmcblk0: error -84 transferring data, sector 128, nr 8, cmd response 0x900, card status 0xb00", "transport mmcblk0 unclear"),
+        (
+            "mmcblk1: error -110 requesting status",
+            "timeout mmcblk1 unclear",
+        ),
+        (
+            "mmcblk0: error -84 transferring data, sector 128, nr 8, cmd response 0x900, card status 0xb00",
+            "transport mmcblk0 unclear",
+        ),
         // The host's: of its card, if that is known; of no drive, if it has none (SDIO).
         ("mmc1: Timeout waiting for hardware interrupt.", "nothing"),
         (
@@ -297,9 +447,19 @@ fn beyond_the_end_of_a_device_there_is_nothing_to_fail() {
 
 #[test]
 fn only_what_storage_left_out_is_counted() {
-    for (function, count) in [("net_ratelimit", 0), ("handle_bad_sector", 0), ("blk_update_request", 312), ("EXT4-fs warning", 312)] {
-        let events =
-            classify(&format!("{function}: 312 callbacks suppressed\nblk_update_request: I/O error, dev sda, sector 8 op 0x0:(READ)"));
-        assert_eq!(events.iter().map(|event| event.suppressed).sum::<u64>(), count, "{function}");
+    for (function, count) in [
+        ("net_ratelimit", 0),
+        ("handle_bad_sector", 0),
+        ("blk_update_request", 312),
+        ("EXT4-fs warning", 312),
+    ] {
+        let events = classify(&format!(
+            "{function}: 312 callbacks suppressed\nblk_update_request: I/O error, dev sda, sector 8 op 0x0:(READ)"
+        ));
+        assert_eq!(
+            events.iter().map(|event| event.suppressed).sum::<u64>(),
+            count,
+            "{function}"
+        );
     }
 }

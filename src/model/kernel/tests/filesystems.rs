@@ -9,30 +9,75 @@ fn ext4_and_its_journal() {
             "EXT4-fs error (device sdb1): ext4_lookup:1584: inode #33266878: comm pkg: deleted inode referenced: 33268803",
             "fs-corruption sdb1 unclear",
         ),
-        ("EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading directory lblock 0", "fs-error sda1 unclear"),
+        (
+            "EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading directory lblock 0",
+            "fs-error sda1 unclear",
+        ),
         (
             "EXT4-fs error (device sda1): __ext4_get_inode_loc:4484: inode #12: block 1058: comm ls: unable to read itable block",
             "fs-error sda1 unclear",
         ),
-        ("EXT4-fs error (device dm-21) in ext4_reserve_inode_write:5941: Journal has aborted", "fs-error dm-21 unclear"),
-        ("EXT4-fs error (device dm-21) in ext4_dirty_inode:5149: IO failure", "fs-error dm-21 unclear"),
-        ("EXT4-fs error (device sda1) in ext4_free_inode:1: Corrupt filesystem", "fs-corruption sda1 unclear"),
-        ("EXT3-fs error (device sda1): ext3_get_inode_loc: unable to read inode block - inode=1, block=2", "fs-error sda1 unclear"),
-        ("EXT4-fs (dm-22): Remounting filesystem read-only", "readonly dm-22 unclear"),
-        ("EXT4-fs (sdm): I/O error while writing superblock", "fs-error sdm unclear"),
+        (
+            "EXT4-fs error (device dm-21) in ext4_reserve_inode_write:5941: Journal has aborted",
+            "fs-error dm-21 unclear",
+        ),
+        (
+            "EXT4-fs error (device dm-21) in ext4_dirty_inode:5149: IO failure",
+            "fs-error dm-21 unclear",
+        ),
+        (
+            "EXT4-fs error (device sda1) in ext4_free_inode:1: Corrupt filesystem",
+            "fs-corruption sda1 unclear",
+        ),
+        (
+            "EXT3-fs error (device sda1): ext3_get_inode_loc: unable to read inode block - inode=1, block=2",
+            "fs-error sda1 unclear",
+        ),
+        (
+            "EXT4-fs (dm-22): Remounting filesystem read-only",
+            "readonly dm-22 unclear",
+        ),
+        (
+            "EXT4-fs (sdm): I/O error while writing superblock",
+            "fs-error sdm unclear",
+        ),
         (
             "EXT4-fs warning (device dm-22): ext4_end_bio:356: I/O error 10 writing to inode 3478024 (offset 0 size 0 starting block 15919078)",
             "fs-error dm-22 unclear",
         ),
-        ("EXT4-fs warning (device dm-25): ext4_end_bio:370: I/O error 3 writing to inode 378 starting block 151425)", "nothing"),
-        ("Aborting journal on device dm-21-8.", "readonly dm-21 unclear"),
-        ("Aborting journal on device dm-21.", "readonly dm-21 unclear"),
+        (
+            "EXT4-fs warning (device dm-25): ext4_end_bio:370: I/O error 3 writing to inode 378 starting block 151425)",
+            "nothing",
+        ),
+        (
+            "Aborting journal on device dm-21-8.",
+            "readonly dm-21 unclear",
+        ),
+        (
+            "Aborting journal on device dm-21.",
+            "readonly dm-21 unclear",
+        ),
         ("Aborting journal on device sdm-8.", "readonly sdm unclear"),
-        ("JBD2: Error -5 detected when updating journal superblock for sdm-8.", "fs-error sdm unclear"),
-        ("JBD2: I/O error when updating journal superblock for sdm-8.", "fs-error sdm unclear"),
-        ("JBD2: Detected IO errors while flushing file data on dm-22-8", "fs-error dm-22 unclear"),
-        ("JBD2: Invalid checksum recovering block 5 in log", "fs-corruption unnamed unclear"),
-        ("EXT4-fs (mmcblk2p23): error loading journal", "fs-corruption mmcblk2p23 unclear"),
+        (
+            "JBD2: Error -5 detected when updating journal superblock for sdm-8.",
+            "fs-error sdm unclear",
+        ),
+        (
+            "JBD2: I/O error when updating journal superblock for sdm-8.",
+            "fs-error sdm unclear",
+        ),
+        (
+            "JBD2: Detected IO errors while flushing file data on dm-22-8",
+            "fs-error dm-22 unclear",
+        ),
+        (
+            "JBD2: Invalid checksum recovering block 5 in log",
+            "fs-corruption unnamed unclear",
+        ),
+        (
+            "EXT4-fs (mmcblk2p23): error loading journal",
+            "fs-corruption mmcblk2p23 unclear",
+        ),
     ]);
 }
 
@@ -121,27 +166,78 @@ fn xfs() {
 #[test]
 fn btrfs() {
     check(&[
-        ("BTRFS warning (device sda1): csum failed root 5 ino 257 off 0 csum 0x1 expected csum 0x2 mirror 1", "fs-corruption sda1 unclear"),
-        ("BTRFS error (device sda1): parent transid verify failed on logical 1 mirror 1 wanted 5 found 4", "fs-corruption sda1 unclear"),
-        ("btrfs: csum failed ino 257 off 0 csum 1 private 2", "fs-corruption unnamed unclear"),
-        ("BTRFS error (device sda1): bdev /dev/sdb errs: wr 1, rd 0, flush 0, corrupt 0, gen 0", "fs-error sda1 unclear"),
-        ("BTRFS error (device md1): bdev /dev/md1 errs: wr 0, rd 0, flush 0, corrupt 41, gen 0", "fs-corruption md1 unclear"),
-        ("BTRFS info (device sda1): bdev /dev/sdb errs: wr 1, rd 0, flush 0, corrupt 0, gen 0", "nothing"),
-        ("BTRFS error (device sda1): fixed up error at logical 308028356105 on dev /dev/sda1", "fs-corruption sda1 unclear corrected"),
-        ("BTRFS info (device sda1 state E): forced readonly", "readonly sda1 unclear"),
-        ("BTRFS info (device sda1): forced readonly", "readonly sda1 unclear"),
+        (
+            "BTRFS warning (device sda1): csum failed root 5 ino 257 off 0 csum 0x1 expected csum 0x2 mirror 1",
+            "fs-corruption sda1 unclear",
+        ),
+        (
+            "BTRFS error (device sda1): parent transid verify failed on logical 1 mirror 1 wanted 5 found 4",
+            "fs-corruption sda1 unclear",
+        ),
+        (
+            "btrfs: csum failed ino 257 off 0 csum 1 private 2",
+            "fs-corruption unnamed unclear",
+        ),
+        (
+            "BTRFS error (device sda1): bdev /dev/sdb errs: wr 1, rd 0, flush 0, corrupt 0, gen 0",
+            "fs-error sda1 unclear",
+        ),
+        (
+            "BTRFS error (device md1): bdev /dev/md1 errs: wr 0, rd 0, flush 0, corrupt 41, gen 0",
+            "fs-corruption md1 unclear",
+        ),
+        (
+            "BTRFS info (device sda1): bdev /dev/sdb errs: wr 1, rd 0, flush 0, corrupt 0, gen 0",
+            "nothing",
+        ),
+        (
+            "BTRFS error (device sda1): fixed up error at logical 308028356105 on dev /dev/sda1",
+            "fs-corruption sda1 unclear corrected",
+        ),
+        (
+            "BTRFS info (device sda1 state E): forced readonly",
+            "readonly sda1 unclear",
+        ),
+        (
+            "BTRFS info (device sda1): forced readonly",
+            "readonly sda1 unclear",
+        ),
         ("btrfs is forced readonly", "readonly unnamed unclear"),
-        ("BTRFS info (device sda1): read error corrected: ino 257 off 0 (dev /dev/sdb sector 2056)", "fs-error sda1 unclear corrected"),
-        ("BTRFS info (device sda1): csum failed ino 257 off 0 csum 1 expected csum 2", "fs-corruption sda1 unclear"),
-        ("BTRFS info (device sda1): fixed up error at logical 308028356105 on dev /dev/sda1", "fs-corruption sda1 unclear corrected"),
-        ("btrfs: bdev /dev/sda1 errs: wr 1, rd 0, flush 0, corrupt 0, gen 0", "fs-error sda1 unclear"),
-        ("BTRFS: bdev /dev/sda1 errs: wr 0, rd 0, flush 0, corrupt 3, gen 0", "fs-corruption sda1 unclear"),
+        (
+            "BTRFS info (device sda1): read error corrected: ino 257 off 0 (dev /dev/sdb sector 2056)",
+            "fs-error sda1 unclear corrected",
+        ),
+        (
+            "BTRFS info (device sda1): csum failed ino 257 off 0 csum 1 expected csum 2",
+            "fs-corruption sda1 unclear",
+        ),
+        (
+            "BTRFS info (device sda1): fixed up error at logical 308028356105 on dev /dev/sda1",
+            "fs-corruption sda1 unclear corrected",
+        ),
+        (
+            "btrfs: bdev /dev/sda1 errs: wr 1, rd 0, flush 0, corrupt 0, gen 0",
+            "fs-error sda1 unclear",
+        ),
+        (
+            "BTRFS: bdev /dev/sda1 errs: wr 0, rd 0, flush 0, corrupt 3, gen 0",
+            "fs-corruption sda1 unclear",
+        ),
         (
             "BTRFS: error (device sda1) in btrfs_commit_transaction:2300: errno=-5 IO failure (Error while writing out transaction)",
             "fs-error sda1 unclear",
         ),
-        ("BTRFS: error (device sda1 state A) in btrfs_run_delayed_refs:2150: errno=-28 No space left", "nothing"),
-        ("BTRFS critical (device sda1): corrupt leaf: root=5 block=1 slot=1, bad key order", "fs-corruption sda1 unclear"),
-        ("BTRFS info (device sda1): using crc32c (crc32c-intel) checksum algorithm", "nothing"),
+        (
+            "BTRFS: error (device sda1 state A) in btrfs_run_delayed_refs:2150: errno=-28 No space left",
+            "nothing",
+        ),
+        (
+            "BTRFS critical (device sda1): corrupt leaf: root=5 block=1 slot=1, bad key order",
+            "fs-corruption sda1 unclear",
+        ),
+        (
+            "BTRFS info (device sda1): using crc32c (crc32c-intel) checksum algorithm",
+            "nothing",
+        ),
     ]);
 }

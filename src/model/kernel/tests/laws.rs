@@ -98,17 +98,26 @@ proptest! {
 #[test]
 fn only_the_kernel_is_believed() {
     let mut events = Vec::new();
-    let mut forged = Record::plain(1, 1, "critical medium error, dev sda, sector 7 op 0x0:(READ)");
+    let mut forged = Record::plain(
+        1,
+        1,
+        "critical medium error, dev sda, sector 7 op 0x0:(READ)",
+    );
     forged.facility = 1;
     Classifier::new(Scope::default()).push(&forged, Timestamp::UNIX_EPOCH, &mut events);
     assert!(events.is_empty());
 }
 
-/// Found by fuzzing: a flood of programs' records kept an incident open, and a reader would have begun far back.
+/// Found by fuzzing: a flood of programs' records kept an incident open, and a reader would have
+/// begun far back.
 #[test]
 fn what_programs_write_counts_as_distance() {
     let (mut classifier, mut events) = (Classifier::new(Scope::default()), Vec::new());
-    classifier.push(&Record::plain(1, 1, "I/O error, dev sda, sector 99"), Timestamp::UNIX_EPOCH, &mut events);
+    classifier.push(
+        &Record::plain(1, 1, "I/O error, dev sda, sector 99"),
+        Timestamp::UNIX_EPOCH,
+        &mut events,
+    );
     let mut forged = Record::plain(50_000, 2, "anything");
     forged.facility = 3;
     classifier.push(&forged, Timestamp::UNIX_EPOCH, &mut events);
@@ -117,16 +126,30 @@ fn what_programs_write_counts_as_distance() {
 
 #[test]
 fn what_the_kernel_left_out_is_a_lower_bound() {
-    let events = classify("print_req_error: 312 callbacks suppressed\nblk_update_request: I/O error, dev sdb, sector 9");
-    assert_eq!(events.iter().map(|event| event.suppressed).collect::<Vec<_>>(), [312]);
+    let events = classify(
+        "print_req_error: 312 callbacks suppressed\nblk_update_request: I/O error, dev sdb, sector 9",
+    );
+    assert_eq!(
+        events
+            .iter()
+            .map(|event| event.suppressed)
+            .collect::<Vec<_>>(),
+        [312]
+    );
 }
 
 #[test]
 fn an_admitted_loop_device_counts() {
     let mut events = Vec::new();
-    let mut classifier = Classifier::new(Scope { admit: vec!["loop*".to_owned()] });
+    let mut classifier = Classifier::new(Scope {
+        admit: vec!["loop*".to_owned()],
+    });
     classifier.push(
-        &Record::plain(1, 1, "I/O error, dev loop3, sector 8 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0"),
+        &Record::plain(
+            1,
+            1,
+            "I/O error, dev loop3, sector 8 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0",
+        ),
         Timestamp::UNIX_EPOCH,
         &mut events,
     );
@@ -136,37 +159,92 @@ fn an_admitted_loop_device_counts() {
 #[test]
 fn letters_that_are_given_are_reported() {
     let mut classifier = Classifier::new(Scope::default());
-    for (seq, text) in
-        ["sd 2:0:0:0: [sdb] Attached SCSI disk", "nvme nvme1: pci function 0000:05:00.0", "mmcblk0: mmc0:0001 DG4016 14.7 GiB"]
-            .iter()
-            .enumerate()
+    for (seq, text) in [
+        "sd 2:0:0:0: [sdb] Attached SCSI disk",
+        "nvme nvme1: pci function 0000:05:00.0",
+        "mmcblk0: mmc0:0001 DG4016 14.7 GiB",
+    ]
+    .iter()
+    .enumerate()
     {
-        classifier.push(&Record::plain(seq as u64, 0, text), Timestamp::UNIX_EPOCH, &mut Vec::new());
+        classifier.push(
+            &Record::plain(seq as u64, 0, text),
+            Timestamp::UNIX_EPOCH,
+            &mut Vec::new(),
+        );
     }
-    assert_eq!(classifier.attached().iter().map(|attached| attached.name.clone()).collect::<Vec<_>>(), ["sdb", "nvme1", "mmcblk0"]);
+    assert_eq!(
+        classifier
+            .attached()
+            .iter()
+            .map(|attached| attached.name.clone())
+            .collect::<Vec<_>>(),
+        ["sdb", "nvme1", "mmcblk0"]
+    );
 }
 
 #[test]
 fn what_comes_to_a_name_is_reported_and_ends_what_was_open_there() {
     let told = |text: &str| {
-        let mut classifier = Classifier::new(Scope { admit: vec!["loop*".to_owned()] });
-        classifier.push(&Record::plain(1, 0, text), Timestamp::UNIX_EPOCH, &mut Vec::new());
-        classifier.attached().into_iter().map(|attached| (attached.name, attached.filesystem)).next()
+        let mut classifier = Classifier::new(Scope {
+            admit: vec!["loop*".to_owned()],
+        });
+        classifier.push(
+            &Record::plain(1, 0, text),
+            Timestamp::UNIX_EPOCH,
+            &mut Vec::new(),
+        );
+        classifier
+            .attached()
+            .into_iter()
+            .map(|attached| (attached.name, attached.filesystem))
+            .next()
     };
     for (text, name, filesystem) in [
-        ("loop3: detected capacity change from 0 to 164305", "loop3", false),
-        ("virtio_blk virtio1: [vda] 164305 512-byte logical blocks (67.1 MB/64.0 MiB)", "vda", false),
-        ("EXT4-fs (dm-22): mounted filesystem with ordered data mode. Opts: (null)", "dm-22", true),
-        ("XFS (nvme0n1p3): Mounting V5 Filesystem 6b1d3b1e-7a57-4b61-8e0e-1b9a3d1f8a11", "nvme0n1p3", true),
-        ("BTRFS info (device sdc1): first mount of filesystem e8abcaed-9001-4251-b79c-0ef7c4c1ded6", "sdc1", true),
+        (
+            "loop3: detected capacity change from 0 to 164305",
+            "loop3",
+            false,
+        ),
+        (
+            "virtio_blk virtio1: [vda] 164305 512-byte logical blocks (67.1 MB/64.0 MiB)",
+            "vda",
+            false,
+        ),
+        (
+            "EXT4-fs (dm-22): mounted filesystem with ordered data mode. Opts: (null)",
+            "dm-22",
+            true,
+        ),
+        (
+            "XFS (nvme0n1p3): Mounting V5 Filesystem 6b1d3b1e-7a57-4b61-8e0e-1b9a3d1f8a11",
+            "nvme0n1p3",
+            true,
+        ),
+        (
+            "BTRFS info (device sdc1): first mount of filesystem e8abcaed-9001-4251-b79c-0ef7c4c1ded6",
+            "sdc1",
+            true,
+        ),
     ] {
         assert_eq!(told(text), Some((name.to_owned(), filesystem)), "{text}");
     }
-    assert_eq!(told("EXT4-fs (sda1): re-mounted 2a5b r/w."), Some(("sda1".to_owned(), true)));
-    assert_eq!(told("loop3: detected capacity change from 164305 to 295477"), None);
+    assert_eq!(
+        told("EXT4-fs (sda1): re-mounted 2a5b r/w."),
+        Some(("sda1".to_owned(), true))
+    );
+    assert_eq!(
+        told("loop3: detected capacity change from 164305 to 295477"),
+        None
+    );
     let shutdown = "XFS (sda1): Filesystem has been shut down due to log error (0x2).";
-    let events = classify(&format!("{shutdown}\nXFS (sda1): Mounting V5 Filesystem\n{shutdown}"));
-    assert_eq!(events.iter().map(|event| event.count).collect::<Vec<_>>(), [1, 1]);
+    let events = classify(&format!(
+        "{shutdown}\nXFS (sda1): Mounting V5 Filesystem\n{shutdown}"
+    ));
+    assert_eq!(
+        events.iter().map(|event| event.count).collect::<Vec<_>>(),
+        [1, 1]
+    );
 }
 
 #[test]
@@ -178,13 +256,20 @@ fn a_dead_drive_for_an_hour_is_a_few_incidents_and_little_memory() {
             &Record::plain(
                 seq,
                 seq * 36_000,
-                &format!("I/O error, dev sd{}, sector {seq} op 0x0:(READ) flags 0", ['a', 'b'][seq as usize % 2]),
+                &format!(
+                    "I/O error, dev sd{}, sector {seq} op 0x0:(READ) flags 0",
+                    ['a', 'b'][seq as usize % 2]
+                ),
             ),
             Timestamp::UNIX_EPOCH,
             &mut events,
         );
         incidents += events.drain(..).map(|event| event.count).sum::<u64>();
-        assert!(classifier.oldest_open().is_none_or(|from| seq - from <= 16_384));
+        assert!(
+            classifier
+                .oldest_open()
+                .is_none_or(|from| seq - from <= 16_384)
+        );
     }
     assert!((2..60).contains(&incidents), "{incidents}");
 }

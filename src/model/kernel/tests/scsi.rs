@@ -61,7 +61,13 @@ fn each_failed_command_is_an_incident_and_its_sector_belongs_to_it() {
     };
     let events = classify(&format!("{}\n{}", one(2048), one(4096)));
     assert_eq!(events.iter().map(|event| event.count).sum::<u64>(), 2);
-    assert_eq!(events.iter().flat_map(|event| event.sectors.clone()).collect::<Vec<_>>(), [2048, 4096]);
+    assert_eq!(
+        events
+            .iter()
+            .flat_map(|event| event.sectors.clone())
+            .collect::<Vec<_>>(),
+        [2048, 4096]
+    );
     // It is told at the command's record, before the block layer's.
     assert_eq!(events.first().map(|event| event.seq), Some(3));
 }
@@ -69,25 +75,79 @@ fn each_failed_command_is_an_incident_and_its_sector_belongs_to_it() {
 #[test]
 fn sense_keys_and_host_bytes() {
     let command = |host: &str, key: &str, sense: &str| {
-        let mut text = format!("sd 0:0:0:0: [sda] tag#1 FAILED Result: hostbyte={host} driverbyte=DRIVER_OK\n");
+        let mut text = format!(
+            "sd 0:0:0:0: [sda] tag#1 FAILED Result: hostbyte={host} driverbyte=DRIVER_OK\n"
+        );
         if !key.is_empty() {
             text.push_str(&format!("sd 0:0:0:0: [sda] tag#1 Sense Key : {key} [current] \nsd 0:0:0:0: [sda] tag#1 Add. Sense: {sense}\n"));
         }
-        said(&format!("{text}{READ}\nI/O error, dev sda, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0"))
+        said(&format!(
+            "{text}{READ}\nI/O error, dev sda, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0"
+        ))
     };
     for (host, key, sense, expected) in [
-        ("DID_OK", "Medium Error", "Unrecovered read error", "medium sda yes"),
-        ("DID_OK", "Hardware Error", "Internal target failure", "medium sda yes"),
-        ("DID_OK", "Illegal Request", "Logical block address out of range", "nothing"),
-        ("DID_OK", "Illegal Request", "Unaligned write command", "nothing"),
-        ("DID_OK", "Unit Attention", "Power on, reset, or bus device reset occurred", "nothing"),
+        (
+            "DID_OK",
+            "Medium Error",
+            "Unrecovered read error",
+            "medium sda yes",
+        ),
+        (
+            "DID_OK",
+            "Hardware Error",
+            "Internal target failure",
+            "medium sda yes",
+        ),
+        (
+            "DID_OK",
+            "Illegal Request",
+            "Logical block address out of range",
+            "nothing",
+        ),
+        (
+            "DID_OK",
+            "Illegal Request",
+            "Unaligned write command",
+            "nothing",
+        ),
+        (
+            "DID_OK",
+            "Unit Attention",
+            "Power on, reset, or bus device reset occurred",
+            "nothing",
+        ),
         ("DID_OK", "Data Protect", "Write protected", "nothing"),
         ("DID_OK", "Not Ready", "Medium not present", "nothing"),
-        ("DID_OK", "Not Ready", "Logical unit is in process of becoming ready", "nothing"),
-        ("DID_OK", "Not Ready", "Logical unit not ready, cause not reportable", "removed sda unclear"),
-        ("DID_OK", "Aborted Command", "Ack/nak timeout", "transport sda unclear"),
-        ("DID_OK", "Aborted Command", "Incompatible medium installed", "nothing"),
-        ("DID_OK", "Aborted Command", "I/O process terminated", "io sda unclear"),
+        (
+            "DID_OK",
+            "Not Ready",
+            "Logical unit is in process of becoming ready",
+            "nothing",
+        ),
+        (
+            "DID_OK",
+            "Not Ready",
+            "Logical unit not ready, cause not reportable",
+            "removed sda unclear",
+        ),
+        (
+            "DID_OK",
+            "Aborted Command",
+            "Ack/nak timeout",
+            "transport sda unclear",
+        ),
+        (
+            "DID_OK",
+            "Aborted Command",
+            "Incompatible medium installed",
+            "nothing",
+        ),
+        (
+            "DID_OK",
+            "Aborted Command",
+            "I/O process terminated",
+            "io sda unclear",
+        ),
         ("DID_OK", "", "", "io sda unclear 2048"),
         ("DID_NO_CONNECT", "", "", "removed sda unclear"),
         ("DID_BAD_TARGET", "", "", "removed sda unclear"),
@@ -109,16 +169,34 @@ fn drives_that_go_and_drives_that_are_sent_away() {
             "sd 0:0:0:0: Device offlined - not ready after error recovery\nsd 0:0:0:0: rejecting I/O to offline device",
             "removed 0:0:0:0 unclear",
         ),
-        ("sd 0:0:0:0: [sda] Medium access timeout failure. Offlining disk!", "removed sda yes"),
-        ("sd 0:0:1:0: timing out command, waited 1080s", "timeout 0:0:1:0 unclear"),
-        ("sd 9:0:0:0: [sdl] Synchronize Cache(10) failed: Result: hostbyte=DID_ERROR driverbyte=DRIVER_OK", "removed sdl unclear"),
-        ("sd 9:0:0:0: [sdl] Synchronizing SCSI cache\nsd 9:0:0:0: [sdl] Stopping disk", "nothing"),
-        ("scsi 17:0:0:0: Power-on or device reset occurred", "nothing"),
+        (
+            "sd 0:0:0:0: [sda] Medium access timeout failure. Offlining disk!",
+            "removed sda yes",
+        ),
+        (
+            "sd 0:0:1:0: timing out command, waited 1080s",
+            "timeout 0:0:1:0 unclear",
+        ),
+        (
+            "sd 9:0:0:0: [sdl] Synchronize Cache(10) failed: Result: hostbyte=DID_ERROR driverbyte=DRIVER_OK",
+            "removed sdl unclear",
+        ),
+        (
+            "sd 9:0:0:0: [sdl] Synchronizing SCSI cache\nsd 9:0:0:0: [sdl] Stopping disk",
+            "nothing",
+        ),
+        (
+            "scsi 17:0:0:0: Power-on or device reset occurred",
+            "nothing",
+        ),
         (
             "sd 1:2:0:0: [sdc] Unit Not Ready\nsd 1:2:0:0: [sdc] Sense Key : Hardware Error [current] \nsd 1:2:0:0: [sdc] Add. Sense: Internal target failure",
             "nothing",
         ),
-        ("sd 6:0:0:0: [sda] Write Protect is off\nsd 6:0:0:0: [sda] Mode Sense: 73 00 10 08", "nothing"),
+        (
+            "sd 6:0:0:0: [sda] Write Protect is off\nsd 6:0:0:0: [sda] Mode Sense: 73 00 10 08",
+            "nothing",
+        ),
     ]);
 }
 

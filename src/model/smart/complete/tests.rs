@@ -7,12 +7,17 @@ use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
 use crate::model::smart::fixture::*;
 use crate::model::smart::memory::{Memory, Metric};
-use crate::model::smart::report::{Ata, Body, Exception, LoggedError, Message, Outcome, Report, WhenFailed};
+use crate::model::smart::report::{
+    Ata, Body, Exception, LoggedError, Message, Outcome, Report, WhenFailed,
+};
 use crate::model::smart::rules::judge;
 
 fn said(memory: &Memory) -> Vec<(Reason, Severity)> {
     let (_, last) = memory.last.as_ref().expect("an answer");
-    judge(last, Some(memory), &SmartPolicy::default()).iter().map(|said| (said.reason, said.severity)).collect()
+    judge(last, Some(memory), &SmartPolicy::default())
+        .iter()
+        .map(|said| (said.reason, said.severity))
+        .collect()
 }
 
 fn after(reports: &[Report]) -> Memory {
@@ -29,17 +34,29 @@ fn completed(mut now: Report, before: &Report) -> Report {
 }
 
 fn warning(text: &str) -> Message {
-    Message { text: text.into(), severity: "warning".into() }
+    Message {
+        text: text.into(),
+        severity: "warning".into(),
+    }
 }
 
 /// A drive of each kind, with something wrong in every part.
 fn troubled() -> Vec<Report> {
-    let logged = |text: &str| vec![LoggedError { hours: Some(7), text: text.into() }];
+    let logged = |text: &str| {
+        vec![LoggedError {
+            hours: Some(7),
+            text: text.into(),
+        }]
+    };
     let mut rotating = disk()
         .raw(5, "12")
         .raw(197, "269")
         .raw(187, "3")
-        .with(attribute(22, "Helium_Level", 25, 25, "100").prefailure().failed(WhenFailed::Now))
+        .with(
+            attribute(22, "Helium_Level", 25, 25, "100")
+                .prefailure()
+                .failed(WhenFailed::Now),
+        )
         .with(attribute(189, "High_Fly_Writes", 1, 1, "900").failed(WhenFailed::Past))
         .ata(|ata| {
             (ata.error_count, ata.last_errors) = (Some(9), logged("Error: UNC at LBA = 7"));
@@ -48,34 +65,73 @@ fn troubled() -> Vec<Report> {
         .tests(&[self_test(true, Outcome::Failed)])
         .celsius(70, Some(60));
     (rotating.passed, rotating.exit_status) = (Some(false), 8);
-    rotating.messages = vec![warning("==> WARNING: A firmware update for this drive may be available")];
-    let mut flash = ssd().with(attribute(232, "Available_Reservd_Space", 14, 10, "0")).ata(|ata| {
-        ata.statistics = vec![statistic(7, 8, "Percentage Used Endurance Indicator", 104), statistic(4, 8, "Reported", 3)];
-        ata.attributes.retain(|attribute| attribute.id != 187);
-    });
+    rotating.messages = vec![warning(
+        "==> WARNING: A firmware update for this drive may be available",
+    )];
+    let mut flash = ssd()
+        .with(attribute(232, "Available_Reservd_Space", 14, 10, "0"))
+        .ata(|ata| {
+            ata.statistics = vec![
+                statistic(7, 8, "Percentage Used Endurance Indicator", 104),
+                statistic(4, 8, "Reported", 3),
+            ];
+            ata.attributes.retain(|attribute| attribute.id != 187);
+        });
     flash.identity.family = Some("Test Flash".into());
     let mut fast = nvme().nvme(|log| {
-        (log.critical_warning, log.available_spare, log.percentage_used) = (Some(0b1010), Some(11), Some(120));
+        (
+            log.critical_warning,
+            log.available_spare,
+            log.percentage_used,
+        ) = (Some(0b1010), Some(11), Some(120));
         (log.media_errors, log.last_errors) = (Some(7), logged("Unrecovered Read Error"));
     });
     (fast.passed, fast.exit_status) = (Some(false), 8);
     let mut big = sas()
         .scsi(|pages| {
-            (pages.grown_defects, pages.pending_defects, pages.percentage_used) = (Some(40), Some(5), Some(101));
+            (
+                pages.grown_defects,
+                pages.pending_defects,
+                pages.percentage_used,
+            ) = (Some(40), Some(5), Some(101));
             pages.read.as_mut().unwrap().uncorrected = Some(6);
-            pages.exception = Some(Exception { asc: 0x5d, ascq: 0x10, text: "FAILURE PREDICTION THRESHOLD EXCEEDED".into() });
+            pages.exception = Some(Exception {
+                asc: 0x5d,
+                ascq: 0x10,
+                text: "FAILURE PREDICTION THRESHOLD EXCEEDED".into(),
+            });
             (pages.background_scan, pages.background_errors) = (Some("waiting".into()), Some(3));
         })
         .tests(&[self_test(false, Outcome::Failed)]);
     (big.passed, big.exit_status) = (Some(false), 8);
-    let mut bridged =
-        disk().celsius(58, None).with(attribute(190, "Airflow_Temperature_Cel", 41, 45, "59").prefailure().failed(WhenFailed::Now));
-    (bridged.passed, bridged.messages) = (Some(false), vec![warning("Warning: This result is based on an Attribute check.")]);
+    let mut bridged = disk().celsius(58, None).with(
+        attribute(190, "Airflow_Temperature_Cel", 41, 45, "59")
+            .prefailure()
+            .failed(WhenFailed::Now),
+    );
+    (bridged.passed, bridged.messages) = (
+        Some(false),
+        vec![warning(
+            "Warning: This result is based on an Attribute check.",
+        )],
+    );
     let mut hot = nvme().nvme(|log| log.critical_warning = Some(0b10));
     (hot.passed, hot.exit_status) = (Some(false), 8);
     let mut by_status = disk();
     (by_status.passed, by_status.exit_status) = (None, 8);
-    vec![rotating, flash, fast, big, bridged, hot, by_status, disk(), ssd(), nvme(), sas()]
+    vec![
+        rotating,
+        flash,
+        fast,
+        big,
+        bridged,
+        hot,
+        by_status,
+        disk(),
+        ssd(),
+        nvme(),
+        sas(),
+    ]
 }
 
 /// How many parts `without` knows.
@@ -85,9 +141,12 @@ const PARTS: u32 = 22;
 fn without(mut report: Report, parts: u32) -> Report {
     let lost = |part: u32| parts >> part & 1 != 0;
     if lost(0) {
-        // One command tells them: the bit of the exit status, the reason of a SCSI drive, and whose verdict it is.
+        // One command tells them: the bit of the exit status, the reason of a SCSI drive, and whose
+        // verdict it is.
         (report.passed, report.exit_status) = (None, 4);
-        report.messages.retain(|message| !message.text.contains("Attribute check"));
+        report
+            .messages
+            .retain(|message| !message.text.contains("Attribute check"));
         if let Body::Scsi(pages) = &mut report.body {
             pages.exception = None;
         }
@@ -102,7 +161,9 @@ fn without(mut report: Report, parts: u32) -> Report {
         (report.self_tests.told, report.self_tests.log) = (false, Vec::new());
     }
     if lost(4) {
-        report.messages.retain(|message| !message.text.contains("==> WARNING"));
+        report
+            .messages
+            .retain(|message| !message.text.contains("==> WARNING"));
     }
     if lost(5) {
         report.identity.rotation_rate = None;
@@ -173,7 +234,10 @@ fn without(mut report: Report, parts: u32) -> Report {
                 (pages.background_scan, pages.background_errors) = (None, None);
             }
             if lost(20) {
-                pages.read.iter_mut().for_each(|counter| counter.uncorrected = None);
+                pages
+                    .read
+                    .iter_mut()
+                    .for_each(|counter| counter.uncorrected = None);
             }
         }
         Body::None => {}
@@ -223,16 +287,29 @@ proptest! {
 #[test]
 fn what_is_told_anew_counts() {
     let sick = troubled().remove(0);
-    let mut healed = disk().celsius(35, Some(60)).tests(&[]).ata(|ata| (ata.error_count, ata.pending_defects) = (Some(0), Some(0)));
+    let mut healed = disk()
+        .celsius(35, Some(60))
+        .tests(&[])
+        .ata(|ata| (ata.error_count, ata.pending_defects) = (Some(0), Some(0)));
     healed.with_text = true;
     assert_eq!(said(&after(&[sick, healed])), []);
     let mut predicted = troubled().remove(3);
-    assert_eq!(said(&after(std::slice::from_ref(&predicted)))[0].0, Reason::SmartFailing);
-    let Body::Scsi(pages) = &mut predicted.body else { panic!("no SCSI drive") };
+    assert_eq!(
+        said(&after(std::slice::from_ref(&predicted)))[0].0,
+        Reason::SmartFailing
+    );
+    let Body::Scsi(pages) = &mut predicted.body else {
+        panic!("no SCSI drive")
+    };
     pages.exception = None;
     (predicted.passed, predicted.exit_status) = (Some(true), 0);
     let both = [troubled().remove(3), predicted];
-    assert!(said(&after(&both)).iter().all(|(reason, _)| *reason != Reason::SmartFailing), "a good verdict has no reason");
+    assert!(
+        said(&after(&both))
+            .iter()
+            .all(|(reason, _)| *reason != Reason::SmartFailing),
+        "a good verdict has no reason"
+    );
 }
 
 #[test]
@@ -247,9 +324,16 @@ fn a_value_that_comes_to_a_threshold_which_is_not_told_this_time_has_come_to_it(
         disk().with(attribute)
     };
     assert_eq!(said(&after(&[reserve(100, true), reserve(60, false)])), []);
-    assert_eq!(said(&after(&[reserve(100, true), reserve(25, false)])), [(Reason::SmartAttributeFailing, Severity::Bad)]);
     assert_eq!(
-        said(&after(&[reserve(100, true), reserve(25, false), reserve(30, false)])),
+        said(&after(&[reserve(100, true), reserve(25, false)])),
+        [(Reason::SmartAttributeFailing, Severity::Bad)]
+    );
+    assert_eq!(
+        said(&after(&[
+            reserve(100, true),
+            reserve(25, false),
+            reserve(30, false)
+        ])),
         [(Reason::SmartAttributeFailing, Severity::Suspect)]
     );
 }
@@ -266,38 +350,93 @@ fn other_warnings_of_nvme_make_an_old_verdict_void() {
 #[test]
 fn a_notice_of_firmware_stands_until_the_text_is_read_again_or_the_firmware_is_another() {
     let mut noticed = disk();
-    (noticed.messages, noticed.with_text) = (vec![warning("==> WARNING: This firmware loses data")], true);
-    let reasons = |reports: &[Report]| said(&after(reports)).iter().map(|(reason, _)| *reason).collect::<Vec<_>>();
-    assert_eq!(reasons(&[noticed.clone(), disk(), disk()]), [Reason::FirmwareNotice]);
-    let read_again = Report { with_text: true, ..disk() };
+    (noticed.messages, noticed.with_text) =
+        (vec![warning("==> WARNING: This firmware loses data")], true);
+    let reasons = |reports: &[Report]| {
+        said(&after(reports))
+            .iter()
+            .map(|(reason, _)| *reason)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        reasons(&[noticed.clone(), disk(), disk()]),
+        [Reason::FirmwareNotice]
+    );
+    let read_again = Report {
+        with_text: true,
+        ..disk()
+    };
     assert_eq!(reasons(&[noticed.clone(), disk(), read_again]), []);
-    assert_eq!(reasons(&[noticed, disk().identity(|identity| identity.firmware = Some("2.0".into()))]), []);
+    assert_eq!(
+        reasons(&[
+            noticed,
+            disk().identity(|identity| identity.firmware = Some("2.0".into()))
+        ]),
+        []
+    );
 }
 
 #[test]
-fn a_self_test_log_that_was_not_read_is_as_it_was_and_the_drives_word_on_the_last_test_comes_before_it() {
+fn a_self_test_log_that_was_not_read_is_as_it_was_and_the_drives_word_on_the_last_test_comes_before_it()
+ {
     let read = disk().tests(&[self_test(true, Outcome::Passed)]);
     let mut unread = disk();
     unread.self_tests = Default::default();
-    assert_eq!(completed(unread.clone(), &read).self_tests.log, read.self_tests.log);
+    assert_eq!(
+        completed(unread.clone(), &read).self_tests.log,
+        read.self_tests.log
+    );
     unread.self_tests.last = Some(Outcome::Failed);
-    unread.self_tests.log = vec![crate::model::smart::report::SelfTest { kind: "The last".into(), ..self_test(false, Outcome::Failed) }];
+    unread.self_tests.log = vec![crate::model::smart::report::SelfTest {
+        kind: "The last".into(),
+        ..self_test(false, Outcome::Failed)
+    }];
     let memory = after(&[read.clone(), unread.clone(), unread.clone()]);
     let (_, last) = memory.last.as_ref().unwrap();
-    assert_eq!(last.self_tests.log.iter().map(|test| test.outcome).collect::<Vec<_>>(), [Outcome::Failed, Outcome::Passed]);
+    assert_eq!(
+        last.self_tests
+            .log
+            .iter()
+            .map(|test| test.outcome)
+            .collect::<Vec<_>>(),
+        [Outcome::Failed, Outcome::Passed]
+    );
     assert_eq!(said(&memory), [(Reason::SelfTestFailed, Severity::Bad)]);
     assert_eq!(said(&after(&[read.clone(), unread.clone(), read])), []);
     let mut passed = disk();
     passed.self_tests.last = Some(Outcome::Passed);
-    assert_eq!(said(&after(&[unread, passed])), [], "of a drive whose log is never read, its word is all there is");
+    assert_eq!(
+        said(&after(&[unread, passed])),
+        [],
+        "of a drive whose log is never read, its word is all there is"
+    );
 }
 
 #[test]
 fn one_of_several_counters_that_is_not_told_once_is_no_reset_and_no_growth() {
-    let verify = |count| sas().scsi(|pages| pages.verify.iter_mut().for_each(|counter| counter.uncorrected = count));
-    let memory = after(&[verify(Some(500)), verify(None), verify(Some(500)), verify(None), verify(Some(500))]);
+    let verify = |count| {
+        sas().scsi(|pages| {
+            pages
+                .verify
+                .iter_mut()
+                .for_each(|counter| counter.uncorrected = count)
+        })
+    };
+    let memory = after(&[
+        verify(Some(500)),
+        verify(None),
+        verify(Some(500)),
+        verify(None),
+        verify(Some(500)),
+    ]);
     let series = &memory.series[&Metric::UncorrectedErrors];
-    assert_eq!((series.reset, series.growth(jiff::SignedDuration::from_hours(99))), (None, None));
+    assert_eq!(
+        (
+            series.reset,
+            series.growth(jiff::SignedDuration::from_hours(99))
+        ),
+        (None, None)
+    );
 }
 
 #[test]
@@ -305,16 +444,29 @@ fn what_was_not_told_is_no_reading() {
     let mut silent = disk().ata(|ata| *ata = Ata::default());
     silent.temperature = None;
     let memory = after(&[disk(), silent]);
-    assert_eq!(memory.series[&Metric::Pending].points.iter().map(|point| point.at).collect::<Vec<_>>(), [hour(0)]);
+    assert_eq!(
+        memory.series[&Metric::Pending]
+            .points
+            .iter()
+            .map(|point| point.at)
+            .collect::<Vec<_>>(),
+        [hour(0)]
+    );
     assert_eq!(memory.last.unwrap().0, hour(1));
 }
 
 #[test]
 fn nothing_is_taken_over_from_another_drive_or_another_kind_of_drive() {
-    let another = disk().ata(|ata| *ata = Ata::default()).identity(|identity| identity.serial = Some("TEST0002".into()));
+    let another = disk()
+        .ata(|ata| *ata = Ata::default())
+        .identity(|identity| identity.serial = Some("TEST0002".into()));
     let memory = after(&[troubled().remove(0), another.clone()]);
     assert_eq!(*memory.last.unwrap().1, another);
-    let as_scsi = Report { body: sas().body, identity: disk().identity, ..disk() };
+    let as_scsi = Report {
+        body: sas().body,
+        identity: disk().identity,
+        ..disk()
+    };
     assert_eq!(completed(as_scsi.clone(), &troubled().remove(0)), as_scsi);
 }
 
@@ -322,10 +474,24 @@ fn nothing_is_taken_over_from_another_drive_or_another_kind_of_drive() {
 fn what_another_smartctl_counted_before_the_start_is_not_compared_with() {
     let older = after(&[disk().raw(187, "1")]);
     let mut newer = Memory::default();
-    newer.take(&Report { smartctl: [7, 5], ..disk().raw(187, "90") }, hour(9));
-    newer.take(&Report { smartctl: [7, 5], ..disk().raw(187, "91") }, hour(10));
+    newer.take(
+        &Report {
+            smartctl: [7, 5],
+            ..disk().raw(187, "90")
+        },
+        hour(9),
+    );
+    newer.take(
+        &Report {
+            smartctl: [7, 5],
+            ..disk().raw(187, "91")
+        },
+        hour(10),
+    );
     newer.join(older);
-    let growth = newer.series[&Metric::ReportedUncorrectable].growth(jiff::SignedDuration::from_hours(99)).expect("what came since");
+    let growth = newer.series[&Metric::ReportedUncorrectable]
+        .growth(jiff::SignedDuration::from_hours(99))
+        .expect("what came since");
     assert_eq!((growth.by, growth.occasions), (1, 1));
 }
 

@@ -10,7 +10,8 @@ pub const MAX_POINTS: usize = 64;
 /// The newest points, which thinning leaves alone.
 const RECENT: usize = 32;
 
-/// Increases within this time of the first of them are one occasion: a scrub or a backup that meets a damaged place meets its neighbours next.
+/// Increases within this time of the first of them are one occasion: a scrub or a backup that meets
+/// a damaged place meets its neighbours next.
 pub const OCCASION_GAP: SignedDuration = SignedDuration::from_hours(1);
 
 /// By how much a value rose above all that it had been.
@@ -27,26 +28,44 @@ pub struct Growth {
 }
 
 impl Series {
-    /// One reading. `counts_up`: a lower value means that counting began anew. `reads_otherwise`: this reading cannot be compared with the last.
-    pub(super) fn take(&mut self, value: u64, at: Timestamp, counts_up: bool, reads_otherwise: bool) {
+    /// One reading. `counts_up`: a lower value means that counting began anew. `reads_otherwise`:
+    /// this reading cannot be compared with the last.
+    pub(super) fn take(
+        &mut self,
+        value: u64,
+        at: Timestamp,
+        counts_up: bool,
+        reads_otherwise: bool,
+    ) {
         let Some(last) = self.points.last().copied() else {
             self.points.push(Point { at, value });
             return;
         };
         // The clock was ahead and has been put right: what is said to be later than now was not.
-        for point in self.points.iter_mut().rev().take_while(|point| point.at > at) {
+        for point in self
+            .points
+            .iter_mut()
+            .rev()
+            .take_while(|point| point.at > at)
+        {
             point.at = at;
         }
-        let begins_anew = (counts_up && value < last.value) || (reads_otherwise && value != last.value);
+        let begins_anew =
+            (counts_up && value < last.value) || (reads_otherwise && value != last.value);
         if begins_anew {
-            self.reset = Some(Reset { at, from: last.value, to: value });
+            self.reset = Some(Reset {
+                at,
+                from: last.value,
+                to: value,
+            });
             self.points.clear();
         }
         self.put(Point { at, value });
         self.thin();
     }
 
-    /// Of a value that stays, the first and the last reading are kept; the last one only until it changes.
+    /// Of a value that stays, the first and the last reading are kept; the last one only until it
+    /// changes.
     fn put(&mut self, point: Point) {
         if let [.., before, last] = self.points.as_mut_slice()
             && before.value == last.value
@@ -59,7 +78,8 @@ impl Series {
         }
     }
 
-    /// Drops one point between the first and the recent ones: of those that are not the highest, the one whose neighbours are closest together.
+    /// Drops one point between the first and the recent ones: of those that are not the highest,
+    /// the one whose neighbours are closest together.
     fn thin(&mut self) {
         while self.points.len() > MAX_POINTS {
             let highest = self
@@ -69,18 +89,25 @@ impl Series {
                 .max_by_key(|(index, point)| (point.value, std::cmp::Reverse(*index)))
                 .map(|(index, _)| index);
             let middle = 1..self.points.len().saturating_sub(RECENT);
-            let gap = |index: usize| match (self.points.get(index.wrapping_sub(1)), self.points.get(index + 1)) {
+            let gap = |index: usize| match (
+                self.points.get(index.wrapping_sub(1)),
+                self.points.get(index + 1),
+            ) {
                 (Some(before), Some(after)) => after.at.duration_since(before.at),
                 _ => SignedDuration::MAX,
             };
-            match middle.filter(|index| Some(*index) != highest).min_by_key(|index| gap(*index)) {
+            match middle
+                .filter(|index| Some(*index) != highest)
+                .min_by_key(|index| gap(*index))
+            {
                 Some(index) => self.points.remove(index),
                 None => self.points.remove(0),
             };
         }
     }
 
-    /// What rose within `window` of the last reading, above the highest value of before. The first reading of all is no growth.
+    /// What rose within `window` of the last reading, above the highest value of before. The first
+    /// reading of all is no growth.
     pub fn growth(&self, window: SignedDuration) -> Option<Growth> {
         let (first, last) = (self.points.first()?, self.points.last()?);
         let mut highest = first.value;
@@ -99,7 +126,13 @@ impl Series {
             if another {
                 occasion = point.at;
             }
-            let so_far = growth.unwrap_or(Growth { by: 0, first: point.at, last: point.at, now: last.at, occasions: 0 });
+            let so_far = growth.unwrap_or(Growth {
+                by: 0,
+                first: point.at,
+                last: point.at,
+                now: last.at,
+                occasions: 0,
+            });
             growth = Some(Growth {
                 by: so_far.by.saturating_add(more),
                 last: point.at,
@@ -112,8 +145,16 @@ impl Series {
 
     /// How long the last value has stood, as far as is known.
     pub fn unchanged_for(&self) -> SignedDuration {
-        let Some(last) = self.points.last() else { return SignedDuration::ZERO };
-        let since = self.points.iter().rev().take_while(|point| point.value == last.value).last().unwrap_or(last);
+        let Some(last) = self.points.last() else {
+            return SignedDuration::ZERO;
+        };
+        let since = self
+            .points
+            .iter()
+            .rev()
+            .take_while(|point| point.value == last.value)
+            .last()
+            .unwrap_or(last);
         last.at.duration_since(since.at)
     }
 }

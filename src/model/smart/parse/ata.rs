@@ -11,15 +11,38 @@ const MOST_STATISTICS: usize = 256;
 pub fn body(root: Field<'_>) -> Ata {
     let log = root.get("ata_smart_error_log");
     // The extended log counts to 65535 and holds more; the summary is what older drives have.
-    let log = ["extended", "comprehensive", "summary"].map(|name| log.get(name)).into_iter().find(|log| log.number("count").is_some());
+    let log = ["extended", "comprehensive", "summary"]
+        .map(|name| log.get(name))
+        .into_iter()
+        .find(|log| log.number("count").is_some());
     Ata {
-        attributes: root.get("ata_smart_attributes").get("table").items().filter_map(attribute).take(MOST_ATTRIBUTES).collect(),
+        attributes: root
+            .get("ata_smart_attributes")
+            .get("table")
+            .items()
+            .filter_map(attribute)
+            .take(MOST_ATTRIBUTES)
+            .collect(),
         error_count: log.and_then(|log| log.number("count")),
-        last_errors: log.into_iter().flat_map(|log| log.get("table").items()).filter_map(error).take(MOST_ERRORS).collect(),
+        last_errors: log
+            .into_iter()
+            .flat_map(|log| log.get("table").items())
+            .filter_map(error)
+            .take(MOST_ERRORS)
+            .collect(),
         pending_defects: root.get("ata_pending_defects_log").number("count"),
-        statistics: root.get("ata_device_statistics").get("pages").items().flat_map(statistics).take(MOST_STATISTICS).collect(),
+        statistics: root
+            .get("ata_device_statistics")
+            .get("pages")
+            .items()
+            .flat_map(statistics)
+            .take(MOST_STATISTICS)
+            .collect(),
         endurance_used: root.get("endurance_used").get("current_percent").amount(),
-        spare_threshold: root.get("spare_available").get("threshold_percent").amount(),
+        spare_threshold: root
+            .get("spare_available")
+            .get("threshold_percent")
+            .amount(),
         spare_available: root.get("spare_available").get("current_percent").amount(),
     }
 }
@@ -42,24 +65,47 @@ fn attribute(row: Field<'_>) -> Option<Attribute> {
         worst: row.get("worst").amount().unwrap_or_default(),
         threshold,
         when_failed,
-        prefailure: flags.get("prefailure").truth().or_else(|| flags.number("value").map(|bits| bits & 1 != 0)).unwrap_or(false),
+        prefailure: flags
+            .get("prefailure")
+            .truth()
+            .or_else(|| flags.number("value").map(|bits| bits & 1 != 0))
+            .unwrap_or(false),
         raw: raw_value.unwrap_or_default(),
-        raw_text: raw.get("string").text().or_else(|| raw_value.map(|value| value.to_string())).unwrap_or_default(),
+        raw_text: raw
+            .get("string")
+            .text()
+            .or_else(|| raw_value.map(|value| value.to_string()))
+            .unwrap_or_default(),
     })
 }
 
 fn error(entry: Field<'_>) -> Option<LoggedError> {
     let hours = entry.number("lifetime_hours");
     let registers = entry.get("completion_registers");
-    let text = entry.get("error_description").text().or_else(|| in_words(registers.number("error")?, registers.number("lba")));
+    let text = entry
+        .get("error_description")
+        .text()
+        .or_else(|| in_words(registers.number("error")?, registers.number("lba")));
     text.map(|text| LoggedError { hours, text })
 }
 
 /// Where smartctl gives no description: the bits of the error register (ACS-4, ERROR field).
 fn in_words(register: u64, lba: Option<u64>) -> Option<String> {
-    let names = [(7, "ICRC"), (6, "UNC"), (4, "IDNF"), (2, "ABRT"), (0, "AMNF")];
-    let names: Vec<&str> = names.iter().filter(|(bit, _)| register >> bit & 1 != 0).map(|(_, name)| *name).collect();
-    let place = lba.map(|lba| format!(" at LBA = {lba}")).unwrap_or_default();
+    let names = [
+        (7, "ICRC"),
+        (6, "UNC"),
+        (4, "IDNF"),
+        (2, "ABRT"),
+        (0, "AMNF"),
+    ];
+    let names: Vec<&str> = names
+        .iter()
+        .filter(|(bit, _)| register >> bit & 1 != 0)
+        .map(|(_, name)| *name)
+        .collect();
+    let place = lba
+        .map(|lba| format!(" at LBA = {lba}"))
+        .unwrap_or_default();
     (!names.is_empty()).then(|| format!("Error: {}{place}", names.join(", ")))
 }
 
@@ -68,8 +114,16 @@ fn statistics(page: Field<'_>) -> impl Iterator<Item = Statistic> {
     let number = page.get("number").amount();
     page.get("table").items().filter_map(move |row| {
         let flags = row.get("flags");
-        let bit = |name: &str, bit: u32| flags.get(name).truth().or_else(|| flags.number("value").map(|bits| bits >> bit & 1 != 0));
-        let value = row.get("value").signed().filter(|_| bit("valid", 6).unwrap_or(false))?;
+        let bit = |name: &str, bit: u32| {
+            flags
+                .get(name)
+                .truth()
+                .or_else(|| flags.number("value").map(|bits| bits >> bit & 1 != 0))
+        };
+        let value = row
+            .get("value")
+            .signed()
+            .filter(|_| bit("valid", 6).unwrap_or(false))?;
         Some(Statistic {
             page: number?,
             offset: row.get("offset").amount()?,

@@ -1,4 +1,5 @@
-//! Reading fields of a JSON document that may be missing or of another type than expected: then they are absent.
+//! Reading fields of a JSON document that may be missing or of another type than expected: then
+//! they are absent.
 
 use serde_json::Value;
 
@@ -28,21 +29,32 @@ impl<'a> Field<'a> {
 
     /// The members of an array; of anything else none.
     pub fn items(self) -> impl Iterator<Item = Field<'a>> {
-        self.0.and_then(Value::as_array).into_iter().flatten().map(|value| Field(Some(value)))
+        self.0
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .map(|value| Field(Some(value)))
     }
 
     pub fn entries(self) -> impl Iterator<Item = (&'a str, Field<'a>)> {
-        self.0.and_then(Value::as_object).into_iter().flatten().map(|(key, value)| (key.as_str(), Field(Some(value))))
+        self.0
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key.as_str(), Field(Some(value))))
     }
 
     pub fn truth(self) -> Option<bool> {
         self.0.and_then(Value::as_bool)
     }
 
-    /// Without blanks and control characters at its ends; an empty one is absent. A number is as good as its digits.
+    /// Without blanks and control characters at its ends; an empty one is absent. A number is as
+    /// good as its digits.
     pub fn text(self) -> Option<String> {
         let text = match self.0? {
-            Value::String(text) => text.trim_matches(|letter: char| letter.is_whitespace() || letter.is_control()).to_owned(),
+            Value::String(text) => text
+                .trim_matches(|letter: char| letter.is_whitespace() || letter.is_control())
+                .to_owned(),
             Value::Number(number) => number.to_string(),
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
         };
@@ -52,10 +64,17 @@ impl<'a> Field<'a> {
     /// An amount. Those of 128 bits (NVMe) that do not fit are the greatest that does.
     fn whole(self) -> Option<u64> {
         match self.0? {
-            Value::Number(number) => {
-                number.as_u64().or_else(|| number.as_f64().filter(|amount| *amount >= 0.0).map(|amount| amount as u64))
-            }
-            Value::String(digits) => digits.trim().parse::<u128>().ok().map(|amount| u64::try_from(amount).unwrap_or(u64::MAX)),
+            Value::Number(number) => number.as_u64().or_else(|| {
+                number
+                    .as_f64()
+                    .filter(|amount| *amount >= 0.0)
+                    .map(|amount| amount as u64)
+            }),
+            Value::String(digits) => digits
+                .trim()
+                .parse::<u128>()
+                .ok()
+                .map(|amount| u64::try_from(amount).unwrap_or(u64::MAX)),
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         }
     }
@@ -65,9 +84,12 @@ impl<'a> Field<'a> {
         self.whole().and_then(|amount| T::try_from(amount).ok())
     }
 
-    /// smartctl writes numbers beyond 2^53 as text too, with `_s` after the name (json.cpp, set_unsafe_uint64).
+    /// smartctl writes numbers beyond 2^53 as text too, with `_s` after the name (json.cpp,
+    /// set_unsafe_uint64).
     pub fn number(self, key: &str) -> Option<u64> {
-        self.get(key).whole().or_else(|| self.get(&format!("{key}_s")).whole())
+        self.get(key)
+            .whole()
+            .or_else(|| self.get(&format!("{key}_s")).whole())
     }
 
     pub fn signed(self) -> Option<i64> {

@@ -5,12 +5,19 @@ use crate::model::smart::report::Identity;
 
 pub fn identity(root: Field<'_>) -> Identity {
     let device = root.get("device");
-    let nvme = root.get("nvme_total_capacity").is_some() || root.get("nvme_smart_health_information_log").is_object();
-    let protocol = device.get("protocol").text().unwrap_or_else(|| if nvme { "NVMe" } else { guessed(root) }.to_owned());
+    let nvme = root.get("nvme_total_capacity").is_some()
+        || root.get("nvme_smart_health_information_log").is_object();
+    let protocol = device
+        .get("protocol")
+        .text()
+        .unwrap_or_else(|| if nvme { "NVMe" } else { guessed(root) }.to_owned());
     // 7.3 put `scsi_` before these; 7.0 to 7.2 had them bare.
     let either = |new: &str, old: &str| root.get(new).text().or_else(|| root.get(old).text());
     let product = either("scsi_product", "product");
-    let capacity = root.get("user_capacity").number("bytes").filter(|bytes| *bytes > 0);
+    let capacity = root
+        .get("user_capacity")
+        .number("bytes")
+        .filter(|bytes| *bytes > 0);
     Identity {
         device: device.get("name").text().unwrap_or_default(),
         device_type: device.get("type").text().unwrap_or_default(),
@@ -19,16 +26,24 @@ pub fn identity(root: Field<'_>) -> Identity {
         // `model_name` of a SCSI drive is the vendor and the product in one.
         model: product.or_else(|| either("model_name", "scsi_model_name")),
         family: root.get("model_family").text(),
-        serial: root.get("serial_number").text().filter(|serial| serial.chars().any(char::is_alphanumeric)),
-        firmware: either("firmware_version", "scsi_revision").or_else(|| root.get("revision").text()),
+        serial: root
+            .get("serial_number")
+            .text()
+            .filter(|serial| serial.chars().any(char::is_alphanumeric)),
+        firmware: either("firmware_version", "scsi_revision")
+            .or_else(|| root.get("revision").text()),
         wwn: wwn(root),
-        size_bytes: capacity.or_else(|| root.number("nvme_total_capacity").filter(|bytes| *bytes > 0)),
+        size_bytes: capacity.or_else(|| {
+            root.number("nvme_total_capacity")
+                .filter(|bytes| *bytes > 0)
+        }),
         rotation_rate: root.get("rotation_rate").amount(),
         in_database: root.get("in_smartctl_database").truth(),
     }
 }
 
-/// `device.protocol` is in every version's answer; this is for documents that were cut down by others.
+/// `device.protocol` is in every version's answer; this is for documents that were cut down by
+/// others.
 fn guessed(root: Field<'_>) -> &'static str {
     let has = |start: &str| root.entries().any(|(key, _)| key.starts_with(start));
     if has("ata_") {
@@ -40,24 +55,41 @@ fn guessed(root: Field<'_>) -> &'static str {
     }
 }
 
-/// ATA: the parts of a WWN; SCSI: the logical unit's designator; NVMe: the namespace's, where there is one namespace. As sysfs writes them.
+/// ATA: the parts of a WWN; SCSI: the logical unit's designator; NVMe: the namespace's, where there
+/// is one namespace. As sysfs writes them.
 fn wwn(root: Field<'_>) -> Option<String> {
     let parts = root.get("wwn");
-    if let (Some(naa), Some(oui), Some(id)) = (parts.number("naa"), parts.number("oui"), parts.number("id")) {
+    if let (Some(naa), Some(oui), Some(id)) =
+        (parts.number("naa"), parts.number("oui"), parts.number("id"))
+    {
         let fits = (1..=0xf).contains(&naa) && oui < 1 << 24 && id < 1 << 36 && (oui, id) != (0, 0);
         return fits.then(|| format!("naa.{naa:x}{oui:06x}{id:09x}"));
     }
-    if let Some(unit) = root.get("logical_unit_id").text().and_then(|unit| designator(&unit)) {
-        // SPC-6: an NAA designator begins with its format, 2, 3, 5 or 6; anything else here is an EUI-64.
+    if let Some(unit) = root
+        .get("logical_unit_id")
+        .text()
+        .and_then(|unit| designator(&unit))
+    {
+        // SPC-6: an NAA designator begins with its format, 2, 3, 5 or 6; anything else here is an
+        // EUI-64.
         let naa = matches!(unit.as_bytes().first(), Some(b'2' | b'3' | b'5' | b'6'));
         return Some(format!("{}.{unit}", if naa { "naa" } else { "eui" }));
     }
     let mut namespaces = root.get("nvme_namespaces").items();
-    let (only, None) = (namespaces.next()?, namespaces.next()) else { return None };
-    if let Some(nguid) = only.get("nguid").text().and_then(|nguid| designator(&nguid)) {
+    let (only, None) = (namespaces.next()?, namespaces.next()) else {
+        return None;
+    };
+    if let Some(nguid) = only
+        .get("nguid")
+        .text()
+        .and_then(|nguid| designator(&nguid))
+    {
         return Some(format!("eui.{nguid}"));
     }
-    let (oui, extension) = (only.get("eui64").number("oui")?, only.get("eui64").number("ext_id")?);
+    let (oui, extension) = (
+        only.get("eui64").number("oui")?,
+        only.get("eui64").number("ext_id")?,
+    );
     let fits = oui < 1 << 24 && extension < 1 << 40 && (oui, extension) != (0, 0);
     fits.then(|| format!("eui.{oui:06x}{extension:010x}"))
 }
@@ -65,19 +97,25 @@ fn wwn(root: Field<'_>) -> Option<String> {
 /// 64 or 128 bits in hexadecimal digits that are not all zero, lower case.
 fn designator(text: &str) -> Option<String> {
     let digits = text.strip_prefix("0x").unwrap_or(text).to_ascii_lowercase();
-    let whole = matches!(digits.len(), 16 | 32) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let whole =
+        matches!(digits.len(), 16 | 32) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     (whole && digits.bytes().any(|digit| digit != b'0')).then_some(digits)
 }
 
-/// Degrees Celsius. 0 is what RAID controllers tell for their volumes and drives without a sensor for themselves; beyond these no sensor measures.
+/// Degrees Celsius. 0 is what RAID controllers tell for their volumes and drives without a sensor
+/// for themselves; beyond these no sensor measures.
 pub fn temperature(root: Field<'_>) -> Option<i64> {
     let told = root.get("temperature").get("current").signed();
-    let told = told.or_else(|| root.get("nvme_smart_health_information_log").get("temperature").signed());
+    let told = told.or_else(|| {
+        root.get("nvme_smart_health_information_log")
+            .get("temperature")
+            .signed()
+    });
     told.filter(|celsius| (-40..=150).contains(celsius) && *celsius != 0)
 }
 
-/// The temperature that must not be exceeded: SCSI's trip temperature (7.3 moved it), ATA's SCT over-limit, NVMe's critical composite temperature;
-/// else the highest to work at.
+/// The temperature that must not be exceeded: SCSI's trip temperature (7.3 moved it), ATA's SCT
+/// over-limit, NVMe's critical composite temperature; else the highest to work at.
 pub fn temperature_limit(root: Field<'_>) -> Option<i64> {
     let temperature = root.get("temperature");
     let places = [
@@ -85,9 +123,14 @@ pub fn temperature_limit(root: Field<'_>) -> Option<i64> {
         root.get("scsi_temperature").get("drive_trip"),
         temperature.get("limit_max"),
         temperature.get("critical_limit_max"),
-        root.get("nvme_composite_temperature_threshold").get("critical"),
+        root.get("nvme_composite_temperature_threshold")
+            .get("critical"),
         temperature.get("op_limit_max"),
-        root.get("nvme_composite_temperature_threshold").get("warning"),
+        root.get("nvme_composite_temperature_threshold")
+            .get("warning"),
     ];
-    places.into_iter().filter_map(Field::signed).find(|celsius| (30..=150).contains(celsius))
+    places
+        .into_iter()
+        .filter_map(Field::signed)
+        .find(|celsius| (30..=150).contains(celsius))
 }

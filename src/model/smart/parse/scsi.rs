@@ -1,4 +1,5 @@
-//! SCSI: informational exceptions, defects, error counters, wear, the background scan (scsiprint.cpp; SPC-6, SBC-4).
+//! SCSI: informational exceptions, defects, error counters, wear, the background scan
+//! (scsiprint.cpp; SPC-6, SBC-4).
 
 use crate::model::smart::parse::fields::Field;
 use crate::model::smart::report::{ErrorCounter, Exception, Scsi};
@@ -12,27 +13,37 @@ pub fn body(root: Field<'_>, smartctl: [u32; 2]) -> Scsi {
     let counters = root.get("scsi_error_counter_log");
     let counter = |name: &str| counter(counters.get(name));
     let scan = root.get("scsi_background_scan");
-    let endurance = root.get("scsi_percentage_used_endurance_indicator").amount();
+    let endurance = root
+        .get("scsi_percentage_used_endurance_indicator")
+        .amount();
     Scsi {
         exception: exception.get("asc").amount().map(|asc| Exception {
             asc,
             ascq: exception.get("ascq").amount().unwrap_or_default(),
             text: exception.get("ie_string").text().unwrap_or_default(),
         }),
-        grown_defects: root.number("scsi_grown_defect_list").map(|told| elements(told, smartctl)),
+        grown_defects: root
+            .number("scsi_grown_defect_list")
+            .map(|told| elements(told, smartctl)),
         pending_defects: root.get("scsi_pending_defects").number("count"),
         read: counter("read"),
         write: counter("write"),
         verify: counter("verify"),
-        percentage_used: endurance.or_else(|| root.get("endurance_used").get("current_percent").amount()),
+        percentage_used: endurance
+            .or_else(|| root.get("endurance_used").get("current_percent").amount()),
         background_scan: scan.get("status").get("string").text(),
-        background_errors: scan.is_object().then(|| scan.entries().filter(|(key, result)| is_open_error(key, *result)).count() as u64),
+        background_errors: scan.is_object().then(|| {
+            scan.entries()
+                .filter(|(key, result)| is_open_error(key, *result))
+                .count() as u64
+        }),
     }
 }
 
-/// 7.0 and 7.1 tell the list's length in bytes. An element has 8 bytes in the format that smartctl asks for (4, bytes from index) and in all others
-/// but the short block format, where it has 4; which one the drive chose is not told. 8 is taken wherever it divides: the smaller count, and never
-/// none where there are some.
+/// 7.0 and 7.1 tell the list's length in bytes. An element has 8 bytes in the format that smartctl
+/// asks for (4, bytes from index) and in all others but the short block format, where it has 4;
+/// which one the drive chose is not told. 8 is taken wherever it divides: the smaller count, and
+/// never none where there are some.
 fn elements(told: u64, smartctl: [u32; 2]) -> u64 {
     if smartctl >= COUNTS_ELEMENTS {
         told
@@ -52,9 +63,14 @@ fn counter(row: Field<'_>) -> Option<ErrorCounter> {
     (counter.corrected.is_some() || counter.uncorrected.is_some()).then_some(counter)
 }
 
-/// `result_1` and so on. Reassign status (SBC-4, Background Scan log page): 2 reassigned, 5 recovered by rewriting, 6 reassigned with valid data;
-/// these are settled.
+/// `result_1` and so on. Reassign status (SBC-4, Background Scan log page): 2 reassigned, 5
+/// recovered by rewriting, 6 reassigned with valid data; these are settled.
 fn is_open_error(key: &str, result: Field<'_>) -> bool {
-    let settled = matches!(result.get("reassign_status").number("value"), Some(2 | 5 | 6));
-    key.starts_with("result_") && result.get("sense_key").number("value") == Some(MEDIUM_ERROR) && !settled
+    let settled = matches!(
+        result.get("reassign_status").number("value"),
+        Some(2 | 5 | 6)
+    );
+    key.starts_with("result_")
+        && result.get("sense_key").number("value") == Some(MEDIUM_ERROR)
+        && !settled
 }

@@ -56,9 +56,9 @@ pub fn scsi(version: [u32; 2], exit_status: u8, more: Value) -> Value {
 /// Members of `more` are added, those of objects too.
 pub fn merge(to: &mut Value, more: Value) {
     match (to, more) {
-        (Value::Object(to), Value::Object(more)) => {
-            more.into_iter().for_each(|(key, value)| merge(to.entry(key).or_insert(Value::Null), value))
-        }
+        (Value::Object(to), Value::Object(more)) => more
+            .into_iter()
+            .for_each(|(key, value)| merge(to.entry(key).or_insert(Value::Null), value)),
         (to, more) => *to = more,
     }
 }

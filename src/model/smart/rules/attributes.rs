@@ -1,5 +1,5 @@
-//! ATA attributes against their maker's thresholds. What the names mean is not needed for it, but for three kinds: heat, wear and reserve have rules of
-//! their own.
+//! ATA attributes against their maker's thresholds. What the names mean is not needed for it, but
+//! for three kinds: heat, wear and reserve have rules of their own.
 
 use crate::model::finding::Severity;
 use crate::model::smart::memory::{is_temperature, wear_percent};
@@ -7,57 +7,92 @@ use crate::model::smart::report::{Ata, Attribute, WhenFailed};
 use crate::model::smart::rules::text::line;
 use crate::model::smart::rules::{Case, Cause};
 
-/// A pre-failure attribute at or below its threshold: failure is imminent, by its maker. BAD now, SUSPECT for one that has recovered. Not the
-/// temperature.
+/// A pre-failure attribute at or below its threshold: failure is imminent, by its maker. BAD now,
+/// SUSPECT for one that has recovered. Not the temperature.
 pub fn prefailure(case: &Case) -> Option<Cause> {
-    let attributes = crossed(case.ata()?, |attribute| attribute.prefailure && !is_temperature(attribute));
+    let attributes = crossed(case.ata()?, |attribute| {
+        attribute.prefailure && !is_temperature(attribute)
+    });
     cause(&attributes, Severity::Bad, "imminent failure")
 }
 
-/// Any other attribute at its threshold: the end of what it was designed for. SUSPECT, also for one that has recovered. Not the temperature (in the
-/// past it is told by nobody: it is over), not wear.
+/// Any other attribute at its threshold: the end of what it was designed for. SUSPECT, also for one
+/// that has recovered. Not the temperature (in the past it is told by nobody: it is over), not
+/// wear.
 pub fn old_age(case: &Case) -> Option<Cause> {
     let ata = case.ata()?;
-    let wears = |attribute: &Attribute| wear_percent(attribute, ata, &case.report.identity).is_some();
-    let attributes = crossed(ata, |attribute| !attribute.prefailure && !is_temperature(attribute) && !wears(attribute));
-    cause(&attributes, Severity::Suspect, "the end of the designed life")
+    let wears =
+        |attribute: &Attribute| wear_percent(attribute, ata, &case.report.identity).is_some();
+    let attributes = crossed(ata, |attribute| {
+        !attribute.prefailure && !is_temperature(attribute) && !wears(attribute)
+    });
+    cause(
+        &attributes,
+        Severity::Suspect,
+        "the end of the designed life",
+    )
 }
 
 /// Those that have failed, worst first.
 fn crossed(ata: &Ata, of_kind: impl Fn(&Attribute) -> bool) -> Vec<&Attribute> {
-    let failed = |attribute: &&Attribute| matches!(attribute.when_failed, WhenFailed::Now | WhenFailed::Past);
-    let mut found: Vec<&Attribute> =
-        ata.attributes.iter().filter(failed).filter(|attribute| of_kind(attribute) && !is_no_limit(attribute)).collect();
+    let failed = |attribute: &&Attribute| {
+        matches!(attribute.when_failed, WhenFailed::Now | WhenFailed::Past)
+    };
+    let mut found: Vec<&Attribute> = ata
+        .attributes
+        .iter()
+        .filter(failed)
+        .filter(|attribute| of_kind(attribute) && !is_no_limit(attribute))
+        .collect();
     found.sort_by_key(|attribute| attribute.when_failed != WhenFailed::Now);
     found
 }
 
-/// A threshold that a new drive would have reached: above all values (253 is the highest, SFF-8035i; FFh is "always failing", for tests of the alarm),
-/// or the value that all attributes start with, and it has never left it. Firmware has such for attributes that it does not judge.
+/// A threshold that a new drive would have reached: above all values (253 is the highest,
+/// SFF-8035i; FFh is "always failing", for tests of the alarm), or the value that all attributes
+/// start with, and it has never left it. Firmware has such for attributes that it does not judge.
 fn is_no_limit(attribute: &Attribute) -> bool {
     let (value, worst) = (attribute.value, attribute.worst);
-    attribute.threshold.is_some_and(|threshold| threshold > 253 || (threshold == 100 && value == 100 && worst == 100))
+    attribute.threshold.is_some_and(|threshold| {
+        threshold > 253 || (threshold == 100 && value == 100 && worst == 100)
+    })
 }
 
 fn cause(attributes: &[&Attribute], now: Severity, limit: &str) -> Option<Cause> {
     let first = attributes.first()?;
     let named = |attribute: &&&Attribute| attribute.when_failed == first.when_failed;
-    let names: Vec<String> = attributes.iter().filter(named).map(|attribute| name(attribute)).collect();
+    let names: Vec<String> = attributes
+        .iter()
+        .filter(named)
+        .map(|attribute| name(attribute))
+        .collect();
     let verb = if names.len() == 1 { "is" } else { "are" };
     let names = names.join(", ");
     let (severity, message) = match first.when_failed {
-        WhenFailed::Now => (now, format!("{names} {verb} at the maker's limit for {limit}")),
-        WhenFailed::Past | WhenFailed::Never | WhenFailed::Untold => {
-            (Severity::Suspect, format!("{names} had fallen to the maker's limit for {limit}, and recovered"))
-        }
+        WhenFailed::Now => (
+            now,
+            format!("{names} {verb} at the maker's limit for {limit}"),
+        ),
+        WhenFailed::Past | WhenFailed::Never | WhenFailed::Untold => (
+            Severity::Suspect,
+            format!("{names} had fallen to the maker's limit for {limit}, and recovered"),
+        ),
     };
-    Some(Cause { severity, message, evidence: attributes.iter().map(|attribute| line(attribute)).collect() })
+    Some(Cause {
+        severity,
+        message,
+        evidence: attributes.iter().map(|attribute| line(attribute)).collect(),
+    })
 }
 
 /// `5 Reallocated_Sector_Ct (1, limit 5)`; of one that has recovered, the worst value.
 fn name(attribute: &Attribute) -> String {
     let Attribute { id, name, .. } = attribute;
-    let value = if attribute.when_failed == WhenFailed::Now { attribute.value } else { attribute.worst };
+    let value = if attribute.when_failed == WhenFailed::Now {
+        attribute.value
+    } else {
+        attribute.worst
+    };
     match attribute.threshold {
         Some(threshold) => format!("{id} {name} ({value}, limit {threshold})"),
         None => format!("{id} {name}"),

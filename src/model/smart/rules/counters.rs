@@ -5,138 +5,279 @@ use crate::model::smart::memory::{self, Metric};
 use crate::model::smart::rules::text::{counted, history, lines};
 use crate::model::smart::rules::{Case, Cause, reaches};
 
-/// Sectors that could not be read and wait for a rewrite, or were found unreadable by the drive's own scan. SUSPECT from `pending_suspect`; BAD from
-/// `pending_bad`, or when they came to be more than ever on several occasions within the window. Over when the drive tells 0.
+/// Sectors that could not be read and wait for a rewrite, or were found unreadable by the drive's
+/// own scan. SUSPECT from `pending_suspect`; BAD from `pending_bad`, or when they came to be more
+/// than ever on several occasions within the window. Over when the drive tells 0.
 pub fn pending(case: &Case) -> Option<Cause> {
     worst([
-        unreadable(case, Metric::Pending, ("sector waits", "sectors wait"), "to be read or reallocated"),
-        unreadable(case, Metric::OfflineUncorrectable, ("sector is", "sectors are"), "unreadable by the drive's own scan"),
+        unreadable(
+            case,
+            Metric::Pending,
+            ("sector waits", "sectors wait"),
+            "to be read or reallocated",
+        ),
+        unreadable(
+            case,
+            Metric::OfflineUncorrectable,
+            ("sector is", "sectors are"),
+            "unreadable by the drive's own scan",
+        ),
     ])
 }
 
 fn unreadable(case: &Case, metric: Metric, (one, many): (&str, &str), what: &str) -> Option<Cause> {
-    let count = case.value(metric).filter(|count| *count > 0 && reaches(*count, case.limits.pending_suspect))?;
+    let count = case
+        .value(metric)
+        .filter(|count| *count > 0 && reaches(*count, case.limits.pending_suspect))?;
     let bad = reaches(count, case.limits.pending_bad) || case.grows(metric).is_some();
-    let message = format!("{} {what}{}", counted(count, one, many), history(case, metric));
-    Some(Cause { severity: grade(bad), message, evidence: lines(case, metric) })
+    let message = format!(
+        "{} {what}{}",
+        counted(count, one, many),
+        history(case, metric)
+    );
+    Some(Cause {
+        severity: grade(bad),
+        message,
+        evidence: lines(case, metric),
+    })
 }
 
-/// Medium errors that a SCSI drive's background scan met and that have not been healed. SUSPECT: the log is of the whole medium and does not say when.
+/// Medium errors that a SCSI drive's background scan met and that have not been healed. SUSPECT:
+/// the log is of the whole medium and does not say when.
 pub fn background_scan(case: &Case) -> Option<Cause> {
     let scsi = case.scsi()?;
-    let count = scsi.background_errors.filter(|count| reaches(*count, case.limits.pending_suspect))?;
-    let message = format!("The drive's background scan met {}", counted(count, "medium error", "medium errors"));
-    let status = scsi.background_scan.as_ref().map(|status| format!("Background scan: {status}"));
-    let evidence = status.into_iter().chain([format!("Background scan results with errors: {count}")]).collect();
-    Some(Cause { severity: Severity::Suspect, message, evidence })
+    let count = scsi
+        .background_errors
+        .filter(|count| reaches(*count, case.limits.pending_suspect))?;
+    let message = format!(
+        "The drive's background scan met {}",
+        counted(count, "medium error", "medium errors")
+    );
+    let status = scsi
+        .background_scan
+        .as_ref()
+        .map(|status| format!("Background scan: {status}"));
+    let evidence = status
+        .into_iter()
+        .chain([format!("Background scan results with errors: {count}")])
+        .collect();
+    Some(Cause {
+        severity: Severity::Suspect,
+        message,
+        evidence,
+    })
 }
 
-/// Errors that the drive could not correct and reported to the host. SUSPECT from `uncorrected_suspect`; BAD when they grow, and for SCSI drives from
-/// `uncorrected_bad`. A counter of the drive's life: it stays.
+/// Errors that the drive could not correct and reported to the host. SUSPECT from
+/// `uncorrected_suspect`; BAD when they grow, and for SCSI drives from `uncorrected_bad`. A counter
+/// of the drive's life: it stays.
 pub fn uncorrected(case: &Case) -> Option<Cause> {
     let told = |metric: Metric, bad_from: u64| {
-        let count = case.value(metric).filter(|count| reaches(*count, case.limits.uncorrected_suspect))?;
+        let count = case
+            .value(metric)
+            .filter(|count| reaches(*count, case.limits.uncorrected_suspect))?;
         let bad = reaches(count, bad_from) || case.grows(metric).is_some();
-        let errors = counted(count, "error that the drive could not correct", "errors that the drive could not correct");
-        Some(Cause { severity: grade(bad), message: format!("{errors}{}", history(case, metric)), evidence: lines(case, metric) })
+        let errors = counted(
+            count,
+            "error that the drive could not correct",
+            "errors that the drive could not correct",
+        );
+        Some(Cause {
+            severity: grade(bad),
+            message: format!("{errors}{}", history(case, metric)),
+            evidence: lines(case, metric),
+        })
     };
-    // How often 187 and NVMe's count a place that is read again is the maker's affair: by themselves large numbers prove nothing.
+    // How often 187 and NVMe's count a place that is read again is the maker's affair: by
+    // themselves large numbers prove nothing.
     let found = [
         told(Metric::ReportedUncorrectable, 0),
         told(Metric::MediaErrors, 0),
         told(Metric::UncorrectedErrors, case.limits.uncorrected_bad),
     ];
     let mut cause = worst(found)?;
-    let last_errors = case.ata().map(|ata| &ata.last_errors).or(case.nvme().map(|nvme| &nvme.last_errors));
-    cause.evidence.extend(last_errors.into_iter().flatten().take(2).map(|error| error.text.clone()));
+    let last_errors = case
+        .ata()
+        .map(|ata| &ata.last_errors)
+        .or(case.nvme().map(|nvme| &nvme.last_errors));
+    cause.evidence.extend(
+        last_errors
+            .into_iter()
+            .flatten()
+            .take(2)
+            .map(|error| error.text.clone()),
+    );
     Some(cause)
 }
 
-/// The drive's error log. History: it counts commands that the host should not have sent as well. SUSPECT when it grows and its newest is about
-/// the medium (UNC: uncorrectable, AMNF and IDNF: an address mark or a sector that is not found; ACS-2, 6.2).
+/// The drive's error log. History: it counts commands that the host should not have sent as well.
+/// SUSPECT when it grows and its newest is about the medium (UNC: uncorrectable, AMNF and IDNF: an
+/// address mark or a sector that is not found; ACS-2, 6.2).
 pub fn logged_errors(case: &Case) -> Option<Cause> {
     case.grows(Metric::LoggedErrors)?;
-    let about_medium = |text: &str| ["UNC", "AMNF", "IDNF"].iter().any(|word| text.contains(word));
-    let newest = case.ata()?.last_errors.first().filter(|error| about_medium(&error.text))?;
+    let about_medium = |text: &str| {
+        ["UNC", "AMNF", "IDNF"]
+            .iter()
+            .any(|word| text.contains(word))
+    };
+    let newest = case
+        .ata()?
+        .last_errors
+        .first()
+        .filter(|error| about_medium(&error.text))?;
     let count = case.value(Metric::LoggedErrors)?;
-    let message = format!("{} in the drive's log{}", counted(count, "error", "errors"), history(case, Metric::LoggedErrors));
+    let message = format!(
+        "{} in the drive's log{}",
+        counted(count, "error", "errors"),
+        history(case, Metric::LoggedErrors)
+    );
     let mut evidence = lines(case, Metric::LoggedErrors);
     evidence.push(newest.text.clone());
-    Some(Cause { severity: Severity::Suspect, message, evidence })
+    Some(Cause {
+        severity: Severity::Suspect,
+        message,
+        evidence,
+    })
 }
 
-/// Sectors (ATA), blocks (SSD) or elements (SCSI) that spare ones stand for. SUSPECT from `reallocated_suspect`, with how long they have been so many;
-/// BAD from `reallocated_bad`, or when `reallocated_growth_bad` came within the window on several occasions. Stays.
+/// Sectors (ATA), blocks (SSD) or elements (SCSI) that spare ones stand for. SUSPECT from
+/// `reallocated_suspect`, with how long they have been so many; BAD from `reallocated_bad`, or when
+/// `reallocated_growth_bad` came within the window on several occasions. Stays.
 pub fn reallocated(case: &Case) -> Option<Cause> {
     let (metric, noun) = match case.value(Metric::GrownDefects) {
         Some(_) => (Metric::GrownDefects, ("grown defect", "grown defects")),
-        None if is_solid(case) => (Metric::Reallocated, ("reallocated block", "reallocated blocks")),
-        None => (Metric::Reallocated, ("reallocated sector", "reallocated sectors")),
+        None if is_solid(case) => (
+            Metric::Reallocated,
+            ("reallocated block", "reallocated blocks"),
+        ),
+        None => (
+            Metric::Reallocated,
+            ("reallocated sector", "reallocated sectors"),
+        ),
     };
-    let count = case.value(metric).filter(|count| reaches(*count, case.limits.reallocated_suspect))?;
+    let count = case
+        .value(metric)
+        .filter(|count| reaches(*count, case.limits.reallocated_suspect))?;
     let many = reaches(count, case.limits.reallocated_bad) && !is_small_for_this_ssd(case);
-    let fast = case.grows(metric).is_some_and(|growth| reaches(growth.by, case.limits.reallocated_growth_bad));
-    let message = format!("{}{}", counted(count, noun.0, noun.1), history(case, metric));
+    let fast = case
+        .grows(metric)
+        .is_some_and(|growth| reaches(growth.by, case.limits.reallocated_growth_bad));
+    let message = format!(
+        "{}{}",
+        counted(count, noun.0, noun.1),
+        history(case, metric)
+    );
     let mut evidence = lines(case, metric);
-    // Attempts, also those without success, and packed by some makers: a witness, never the accuser.
+    // Attempts, also those without success, and packed by some makers: a witness, never the
+    // accuser.
     evidence.extend(lines(case, Metric::ReallocationEvents));
-    Some(Cause { severity: grade(many || fast), message, evidence })
+    Some(Cause {
+        severity: grade(many || fast),
+        message,
+        evidence,
+    })
 }
 
 /// On the SSD's own scale of 100 hardly anything of its reserve is gone.
 fn is_small_for_this_ssd(case: &Case) -> bool {
     let Some(ata) = case.ata() else { return false };
     let identity = &case.report.identity;
-    let mut attributes = ata.attributes.iter().filter(|attribute| memory::metric(attribute, ata, identity) == Some(Metric::Reallocated));
+    let mut attributes = ata
+        .attributes
+        .iter()
+        .filter(|attribute| memory::metric(attribute, ata, identity) == Some(Metric::Reallocated));
     is_solid(case) && attributes.any(|attribute| (90..=100).contains(&attribute.value))
 }
 
 fn is_solid(case: &Case) -> bool {
-    case.ata().is_some_and(|ata| memory::solid_state(ata, &case.report.identity))
+    case.ata()
+        .is_some_and(|ata| memory::solid_state(ata, &case.report.identity))
 }
 
-/// Data that was damaged between the drive's own cache and its medium. SUSPECT from `end_to_end_suspect`. Stays.
+/// Data that was damaged between the drive's own cache and its medium. SUSPECT from
+/// `end_to_end_suspect`. Stays.
 pub fn end_to_end(case: &Case) -> Option<Cause> {
-    let count = case.value(Metric::EndToEndErrors).filter(|count| reaches(*count, case.limits.end_to_end_suspect))?;
-    suspect(case, Metric::EndToEndErrors, counted(count, "end-to-end error", "end-to-end errors"))
+    let count = case
+        .value(Metric::EndToEndErrors)
+        .filter(|count| reaches(*count, case.limits.end_to_end_suspect))?;
+    suspect(
+        case,
+        Metric::EndToEndErrors,
+        counted(count, "end-to-end error", "end-to-end errors"),
+    )
 }
 
-/// Spin-ups that needed another attempt: motor, bearing, or power. SUSPECT from `spin_retries_suspect`. Stays.
+/// Spin-ups that needed another attempt: motor, bearing, or power. SUSPECT from
+/// `spin_retries_suspect`. Stays.
 pub fn spin_retries(case: &Case) -> Option<Cause> {
-    let count = case.value(Metric::SpinRetries).filter(|count| reaches(*count, case.limits.spin_retries_suspect))?;
-    suspect(case, Metric::SpinRetries, counted(count, "spin-up had to be tried again", "spin-ups had to be tried again"))
+    let count = case
+        .value(Metric::SpinRetries)
+        .filter(|count| reaches(*count, case.limits.spin_retries_suspect))?;
+    suspect(
+        case,
+        Metric::SpinRetries,
+        counted(
+            count,
+            "spin-up had to be tried again",
+            "spin-ups had to be tried again",
+        ),
+    )
 }
 
-/// Commands that the drive did not finish in time. SUSPECT when they grow: a number from the past may be a pulled cable or a reset. Over after the
-/// window without another.
+/// Commands that the drive did not finish in time. SUSPECT when they grow: a number from the past
+/// may be a pulled cable or a reset. Over after the window without another.
 pub fn command_timeouts(case: &Case) -> Option<Cause> {
     case.grows(Metric::CommandTimeouts)?;
     let count = case.value(Metric::CommandTimeouts)?;
-    suspect(case, Metric::CommandTimeouts, counted(count, "command timed out", "commands timed out"))
+    suspect(
+        case,
+        Metric::CommandTimeouts,
+        counted(count, "command timed out", "commands timed out"),
+    )
 }
 
-/// Reads that went off the track. A rate with some makers, so only its growth counts. SUSPECT; over after the window.
+/// Reads that went off the track. A rate with some makers, so only its growth counts. SUSPECT; over
+/// after the window.
 pub fn soft_read_errors(case: &Case) -> Option<Cause> {
     case.grows(Metric::SoftReadErrors)?;
     let count = case.value(Metric::SoftReadErrors)?;
-    suspect(case, Metric::SoftReadErrors, counted(count, "soft read error", "soft read errors"))
+    suspect(
+        case,
+        Metric::SoftReadErrors,
+        counted(count, "soft read error", "soft read errors"),
+    )
 }
 
-/// Data damaged on the cable and sent again. SUSPECT when they grow, and about the cable; an old count is of a cable that may be gone, and cannot be
-/// set back. Over after the window without another.
+/// Data damaged on the cable and sent again. SUSPECT when they grow, and about the cable; an old
+/// count is of a cable that may be gone, and cannot be set back. Over after the window without
+/// another.
 pub fn crc(case: &Case) -> Option<Cause> {
     case.grows(Metric::CrcErrors)?;
     let count = case.value(Metric::CrcErrors)?;
     let errors = counted(count, "CRC error", "CRC errors");
-    suspect(case, Metric::CrcErrors, format!("The cable, slot or adapter damages data on its way; the drive itself does not: {errors}"))
+    suspect(
+        case,
+        Metric::CrcErrors,
+        format!(
+            "The cable, slot or adapter damages data on its way; the drive itself does not: {errors}"
+        ),
+    )
 }
 
 fn suspect(case: &Case, metric: Metric, what: String) -> Option<Cause> {
-    Some(Cause { severity: Severity::Suspect, message: format!("{what}{}", history(case, metric)), evidence: lines(case, metric) })
+    Some(Cause {
+        severity: Severity::Suspect,
+        message: format!("{what}{}", history(case, metric)),
+        evidence: lines(case, metric),
+    })
 }
 
 fn grade(bad: bool) -> Severity {
-    if bad { Severity::Bad } else { Severity::Suspect }
+    if bad {
+        Severity::Bad
+    } else {
+        Severity::Suspect
+    }
 }
 
 /// Several causes as one: the worst first.

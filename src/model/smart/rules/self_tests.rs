@@ -5,12 +5,16 @@ use crate::model::smart::report::Outcome;
 use crate::model::smart::rules::text::self_test;
 use crate::model::smart::rules::{Case, Cause};
 
-/// A self-test found a fault and no extended one has passed since: BAD. SUSPECT where a test of the same kind has passed since, which read less than
-/// all. smartctl's exit status leaves out the failures that an extended test has outdated; that an admin or a reset broke a test off is no failure.
+/// A self-test found a fault and no extended one has passed since: BAD. SUSPECT where a test of the
+/// same kind has passed since, which read less than all. smartctl's exit status leaves out the
+/// failures that an extended test has outdated; that an admin or a reset broke a test off is no
+/// failure.
 pub fn failed(case: &Case) -> Option<Cause> {
     let log = &case.report.self_tests.log;
     let whole = |outcome: Outcome, extended: bool| outcome == Outcome::Passed && extended;
-    let standing = log.iter().take_while(|test| !whole(test.outcome, test.extended));
+    let standing = log
+        .iter()
+        .take_while(|test| !whole(test.outcome, test.extended));
     let mut passed: Vec<&str> = Vec::new();
     let mut severity = Severity::Suspect;
     let mut failures = Vec::new();
@@ -27,7 +31,22 @@ pub fn failed(case: &Case) -> Option<Cause> {
         }
     }
     let newest = failures.first()?;
-    let times = if failures.len() > 1 { format!(", and {} more", failures.len() - 1) } else { String::new() };
-    let message = format!("The drive's own test found a fault and no extended test has passed since ({}{times})", self_test(newest));
-    Some(Cause { severity, message, evidence: failures.iter().take(4).map(|test| self_test(test)).collect() })
+    let times = if failures.len() > 1 {
+        format!(", and {} more", failures.len() - 1)
+    } else {
+        String::new()
+    };
+    let message = format!(
+        "The drive's own test found a fault and no extended test has passed since ({}{times})",
+        self_test(newest)
+    );
+    Some(Cause {
+        severity,
+        message,
+        evidence: failures
+            .iter()
+            .take(4)
+            .map(|test| self_test(test))
+            .collect(),
+    })
 }

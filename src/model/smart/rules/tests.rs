@@ -16,7 +16,9 @@ use crate::model::smart::rules::{RULES, Said, judge};
 /// Judged as a recorded file is: by levels.
 fn said(report: &Report) -> Vec<(Reason, Severity)> {
     let said = judge(report, None, &SmartPolicy::default());
-    said.iter().map(|said| (said.reason, said.severity)).collect()
+    said.iter()
+        .map(|said| (said.reason, said.severity))
+        .collect()
 }
 
 fn remember(readings: &[(i64, Report)]) -> (Memory, Report) {
@@ -49,16 +51,36 @@ fn drives_in_good_health_say_nothing() {
 fn every_rule_has_a_name_of_its_own_and_a_source() {
     for (row, rule) in RULES.iter().enumerate() {
         assert!(!rule.source.is_empty(), "{}", rule.id);
-        assert!(RULES.iter().skip(row + 1).all(|other| other.id != rule.id), "{} is there twice", rule.id);
+        assert!(
+            RULES.iter().skip(row + 1).all(|other| other.id != rule.id),
+            "{} is there twice",
+            rule.id
+        );
     }
 }
 
 #[test]
 fn the_worst_comes_first_and_each_reason_once_with_all_its_causes() {
-    let said = judge(&disk().raw(5, "4").raw(197, "269").raw(198, "2"), None, &SmartPolicy::default());
-    let reasons: Vec<(Reason, Severity)> = said.iter().map(|said| (said.reason, said.severity)).collect();
-    assert_eq!(reasons, [(Reason::PendingSectors, Bad), (Reason::ReallocatedSectors, Suspect)]);
-    assert_eq!(said[0].message, "269 sectors wait to be read or reallocated; 2 sectors are unreadable by the drive's own scan");
+    let said = judge(
+        &disk().raw(5, "4").raw(197, "269").raw(198, "2"),
+        None,
+        &SmartPolicy::default(),
+    );
+    let reasons: Vec<(Reason, Severity)> = said
+        .iter()
+        .map(|said| (said.reason, said.severity))
+        .collect();
+    assert_eq!(
+        reasons,
+        [
+            (Reason::PendingSectors, Bad),
+            (Reason::ReallocatedSectors, Suspect)
+        ]
+    );
+    assert_eq!(
+        said[0].message,
+        "269 sectors wait to be read or reallocated; 2 sectors are unreadable by the drive's own scan"
+    );
     assert_eq!(
         said[0].evidence,
         [
@@ -70,26 +92,42 @@ fn the_worst_comes_first_and_each_reason_once_with_all_its_causes() {
 
 #[test]
 fn nothing_that_a_drive_says_of_itself_is_proof_of_lost_data() {
-    for said in judge(&disk().raw(197, "5000").raw(187, "5000"), None, &SmartPolicy::default()) {
+    for said in judge(
+        &disk().raw(197, "5000").raw(187, "5000"),
+        None,
+        &SmartPolicy::default(),
+    ) {
         assert_eq!(said.status, Status::Degraded);
     }
     let notice = judge(&nvme_with_notice(), None, &SmartPolicy::default());
-    assert_eq!((notice[0].severity, notice[0].status), (Info, Status::Information));
+    assert_eq!(
+        (notice[0].severity, notice[0].status),
+        (Info, Status::Information)
+    );
 }
 
 fn nvme_with_notice() -> Report {
     use crate::model::smart::report::Message;
     let mut report = disk();
     let text = "==> WARNING: A firmware update for this drive may be available".into();
-    report.messages = vec![Message { text, severity: "warning".into() }];
+    report.messages = vec![Message {
+        text,
+        severity: "warning".into(),
+    }];
     report
 }
 
 #[test]
 fn a_known_bad_firmware_is_information() {
     let said = judge(&nvme_with_notice(), None, &SmartPolicy::default());
-    assert_eq!((said[0].reason, said[0].severity), (Reason::FirmwareNotice, Info));
-    assert_eq!(said[0].message, "A firmware update for this drive may be available");
+    assert_eq!(
+        (said[0].reason, said[0].severity),
+        (Reason::FirmwareNotice, Info)
+    );
+    assert_eq!(
+        said[0].message,
+        "A firmware update for this drive may be available"
+    );
 }
 
 fn policy(text: &str) -> SmartPolicy {
@@ -98,20 +136,31 @@ fn policy(text: &str) -> SmartPolicy {
 
 #[test]
 fn every_limit_can_be_set_for_one_model() {
-    let policy = policy("[[overrides]]\nmodel = \"TESTDISK*\"\nlimits = { pending_suspect = 10, reallocated_suspect = 0 }\n");
-    assert_eq!(judge(&disk().raw(197, "9").raw(5, "900"), None, &policy), []);
+    let policy = policy(
+        "[[overrides]]\nmodel = \"TESTDISK*\"\nlimits = { pending_suspect = 10, reallocated_suspect = 0 }\n",
+    );
+    assert_eq!(
+        judge(&disk().raw(197, "9").raw(5, "900"), None, &policy),
+        []
+    );
     assert_eq!(judge(&disk().raw(197, "10"), None, &policy).len(), 1);
-    let other = disk().raw(197, "9").identity(|identity| identity.model = Some("OTHERDISK".into()));
+    let other = disk()
+        .raw(197, "9")
+        .identity(|identity| identity.model = Some("OTHERDISK".into()));
     assert_eq!(judge(&other, None, &policy).len(), 1);
 }
 
 #[test]
 fn reasons_and_attributes_can_be_left_out_for_one_drive() {
-    let by_reason = policy("[[overrides]]\nserial = \"TEST0001\"\nignore_reasons = [\"PendingSectors\"]\n");
+    let by_reason =
+        policy("[[overrides]]\nserial = \"TEST0001\"\nignore_reasons = [\"PendingSectors\"]\n");
     let by_number = policy("[[overrides]]\nserial = \"TEST0001\"\nignore_attributes = [197]\n");
     let report = disk().raw(197, "9").raw(5, "4");
     for policy in [by_reason, by_number] {
         let said = judge(&report, None, &policy);
-        assert_eq!(said.iter().map(|said| said.reason).collect::<Vec<_>>(), [Reason::ReallocatedSectors]);
+        assert_eq!(
+            said.iter().map(|said| said.reason).collect::<Vec<_>>(),
+            [Reason::ReallocatedSectors]
+        );
     }
 }

@@ -8,16 +8,27 @@ use crate::model::smart::rules::Case;
 
 /// `1 sector`, `12 sectors`.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+    if count == 1 {
+        format!("1 {one}")
+    } else {
+        format!("{count} {many}")
+    }
 }
 
-/// How a value came to be what it is: ` (12 more in 3 days, 4.0 a day)`, `, unchanged for 211 days`, or nothing where that is not known.
+/// How a value came to be what it is: ` (12 more in 3 days, 4.0 a day)`,
+/// `, unchanged for 211 days`, or nothing where that is not known.
 pub fn history(case: &Case, metric: Metric) -> String {
     if let Some(growth) = case.growth(metric) {
         return format!(" ({})", growing(&growth));
     }
-    let unchanged = case.series(metric).map_or(SignedDuration::ZERO, |series| series.unchanged_for());
-    if unchanged >= SignedDuration::from_hours(24) { format!(", unchanged for {}", span(unchanged)) } else { String::new() }
+    let unchanged = case
+        .series(metric)
+        .map_or(SignedDuration::ZERO, |series| series.unchanged_for());
+    if unchanged >= SignedDuration::from_hours(24) {
+        format!(", unchanged for {}", span(unchanged))
+    } else {
+        String::new()
+    }
 }
 
 /// `12 more in 3 days, 4.0 a day`; `8 more 2 days ago`, where it was once.
@@ -25,15 +36,26 @@ pub fn growing(growth: &Growth) -> String {
     let by = growth.by;
     let ago = growth.now.duration_since(growth.first);
     if growth.occasions == 1 {
-        return if ago < SignedDuration::from_hours(1) { format!("{by} more just now") } else { format!("{by} more {} ago", span(ago)) };
+        return if ago < SignedDuration::from_hours(1) {
+            format!("{by} more just now")
+        } else {
+            format!("{by} more {} ago", span(ago))
+        };
     }
     let days = ago.as_secs_f64() / 86_400.0;
-    if days >= 1.0 { format!("{by} more in {}, {:.1} a day", span(ago), by as f64 / days) } else { format!("{by} more in {}", span(ago)) }
+    if days >= 1.0 {
+        format!("{by} more in {}, {:.1} a day", span(ago), by as f64 / days)
+    } else {
+        format!("{by} more in {}", span(ago))
+    }
 }
 
 /// `40 minutes`, `5 hours`, `3 days`.
 pub fn span(duration: SignedDuration) -> String {
-    let (hours, minutes) = (duration.as_hours().unsigned_abs(), duration.as_mins().unsigned_abs());
+    let (hours, minutes) = (
+        duration.as_hours().unsigned_abs(),
+        duration.as_mins().unsigned_abs(),
+    );
     match (hours, minutes) {
         (48.., _) => counted(hours / 24, "day", "days"),
         (2.., _) => counted(hours, "hour", "hours"),
@@ -43,15 +65,32 @@ pub fn span(duration: SignedDuration) -> String {
 
 /// `197 Current_Pending_Sector value 99 worst 98 threshold 0 raw 269`.
 pub fn line(attribute: &Attribute) -> String {
-    let Attribute { id, name, value, worst, .. } = attribute;
-    let threshold = attribute.threshold.map_or_else(|| "untold".to_owned(), |threshold| threshold.to_string());
-    format!("{id} {name} value {value} worst {worst} threshold {threshold} raw {}", attribute.raw_text)
+    let Attribute {
+        id,
+        name,
+        value,
+        worst,
+        ..
+    } = attribute;
+    let threshold = attribute
+        .threshold
+        .map_or_else(|| "untold".to_owned(), |threshold| threshold.to_string());
+    format!(
+        "{id} {name} value {value} worst {worst} threshold {threshold} raw {}",
+        attribute.raw_text
+    )
 }
 
 /// `Extended offline: Completed: read failure, at 27196 hours, first error at LBA 4132075584`.
 pub fn self_test(test: &SelfTest) -> String {
-    let hours = test.hours.map(|hours| format!(", at {hours} hours")).unwrap_or_default();
-    let lba = test.lba.map(|lba| format!(", first error at LBA {lba}")).unwrap_or_default();
+    let hours = test
+        .hours
+        .map(|hours| format!(", at {hours} hours"))
+        .unwrap_or_default();
+    let lba = test
+        .lba
+        .map(|lba| format!(", first error at LBA {lba}"))
+        .unwrap_or_default();
     format!("{}: {}{hours}{lba}", test.kind, test.text)
 }
 
@@ -60,7 +99,12 @@ pub fn lines(case: &Case, metric: Metric) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     if let Some(ata) = case.ata() {
         let identity = &case.report.identity;
-        lines.extend(ata.attributes.iter().filter(|attribute| memory::metric(attribute, ata, identity) == Some(metric)).map(line));
+        lines.extend(
+            ata.attributes
+                .iter()
+                .filter(|attribute| memory::metric(attribute, ata, identity) == Some(metric))
+                .map(line),
+        );
         let page = match metric {
             Metric::Reallocated => Some((3, 0x20)),
             Metric::ReportedUncorrectable => Some((4, 0x08)),
@@ -68,32 +112,66 @@ pub fn lines(case: &Case, metric: Metric) -> Vec<String> {
             Metric::WearPercent => Some((7, 0x08)),
             _ => None,
         };
-        let of_page = ata.statistics.iter().filter(|statistic| Some((statistic.page, statistic.offset)) == page);
-        lines.extend(of_page.map(|statistic| format!("Device Statistics: {} {}", statistic.name, statistic.value)));
+        let of_page = ata
+            .statistics
+            .iter()
+            .filter(|statistic| Some((statistic.page, statistic.offset)) == page);
+        lines.extend(
+            of_page.map(|statistic| {
+                format!("Device Statistics: {} {}", statistic.name, statistic.value)
+            }),
+        );
         match metric {
-            Metric::Pending => lines.extend(ata.pending_defects.map(|count| format!("Pending Defects log: {count}"))),
-            Metric::LoggedErrors => lines.extend(ata.error_count.map(|count| format!("ATA error count: {count}"))),
+            Metric::Pending => lines.extend(
+                ata.pending_defects
+                    .map(|count| format!("Pending Defects log: {count}")),
+            ),
+            Metric::LoggedErrors => lines.extend(
+                ata.error_count
+                    .map(|count| format!("ATA error count: {count}")),
+            ),
             _ => {}
         }
     }
     if let Some(nvme) = case.nvme() {
         match metric {
-            Metric::MediaErrors => lines.extend(nvme.media_errors.map(|count| format!("Media and Data Integrity Errors: {count}"))),
-            Metric::WearPercent => lines.extend(nvme.percentage_used.map(|percent| format!("Percentage Used: {percent}%"))),
+            Metric::MediaErrors => lines.extend(
+                nvme.media_errors
+                    .map(|count| format!("Media and Data Integrity Errors: {count}")),
+            ),
+            Metric::WearPercent => lines.extend(
+                nvme.percentage_used
+                    .map(|percent| format!("Percentage Used: {percent}%")),
+            ),
             _ => {}
         }
     }
     if let Some(scsi) = case.scsi() {
         match metric {
-            Metric::GrownDefects => lines.extend(scsi.grown_defects.map(|count| format!("Elements in grown defect list: {count}"))),
-            Metric::Pending => lines.extend(scsi.pending_defects.map(|count| format!("Pending defects: {count}"))),
-            Metric::WearPercent => {
-                lines.extend(scsi.percentage_used.map(|percent| format!("Percentage used endurance indicator: {percent}%")))
-            }
+            Metric::GrownDefects => lines.extend(
+                scsi.grown_defects
+                    .map(|count| format!("Elements in grown defect list: {count}")),
+            ),
+            Metric::Pending => lines.extend(
+                scsi.pending_defects
+                    .map(|count| format!("Pending defects: {count}")),
+            ),
+            Metric::WearPercent => lines.extend(
+                scsi.percentage_used
+                    .map(|percent| format!("Percentage used endurance indicator: {percent}%")),
+            ),
             Metric::UncorrectedErrors => {
-                let counters = [("read", &scsi.read), ("write", &scsi.write), ("verify", &scsi.verify)];
-                let told = counters.into_iter().filter_map(|(name, counter)| Some((name, counter.as_ref()?.uncorrected?)));
-                lines.extend(told.map(|(name, count)| format!("{name}: total uncorrected errors {count}")));
+                let counters = [
+                    ("read", &scsi.read),
+                    ("write", &scsi.write),
+                    ("verify", &scsi.verify),
+                ];
+                let told = counters
+                    .into_iter()
+                    .filter_map(|(name, counter)| Some((name, counter.as_ref()?.uncorrected?)));
+                lines.extend(
+                    told.map(|(name, count)| format!("{name}: total uncorrected errors {count}")),
+                );
             }
             _ => {}
         }

@@ -11,11 +11,17 @@ use crate::source::checks::freezer::FreezeOrder;
 #[serde(tag = "told", rename_all = "snake_case")]
 pub enum Told {
     /// The first word. `intents`: where notes are kept, as the host names it.
-    Freeze { order: FreezeOrder, intents: PathBuf },
+    Freeze {
+        order: FreezeOrder,
+        intents: PathBuf,
+    },
     /// The second word; the end of the pipe says the same.
     Thaw,
     /// The only word: thaw what notes of dead freezers say; `only` of the one of this name.
-    Repair { intents: PathBuf, only: Option<String> },
+    Repair {
+        intents: PathBuf,
+        only: Option<String>,
+    },
     /// The only word: resume what notes of dead lvm processes say; `forget` them then.
     Resume { intents: PathBuf, forget: bool },
 }

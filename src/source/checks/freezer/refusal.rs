@@ -1,7 +1,9 @@
-//! Which filesystems are never frozen: those that the way back needs. While one of these waits, so may whoever must thaw it, and whoever could help.
+//! Which filesystems are never frozen: those that the way back needs. While one of these waits, so
+//! may whoever must thaw it, and whoever could help.
 //!
-//! In: the host's mount table and what lies where. Out: the reason, in words. Pure: filesystems are compared by the numbers that the kernel gives them,
-//! never by the beginning of a path: a volume mounted below the kubelet's root is another filesystem.
+//! In: the host's mount table and what lies where. Out: the reason, in words. Pure: filesystems are
+//! compared by the numbers that the kernel gives them, never by the beginning of a path: a volume
+//! mounted below the kubelet's root is another filesystem.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +43,8 @@ pub struct Host {
     pub mounts: Vec<Mount>,
     /// Paths without symbolic links, in the host's mount namespace, and what is there.
     pub needed: Vec<(HostPath, String)>,
-    /// Filesystems that are needed for what the daemon has there, in whatever namespace it sees them.
+    /// Filesystems that are needed for what the daemon has there, in whatever namespace it sees
+    /// them.
     pub needed_devs: Vec<(DevNo, String)>,
     /// What the overlays in our own mount namespace are made of, as the host names it.
     pub layers: Vec<HostPath>,
@@ -55,20 +58,38 @@ pub struct Host {
 pub fn refusal(host: &Host, target: &[DevNo]) -> Option<String> {
     let table = Table::new(&host.mounts);
     let holds = |path: &HostPath| beneath(&table, path).iter().any(|dev| target.contains(dev));
-    let refused = |what: String| format!("it is never frozen: {what} must go on, or nothing could thaw it");
+    let refused =
+        |what: String| format!("it is never frozen: {what} must go on, or nothing could thaw it");
     if let Some((path, what)) = host.needed.iter().find(|(path, _)| holds(path)) {
         return Some(refused(format!("{what} ({path}) lies on it, which")));
     }
-    if let Some((_, what)) = host.needed_devs.iter().find(|(dev, _)| target.contains(dev)) {
+    if let Some((_, what)) = host
+        .needed_devs
+        .iter()
+        .find(|(dev, _)| target.contains(dev))
+    {
         return Some(refused(format!("{what} lies on it, which")));
     }
     // Whatever container runtime there is, and wherever it has its root: what it has mounted tells.
-    let overlays = host.mounts.iter().flat_map(|mount| layers(mount).into_iter().map(move |layer| (layer, mount.mount_point.to_string())));
-    let ours = host.layers.iter().map(|layer| (layer.clone(), "diskvitals' own root".to_owned()));
+    let overlays = host.mounts.iter().flat_map(|mount| {
+        layers(mount)
+            .into_iter()
+            .map(move |layer| (layer, mount.mount_point.to_string()))
+    });
+    let ours = host
+        .layers
+        .iter()
+        .map(|layer| (layer.clone(), "diskvitals' own root".to_owned()));
     if let Some((layer, of)) = overlays.chain(ours).find(|(layer, _)| holds(layer)) {
-        return Some(refused(format!("{layer} lies on it, of which the overlay at {of} is made, which")));
+        return Some(refused(format!(
+            "{layer} lies on it, of which the overlay at {of} is made, which"
+        )));
     }
-    if let Some(swap) = host.swaps.iter().find(|swap| !is_device(&table, swap) && holds(swap)) {
+    if let Some(swap) = host
+        .swaps
+        .iter()
+        .find(|swap| !is_device(&table, swap) && holds(swap))
+    {
         return Some(refused(format!("the machine swaps to {swap} on it, which")));
     }
     let (name, file) = host.loops.iter().find(|(_, file)| holds(file))?;
@@ -77,27 +98,47 @@ pub fn refusal(host: &Host, target: &[DevNo]) -> Option<String> {
 
 /// The filesystem that a path lies on, and where that is an overlay, those that it is made of.
 fn beneath(table: &Table<'_>, path: &HostPath) -> BTreeSet<DevNo> {
-    let Some(mount) = table.holding(path) else { return BTreeSet::new() };
+    let Some(mount) = table.holding(path) else {
+        return BTreeSet::new();
+    };
     let layers = layers(mount);
-    std::iter::once(mount.dev).chain(layers.iter().filter_map(|layer| table.holding(layer)).map(|mount| mount.dev)).collect()
+    std::iter::once(mount.dev)
+        .chain(
+            layers
+                .iter()
+                .filter_map(|layer| table.holding(layer))
+                .map(|mount| mount.dev),
+        )
+        .collect()
 }
 
-/// The folders of which an overlay is made (Documentation/filesystems/overlayfs.rst); relative ones are relative to what nobody knows any more.
+/// The folders of which an overlay is made (Documentation/filesystems/overlayfs.rst); relative ones
+/// are relative to what nobody knows any more.
 pub fn layers(mount: &Mount) -> Vec<HostPath> {
     if mount.fs_type != "overlay" {
         return Vec::new();
     }
     let layers = mount.super_options.iter().filter_map(|option| {
         let (key, value) = option.split_once('=')?;
-        matches!(key, "lowerdir" | "upperdir" | "workdir" | "lowerdir+" | "datadir+").then_some(value)
+        matches!(
+            key,
+            "lowerdir" | "upperdir" | "workdir" | "lowerdir+" | "datadir+"
+        )
+        .then_some(value)
     });
-    let absolute = layers.flat_map(|value| value.split(':')).filter(|layer| layer.starts_with('/'));
-    absolute.map(|layer| HostPath::unescape(layer.as_bytes())).collect()
+    let absolute = layers
+        .flat_map(|value| value.split(':'))
+        .filter(|layer| layer.starts_with('/'));
+    absolute
+        .map(|layer| HostPath::unescape(layer.as_bytes()))
+        .collect()
 }
 
 /// A swap partition's node says nothing of the filesystem that it lies on.
 fn is_device(table: &Table<'_>, path: &HostPath) -> bool {
-    table.holding(path).is_some_and(|mount| mount.fs_type == "devtmpfs")
+    table
+        .holding(path)
+        .is_some_and(|mount| mount.fs_type == "devtmpfs")
 }
 
 #[cfg(test)]
@@ -105,7 +146,8 @@ mod tests {
     use super::*;
     use crate::source::mounts::parse;
 
-    /// A node of a cluster: `/` 8:1, `/var/log` 8:2, kubelet 8:3, containerd 8:4, data 8:16, a volume of a pod 8:32, home 8:5, btrfs 0:50 mounted twice.
+    /// A node of a cluster: `/` 8:1, `/var/log` 8:2, kubelet 8:3, containerd 8:4, data 8:16, a
+    /// volume of a pod 8:32, home 8:5, btrfs 0:50 mounted twice.
     const NODE: &[u8] = b"\
 1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
 2 1 0:5 / /dev rw - devtmpfs devtmpfs rw\n\
@@ -121,10 +163,14 @@ mod tests {
 12 8 8:16 /images /images rw - ext4 /dev/sdb rw\n";
 
     fn node(change: impl FnOnce(&mut Host)) -> Host {
-        let always = ALWAYS.iter().filter(|(path, _)| *path != "/var/lib/etcd" && *path != "/var/lib/docker");
+        let always = ALWAYS
+            .iter()
+            .filter(|(path, _)| *path != "/var/lib/etcd" && *path != "/var/lib/docker");
         let mut host = Host {
             mounts: parse(NODE).0,
-            needed: always.map(|(path, what)| (HostPath::from(*path), (*what).to_owned())).collect(),
+            needed: always
+                .map(|(path, what)| (HostPath::from(*path), (*what).to_owned()))
+                .collect(),
             ..Host::default()
         };
         change(&mut host);
@@ -158,31 +204,67 @@ mod tests {
 
     #[test]
     fn another_mount_of_a_needed_filesystem_is_the_same_filesystem() {
-        let needed = |host: &mut Host| host.needed.push(("/var/lib/diskvitals".into(), "our history".into()));
-        check(&node(needed), (0, 50), Some("our history (/var/lib/diskvitals)"));
-        let bound = |host: &mut Host| host.needed.push(("/images/tools/e2fsck".into(), "a checker".into()));
-        check(&node(bound), (8, 16), Some("a checker (/images/tools/e2fsck)"));
+        let needed = |host: &mut Host| {
+            host.needed
+                .push(("/var/lib/diskvitals".into(), "our history".into()))
+        };
+        check(
+            &node(needed),
+            (0, 50),
+            Some("our history (/var/lib/diskvitals)"),
+        );
+        let bound = |host: &mut Host| {
+            host.needed
+                .push(("/images/tools/e2fsck".into(), "a checker".into()))
+        };
+        check(
+            &node(bound),
+            (8, 16),
+            Some("a checker (/images/tools/e2fsck)"),
+        );
     }
 
     #[test]
     fn what_the_daemon_has_in_a_namespace_of_its_own_counts() {
-        let ours = |host: &mut Host| host.needed_devs.push((DevNo::new(8, 16), "diskvitals itself".into()));
+        let ours = |host: &mut Host| {
+            host.needed_devs
+                .push((DevNo::new(8, 16), "diskvitals itself".into()))
+        };
         check(&node(ours), (8, 16), Some("diskvitals itself lies on it"));
         check(&node(ours), (8, 32), None);
     }
 
     #[test]
     fn a_swap_file_is_refused_and_a_swap_partition_elsewhere_says_nothing() {
-        check(&node(|host| host.swaps.push("/data/swapfile".into())), (8, 16), Some("swaps to /data/swapfile"));
-        check(&node(|host| host.swaps.push("/dev/sda9".into())), (8, 16), None);
-        // Nor does its node make /dev's filesystem one that must not wait; that one cannot be frozen at all.
-        check(&node(|host| host.swaps.push("/dev/sda9".into())), (0, 5), None);
+        check(
+            &node(|host| host.swaps.push("/data/swapfile".into())),
+            (8, 16),
+            Some("swaps to /data/swapfile"),
+        );
+        check(
+            &node(|host| host.swaps.push("/dev/sda9".into())),
+            (8, 16),
+            None,
+        );
+        // Nor does its node make /dev's filesystem one that must not wait; that one cannot be
+        // frozen at all.
+        check(
+            &node(|host| host.swaps.push("/dev/sda9".into())),
+            (0, 5),
+            None,
+        );
     }
 
     #[test]
     fn the_file_beneath_a_loop_device_keeps_its_filesystem_from_being_frozen() {
-        let looped = |file: &'static str| move |host: &mut Host| host.loops.push(("loop3".into(), file.into()));
-        check(&node(looped("/data/disk.img")), (8, 16), Some("loop3 is made of /data/disk.img"));
+        let looped = |file: &'static str| {
+            move |host: &mut Host| host.loops.push(("loop3".into(), file.into()))
+        };
+        check(
+            &node(looped("/data/disk.img")),
+            (8, 16),
+            Some("loop3 is made of /data/disk.img"),
+        );
         check(&node(looped("/images/disk.img")), (8, 16), Some("loop3"));
         check(&node(looped("/home/disk.img")), (8, 16), None);
         // A loop over a device, as checks of XFS make them.
@@ -193,7 +275,8 @@ mod tests {
     fn a_container_runtime_elsewhere_is_known_by_its_overlays() {
         let mounted = |options: &'static str| {
             move |host: &mut Host| {
-                let line = format!("30 1 0:61 / /run/pods/1/rootfs rw - overlay overlay rw,{options}\n");
+                let line =
+                    format!("30 1 0:61 / /run/pods/1/rootfs rw - overlay overlay rw,{options}\n");
                 host.mounts.extend(parse(line.as_bytes()).0);
             }
         };
@@ -202,11 +285,18 @@ mod tests {
             "lowerdir=l/a:l/b,upperdir=/data/runtime/9/diff,workdir=/tmp/w",
             "lowerdir+=/tmp/l,upperdir=/tmp/u,workdir=/images/runtime/work",
         ] {
-            check(&node(mounted(options)), (8, 16), Some("of which the overlay at /run/pods/1/rootfs is made"));
+            check(
+                &node(mounted(options)),
+                (8, 16),
+                Some("of which the overlay at /run/pods/1/rootfs is made"),
+            );
             check(&node(mounted(options)), (8, 5), None);
         }
         // Other filesystems have options of that name as well.
-        let other = |host: &mut Host| host.mounts.extend(parse(b"30 1 0:61 / /mnt rw - fuse.x x rw,lowerdir=/data/l\n").0);
+        let other = |host: &mut Host| {
+            host.mounts
+                .extend(parse(b"30 1 0:61 / /mnt rw - fuse.x x rw,lowerdir=/data/l\n").0)
+        };
         check(&node(other), (8, 16), None);
     }
 
@@ -223,7 +313,10 @@ mod tests {
             let line = b"20 0 0:60 / / rw - overlay overlay rw,lowerdir=/data/l1:/data/l2,upperdir=/home/u,workdir=/home/w\n";
             host.mounts.retain(|mount| mount.mount_point != "/".into());
             host.mounts.extend(parse(line).0);
-            host.mounts.iter_mut().filter(|mount| mount.parent == 1).for_each(|mount| mount.parent = 20);
+            host.mounts
+                .iter_mut()
+                .filter(|mount| mount.parent == 1)
+                .for_each(|mount| mount.parent = 20);
         };
         check(&node(overlay), (0, 60), Some("the system's root"));
         check(&node(overlay), (8, 16), Some("the system's root"));

@@ -1,22 +1,18 @@
-//! What a check has let go of and what has not ended by then: a run that is dropped closes its helper's pipes, by which the helper kills its checker and
-//! goes; one whose checker hangs in the kernel stays, and until it has gone nothing else may check this filesystem.
+//! What a check has let go of and what has not ended by then: a run that is dropped closes its
+//! helper's pipes, by which the helper kills its checker and goes; one whose checker hangs in the
+//! kernel stays, and until it has gone nothing else may check this filesystem.
 //!
 //! One for each check. In: ends that are awaited by nobody else. Out: those that do not come.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::host::exec::Remains;
-use crate::host::helper::Helper;
-use crate::host::helper::HelperError;
-use crate::source::checks::runner::LEAVING;
-use crate::source::checks::runner::linger;
+use crate::host::helper::{Helper, HelperError};
+use crate::source::checks::runner::{LEAVING, linger};
 
 #[derive(Clone, Debug, Default)]
 pub struct Strays(Arc<Mutex<Vec<JoinHandle<Option<Remains>>>>>);
@@ -30,7 +26,8 @@ impl Strays {
         }
     }
 
-    /// What is left of all that was let go of: waits for as long as a process that was killed takes to go.
+    /// What is left of all that was let go of: waits for as long as a process that was killed takes
+    /// to go.
     pub async fn remains(&self) -> Vec<Remains> {
         let ends = std::mem::take(&mut *self.held());
         let mut left = Vec::new();
@@ -54,7 +51,10 @@ pub(super) struct Leashed {
 
 impl Leashed {
     pub(super) fn new(helper: Helper, strays: &Strays) -> Leashed {
-        Leashed { helper: Some(helper), strays: strays.clone() }
+        Leashed {
+            helper: Some(helper),
+            strays: strays.clone(),
+        }
     }
 
     pub(super) fn helper(&mut self) -> Result<&mut Helper, HelperError> {

@@ -1,11 +1,10 @@
-//! Snapshots, with an LVM that is played. What the real one does: the QEMU lab (`hwtests/lab/checks.rs`).
+//! Snapshots, with an LVM that is played. What the real one does: the QEMU lab
+//! (`hwtests/lab/checks.rs`).
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -37,16 +36,34 @@ impl Played {
     }
 
     fn names(&self) -> Vec<String> {
-        self.look(|group| group.volumes.iter().map(|volume| volume["lv_name"].as_str().unwrap().to_owned()).collect())
+        self.look(|group| {
+            group
+                .volumes
+                .iter()
+                .map(|volume| volume["lv_name"].as_str().unwrap().to_owned())
+                .collect()
+        })
     }
 
     fn calls(&self) -> Vec<String> {
-        self.look(|group| group.calls.iter().filter(|call| !call.starts_with("lvs")).cloned().collect())
+        self.look(|group| {
+            group
+                .calls
+                .iter()
+                .filter(|call| !call.starts_with("lvs"))
+                .cloned()
+                .collect()
+        })
     }
 }
 
 fn ended(status: i32, stdout: &str, stderr: &str) -> Output {
-    Output { status: status << 8, stdout: stdout.into(), stderr: stderr.into(), truncated: false }
+    Output {
+        status: status << 8,
+        stdout: stdout.into(),
+        stderr: stderr.into(),
+        truncated: false,
+    }
 }
 
 impl Lvm for Played {
@@ -55,7 +72,10 @@ impl Lvm for Played {
         match args[0].as_str() {
             "lvs" => {
                 let of = args.last().filter(|last| !last.contains(',')).cloned();
-                let one = of.as_ref().and_then(|of| of.split_once('/')).map(|(_, name)| name.to_owned());
+                let one = of
+                    .as_ref()
+                    .and_then(|of| of.split_once('/'))
+                    .map(|(_, name)| name.to_owned());
                 self.look(|group| {
                     let full = group.full;
                     let lv: Vec<Value> = group
@@ -64,7 +84,9 @@ impl Lvm for Played {
                         .filter(|volume| one.as_ref().is_none_or(|name| volume["lv_name"] == *name))
                         .cloned()
                         .map(|mut volume| {
-                            if volume["segtype"] == "linear" && !volume["origin"].as_str().unwrap().is_empty() {
+                            if volume["segtype"] == "linear"
+                                && !volume["origin"].as_str().unwrap().is_empty()
+                            {
                                 volume["data_percent"] = full.into();
                             }
                             volume
@@ -94,7 +116,11 @@ impl Lvm for Played {
                 self.look(|group| {
                     if group.busy > 0 {
                         group.busy -= 1;
-                        return Ok(ended(5, "", "  Logical volume vg/x is used by another device.\n"));
+                        return Ok(ended(
+                            5,
+                            "",
+                            "  Logical volume vg/x is used by another device.\n",
+                        ));
                     }
                     group.volumes.retain(|volume| volume["lv_name"] != name);
                     Ok(ended(0, "", ""))
@@ -104,21 +130,37 @@ impl Lvm for Played {
         }
     }
 
-    async fn change(&self, group: &str, volume: &str, snapshot: &str, args: Vec<String>) -> Result<Output, ExecError> {
+    async fn change(
+        &self,
+        group: &str,
+        volume: &str,
+        snapshot: &str,
+        args: Vec<String>,
+    ) -> Result<Output, ExecError> {
         self.look(|state| state.changes.push(format!("{group}/{volume}: {snapshot}")));
         self.call(args).await
     }
 
     async fn replay(&self, filesystem: Filesystem, dev: DevNo) -> Result<Output, ExecError> {
         let (status, text) = self.look(|group| {
-            group.calls.push(format!("replay {} {dev}", filesystem.name()));
+            group
+                .calls
+                .push(format!("replay {} {dev}", filesystem.name()));
             group.replay
         });
         Ok(ended(status, "", text))
     }
 }
 
-fn volume(name: &str, origin: &str, segtype: &str, pool: &str, size: u64, free: u64, tags: &str) -> Value {
+fn volume(
+    name: &str,
+    origin: &str,
+    segtype: &str,
+    pool: &str,
+    size: u64,
+    free: u64,
+    tags: &str,
+) -> Value {
     json!({
         "vg_name": "vg", "lv_name": name, "lv_size": size.to_string(), "vg_free": free.to_string(), "segtype": segtype, "pool_lv": pool,
         "origin": origin, "lv_attr": if origin.is_empty() { "-wi-ao----" } else { "swi-a-s---" }, "lv_tags": tags, "data_percent": "",
@@ -142,7 +184,9 @@ fn thin(data: &str) -> Played {
     let mut pool = volume("[pool]", "", "thin-pool", "", GIB, GIB, "");
     pool["data_percent"] = data.into();
     pool["metadata_percent"] = "10.00".into();
-    played.look(|group| group.volumes = vec![volume("home", "", "thin", "[pool]", GIB, GIB, ""), pool]);
+    played.look(|group| {
+        group.volumes = vec![volume("home", "", "thin", "[pool]", GIB, GIB, ""), pool]
+    });
     played
 }
 
@@ -167,15 +211,28 @@ fn refused(made: Result<Snapshot<Played>, SnapshotError>) -> String {
 async fn a_classic_snapshot_has_room_for_a_twentieth_is_replayed_and_removed() {
     let lvm = classic(2 * GIB);
     let snapshot = make(lvm.clone(), order(Filesystem::Xfs)).await.unwrap();
-    assert_eq!((snapshot.device.name.as_str(), snapshot.device.dev), ("dm-7", DevNo::new(253, 7)));
+    assert_eq!(
+        (snapshot.device.name.as_str(), snapshot.device.dev),
+        ("dm-7", DevNo::new(253, 7))
+    );
     assert_eq!(snapshot.overflown().await, None);
     snapshot.remove().await;
     let create = "lvcreate --yes --config activation/monitoring=0 --snapshot --addtag diskvitals --name diskvitals-check-0123456789ab \
                   --size 536870912b vg/home";
-    assert_eq!(lvm.calls(), [create, "replay xfs 253:7", "lvremove --yes --force vg/diskvitals-check-0123456789ab"]);
+    assert_eq!(
+        lvm.calls(),
+        [
+            create,
+            "replay xfs 253:7",
+            "lvremove --yes --force vg/diskvitals-check-0123456789ab"
+        ]
+    );
     assert_eq!(lvm.names(), ["home"]);
     // What is said to be changed is what is resumed should lvm die in the middle.
-    assert_eq!(lvm.look(|group| group.changes.clone()), ["vg/home: diskvitals-check-0123456789ab"; 2]);
+    assert_eq!(
+        lvm.look(|group| group.changes.clone()),
+        ["vg/home: diskvitals-check-0123456789ab"; 2]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,12 +240,19 @@ async fn a_thin_snapshot_takes_no_room_of_the_group_and_is_activated() {
     let lvm = thin("55.00");
     let snapshot = make(lvm.clone(), order(Filesystem::Ext4)).await.unwrap();
     assert_eq!(snapshot.overflown().await, None);
-    assert!(lvm.calls()[0].ends_with("--setactivationskip n --activate y vg/home"), "{:?}", lvm.calls());
+    assert!(
+        lvm.calls()[0].ends_with("--setactivationskip n --activate y vg/home"),
+        "{:?}",
+        lvm.calls()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_room_there_is_none() {
-    assert!(refused(make(classic(100 << 20), order(Filesystem::Xfs)).await).contains("100 MiB free, and a snapshot needs 512 MiB"));
+    assert!(
+        refused(make(classic(100 << 20), order(Filesystem::Xfs)).await)
+            .contains("100 MiB free, and a snapshot needs 512 MiB")
+    );
     assert!(refused(make(thin("90.00"), order(Filesystem::Xfs)).await).contains("too full"));
     assert!(refused(make(thin(""), order(Filesystem::Xfs)).await).contains("cannot be told"));
 }
@@ -209,7 +273,11 @@ async fn a_small_volume_gets_64_mib() {
     let lvm = classic(2 * GIB);
     lvm.look(|group| group.volumes[0] = volume("home", "", "linear", "", 300 << 20, GIB, ""));
     drop(make(lvm.clone(), order(Filesystem::Xfs)).await.unwrap());
-    assert!(lvm.calls()[0].contains("--size 67108864b"), "{:?}", lvm.calls());
+    assert!(
+        lvm.calls()[0].contains("--size 67108864b"),
+        "{:?}",
+        lvm.calls()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,7 +297,10 @@ async fn a_log_that_cannot_be_replayed_leaves_no_snapshot() {
     let lvm = classic(2 * GIB);
     lvm.look(|group| group.replay = (1, "mounting the snapshot: I/O error (EIO)\n"));
     match make(lvm.clone(), order(Filesystem::Xfs)).await {
-        Err(SnapshotError::Failed(why)) => assert_eq!(why, "replaying the log of a snapshot: mounting the snapshot: I/O error (EIO)"),
+        Err(SnapshotError::Failed(why)) => assert_eq!(
+            why,
+            "replaying the log of a snapshot: mounting the snapshot: I/O error (EIO)"
+        ),
         other => panic!("{other:?}"),
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -239,10 +310,18 @@ async fn a_log_that_cannot_be_replayed_leaves_no_snapshot() {
 #[tokio::test(start_paused = true)]
 async fn what_the_kernel_finds_damaged_in_the_replay_is_its_own_word() {
     let lvm = classic(2 * GIB);
-    lvm.look(|group| group.replay = (3, "mounting the snapshot: Structure needs cleaning (EUCLEAN)\n"));
+    lvm.look(|group| {
+        group.replay = (
+            3,
+            "mounting the snapshot: Structure needs cleaning (EUCLEAN)\n",
+        )
+    });
     match make(lvm.clone(), order(Filesystem::Xfs)).await {
         Err(SnapshotError::Damaged(signal)) => {
-            assert_eq!((signal.kind, signal.evidence.source.as_str()), (SignalKind::Corrupted, "mount of a snapshot of vg/home"));
+            assert_eq!(
+                (signal.kind, signal.evidence.source.as_str()),
+                (SignalKind::Corrupted, "mount of a snapshot of vg/home")
+            );
             assert!(signal.evidence.text.contains("EUCLEAN"));
         }
         other => panic!("{other:?}"),
@@ -264,11 +343,19 @@ async fn a_busy_snapshot_is_removed_a_little_later() {
 async fn lvcreate_is_not_stopped_half_way_and_what_it_makes_for_nobody_is_removed() {
     let lvm = classic(2 * GIB);
     lvm.look(|group| group.lvcreate_takes = Duration::from_secs(20));
-    let made = tokio::time::timeout(Duration::from_secs(1), make(lvm.clone(), order(Filesystem::Xfs))).await;
+    let made = tokio::time::timeout(
+        Duration::from_secs(1),
+        make(lvm.clone(), order(Filesystem::Xfs)),
+    )
+    .await;
     assert!(made.is_err(), "it is cancelled");
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(lvm.names(), ["home"]);
-    let did: Vec<String> = lvm.calls().iter().map(|call| call.split(' ').next().unwrap().to_owned()).collect();
+    let did: Vec<String> = lvm
+        .calls()
+        .iter()
+        .map(|call| call.split(' ').next().unwrap().to_owned())
+        .collect();
     assert_eq!(did, ["lvcreate", "lvremove"], "and nothing is replayed");
 }
 
@@ -277,7 +364,10 @@ async fn an_lvcreate_that_failed_tells_its_last_words_and_may_have_made_it_all_t
     let lvm = classic(2 * GIB);
     lvm.look(|group| group.lvcreate_fails = true);
     match make(lvm.clone(), order(Filesystem::Xfs)).await {
-        Err(SnapshotError::Failed(why)) => assert_eq!(why, "lvcreate: Logical volume vg/home is used by another device."),
+        Err(SnapshotError::Failed(why)) => assert_eq!(
+            why,
+            "lvcreate: Logical volume vg/home is used by another device."
+        ),
         other => panic!("{other:?}"),
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -297,11 +387,32 @@ fn of_an_lvcreate_that_was_called_wrongly_the_cause_is_told_and_not_where_there_
 async fn what_was_left_behind_is_removed_by_its_name_and_tag_and_nothing_else_is() {
     let lvm = classic(2 * GIB);
     lvm.look(|group| {
-        group.volumes.push(volume("diskvitals-check-aa", "home", "linear", "", 0, 0, "other,diskvitals"));
-        group.volumes.push(volume("diskvitals-check-bb", "home", "linear", "", 0, 0, "other"));
-        group.volumes.push(volume("backup", "home", "linear", "", 0, 0, "diskvitals"));
+        group.volumes.push(volume(
+            "diskvitals-check-aa",
+            "home",
+            "linear",
+            "",
+            0,
+            0,
+            "other,diskvitals",
+        ));
+        group.volumes.push(volume(
+            "diskvitals-check-bb",
+            "home",
+            "linear",
+            "",
+            0,
+            0,
+            "other",
+        ));
+        group
+            .volumes
+            .push(volume("backup", "home", "linear", "", 0, 0, "diskvitals"));
     });
-    assert_eq!(sweep(&lvm).await, ["the snapshot vg/diskvitals-check-aa of a check was left behind, and is removed"]);
+    assert_eq!(
+        sweep(&lvm).await,
+        ["the snapshot vg/diskvitals-check-aa of a check was left behind, and is removed"]
+    );
     assert_eq!(lvm.names(), ["home", "diskvitals-check-bb", "backup"]);
 }
 
@@ -309,11 +420,34 @@ async fn what_was_left_behind_is_removed_by_its_name_and_tag_and_nothing_else_is
 async fn what_was_left_of_the_same_volume_is_removed_before_another_is_made() {
     let lvm = classic(2 * GIB);
     lvm.look(|group| {
-        group.volumes.push(volume("diskvitals-check-aa", "home", "linear", "", 0, 0, "diskvitals"));
-        group.volumes.push(volume("diskvitals-check-bb", "other", "linear", "", 0, 0, "diskvitals"));
+        group.volumes.push(volume(
+            "diskvitals-check-aa",
+            "home",
+            "linear",
+            "",
+            0,
+            0,
+            "diskvitals",
+        ));
+        group.volumes.push(volume(
+            "diskvitals-check-bb",
+            "other",
+            "linear",
+            "",
+            0,
+            0,
+            "diskvitals",
+        ));
     });
     let snapshot = make(lvm.clone(), order(Filesystem::Xfs)).await.unwrap();
-    assert_eq!(lvm.names(), ["home", "diskvitals-check-bb", "diskvitals-check-0123456789ab"]);
+    assert_eq!(
+        lvm.names(),
+        [
+            "home",
+            "diskvitals-check-bb",
+            "diskvitals-check-0123456789ab"
+        ]
+    );
     snapshot.remove().await;
 }
 
@@ -324,7 +458,11 @@ fn only_device_mappers_own_names_tell_whether_lvm_is_asked_at_all() {
     assert!(!has_ours(&root));
     let name = |name: &str| {
         std::fs::create_dir_all(dir.path().join("sys/block/dm-0/dm")).unwrap();
-        std::fs::write(dir.path().join("sys/block/dm-0/dm/name"), format!("{name}\n")).unwrap();
+        std::fs::write(
+            dir.path().join("sys/block/dm-0/dm/name"),
+            format!("{name}\n"),
+        )
+        .unwrap();
     };
     name("vg-home");
     assert!(!has_ours(&root));

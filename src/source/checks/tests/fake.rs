@@ -1,60 +1,34 @@
-//! A world of filesystems that do as they are told. Time is tokio's, and stands still while anybody works.
+//! A world of filesystems that do as they are told. Time is tokio's, and stands still while anybody
+//! works.
 
 mod asked;
 mod lab;
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::oneshot;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::host::clock::now;
 use crate::host::exec::Remains;
-use crate::model::check::Ballot;
-use crate::model::check::End;
-use crate::model::check::Mode;
-use crate::model::check::Output;
-use crate::model::check::Run;
-use crate::model::check::Signal;
-use crate::model::check::Verdict;
-use crate::model::check::steps::Outcome;
-use crate::model::check::steps::Situation;
-use crate::model::check::steps::Step;
+use crate::model::check::steps::{Outcome, Situation, Step};
+use crate::model::check::{Ballot, End, Mode, Output, Run, Signal, Verdict};
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 use crate::model::policy::checks::Tools;
-use crate::source::checks::freezer::FreezeError;
-use crate::source::checks::freezer::FreezeOrder;
-use crate::source::checks::freezer::Thawed;
-use crate::source::checks::freezer::Way;
+use crate::source::checks::freezer::{FreezeError, FreezeOrder, Thawed, Way};
 use crate::source::checks::health::Extent;
-use crate::source::checks::load::Busy;
-use crate::source::checks::load::Of;
-use crate::source::checks::runner::Device;
-use crate::source::checks::runner::Ran;
-use crate::source::checks::runner::RunOrder;
-use crate::source::checks::runner::Strays;
-use crate::source::checks::snapshot::SnapshotError;
-use crate::source::checks::snapshot::SnapshotOrder;
+use crate::source::checks::load::{Busy, Of};
+use crate::source::checks::runner::{Device, Ran, RunOrder, Strays};
+use crate::source::checks::snapshot::{SnapshotError, SnapshotOrder};
 use crate::source::checks::tools::Found;
 use crate::source::checks::world::World;
 
-pub use asked::all_tools;
-pub use asked::frozen;
-pub use asked::scheduled;
-pub use asked::signal;
-pub use asked::target;
-pub use asked::wanted;
-pub use lab::Lab;
-pub use lab::lab;
-pub use lab::lab_at;
-pub use lab::lab_with;
+pub use asked::{all_tools, frozen, scheduled, signal, target, wanted};
+pub use lab::{Lab, lab, lab_at, lab_with};
 
 /// How a filesystem takes what is done to it.
 #[derive(Clone, Debug)]
@@ -143,7 +117,12 @@ pub struct Fake {
 
 impl Fake {
     pub fn look<T>(&self, look: impl FnOnce(&mut Played) -> T) -> T {
-        look(&mut self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        look(
+            &mut self
+                .state
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner),
+        )
     }
 
     fn how(&self, device: &str) -> How {
@@ -191,9 +170,11 @@ pub struct Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.world.look(|state| state.snapshots.remove(&self.device.name));
+        self.world
+            .look(|state| state.snapshots.remove(&self.device.name));
         if !self.over {
-            self.world.note(format!("dropped, removed {}", self.device.name));
+            self.world
+                .note(format!("dropped, removed {}", self.device.name));
         }
     }
 }
@@ -215,7 +196,12 @@ impl Drop for Running {
                 held.await.ok();
                 world.look(|state| state.running.remove(&key));
             };
-            let remains = async { Some(Remains::until(Some("D (disk sleep) in folio_wait_bit".to_owned()), end)) };
+            let remains = async {
+                Some(Remains::until(
+                    Some("D (disk sleep) in folio_wait_bit".to_owned()),
+                    end,
+                ))
+            };
             return self.strays.add(async {
                 tokio::time::sleep(Duration::from_secs(5)).await;
                 remains.await
@@ -233,16 +219,26 @@ fn device_of(mount: &HostPath) -> String {
     mount.to_string().trim_start_matches("/mnt/").to_owned()
 }
 
-/// Live runs as many as the terms say, then two frozen ones where they are allowed; a snapshot in their place where there is one. What the kernel says
-/// ends it. Not the real rules: these are tested where they are.
+/// Live runs as many as the terms say, then two frozen ones where they are allowed; a snapshot in
+/// their place where there is one. What the kernel says ends it. Not the real rules: these are
+/// tested where they are.
 pub fn rule(situation: &Situation<'_>, runs: &[&Run], at: Timestamp) -> Step {
-    let done = |verdict, reason: &str| Step::Done(Outcome { verdict, reason: reason.to_owned(), mode: situation.mode });
+    let done = |verdict, reason: &str| {
+        Step::Done(Outcome {
+            verdict,
+            reason: reason.to_owned(),
+            mode: situation.mode,
+        })
+    };
     if !situation.signals.is_empty() {
         return done(Verdict::Corrupted, "the kernel says so");
     }
     let of = |mode| runs.iter().filter(|run| run.mode == mode).count();
     if runs.iter().any(|run| run.ballot == Ballot::Failed) {
-        return done(Verdict::Failed, &runs.iter().map(|run| run.why.clone()).collect::<String>());
+        return done(
+            Verdict::Failed,
+            &runs.iter().map(|run| run.why.clone()).collect::<String>(),
+        );
     }
     if situation.terms.snapshot && situation.snapshot && of(Mode::Snapshot) == 0 {
         return Step::Run(Mode::Snapshot);
@@ -251,7 +247,11 @@ pub fn rule(situation: &Situation<'_>, runs: &[&Run], at: Timestamp) -> Step {
         return done(Verdict::Clean, "nothing was found in the snapshot");
     }
     if situation.mode != Mode::Live {
-        return if runs.is_empty() { Step::Run(situation.mode) } else { done(Verdict::Clean, "nothing was found") };
+        return if runs.is_empty() {
+            Step::Run(situation.mode)
+        } else {
+            done(Verdict::Clean, "nothing was found")
+        };
     }
     if of(Mode::Live) < situation.terms.runs as usize {
         return Step::Run(Mode::Live);
@@ -262,8 +262,15 @@ pub fn rule(situation: &Situation<'_>, runs: &[&Run], at: Timestamp) -> Step {
         }
         match runs.iter().rev().find(|run| run.mode == Mode::Frozen) {
             Some(last) if of(Mode::Frozen) == 1 => {
-                let until = last.started.checked_add(last.duration + situation.terms.gap).unwrap();
-                return if at < until { Step::Wait { until } } else { Step::Run(Mode::Frozen) };
+                let until = last
+                    .started
+                    .checked_add(last.duration + situation.terms.gap)
+                    .unwrap();
+                return if at < until {
+                    Step::Wait { until }
+                } else {
+                    Step::Run(Mode::Frozen)
+                };
             }
             None => return Step::Run(Mode::Frozen),
             Some(_) => {}
@@ -273,14 +280,22 @@ pub fn rule(situation: &Situation<'_>, runs: &[&Run], at: Timestamp) -> Step {
 }
 
 fn run(mode: Mode, duration: Duration, end: End) -> Run {
-    let ballot = if end == End::Exited(0) { Ballot::Clean } else { Ballot::Failed };
+    let ballot = if end == End::Exited(0) {
+        Ballot::Clean
+    } else {
+        Ballot::Failed
+    };
     Run {
         mode,
         started: now(),
         duration,
         active: duration,
         held: None,
-        why: if ballot == Ballot::Failed { format!("{end:?}") } else { String::new() },
+        why: if ballot == Ballot::Failed {
+            format!("{end:?}")
+        } else {
+            String::new()
+        },
         end,
         ballot,
         failure: None,
@@ -312,14 +327,18 @@ impl World for Fake {
     }
 
     async fn find_tools(&self, _tools: Tools, _before: Option<Found>) -> Found {
-        self.look(|state| state.tools.clone()).unwrap_or_else(all_tools)
+        self.look(|state| state.tools.clone())
+            .unwrap_or_else(all_tools)
     }
 
     async fn load(&self, _devices: Vec<DevNo>) -> Result<Busy, String> {
         let at = self.begun.elapsed();
         self.look(|state| {
             state.looks.push(at);
-            state.busy.clone().unwrap_or(Ok(Busy { percent: 0.0, of: Of::Pressure }))
+            state.busy.clone().unwrap_or(Ok(Busy {
+                percent: 0.0,
+                of: Of::Pressure,
+            }))
         })
     }
 
@@ -328,7 +347,14 @@ impl World for Fake {
         self.look(|state| state.orders.push(order.clone()));
         tokio::time::sleep(how.prepares).await;
         if how.unpreparable {
-            return Err(Box::new(Ran { run: run(order.mode, how.prepares, End::NotStarted("no device".to_owned())), remains: None }));
+            return Err(Box::new(Ran {
+                run: run(
+                    order.mode,
+                    how.prepares,
+                    End::NotStarted("no device".to_owned()),
+                ),
+                remains: None,
+            }));
         }
         Ok(Prepared(order, strays))
     }
@@ -338,14 +364,20 @@ impl World for Fake {
         ran
     }
 
-    async fn check(&self, Prepared(order, strays): Prepared, phase: &watch::Sender<String>) -> (Ran, Duration) {
+    async fn check(
+        &self,
+        Prepared(order, strays): Prepared,
+        phase: &watch::Sender<String>,
+    ) -> (Ran, Duration) {
         let (device, mode) = (order.device.name.clone(), order.mode);
         let how = self.how(&device);
         let key = (device.clone(), mode);
         self.note(format!("{} {device}", mode.name()));
         self.look(|state| {
             if mode == Mode::Frozen && !state.frozen.contains(&device) {
-                state.wrong.push(format!("a frozen run of {device}, which is not frozen"));
+                state
+                    .wrong
+                    .push(format!("a frozen run of {device}, which is not frozen"));
             }
             if state.running.iter().any(|(other, _)| *other == device) {
                 state.wrong.push(format!("two checkers on {device}"));
@@ -353,11 +385,20 @@ impl World for Fake {
             state.running.insert(key.clone());
             state.most_running = state.most_running.max(state.running.len());
         });
-        let mut running = Running { world: self.clone(), key, ended: false, strays };
+        let mut running = Running {
+            world: self.clone(),
+            key,
+            ended: false,
+            strays,
+        };
         assert!(!how.panics, "a task that is lost");
         // Whoever checks says each tenth of a second what it does.
         let (begun, mut number) = (Instant::now(), 0);
-        let (long, timed_out) = if how.runs < order.timeout { (how.runs, false) } else { (order.timeout, true) };
+        let (long, timed_out) = if how.runs < order.timeout {
+            (how.runs, false)
+        } else {
+            (order.timeout, true)
+        };
         while begun.elapsed() < long {
             tokio::time::sleep(Duration::from_millis(100).min(long - begun.elapsed())).await;
             number += 1;
@@ -370,9 +411,12 @@ impl World for Fake {
         let remains = (timed_out && how.unkillable).then(|| {
             let (release, held) = oneshot::channel::<()>();
             self.look(|state| state.held.push(release));
-            Remains::until(Some("D (disk sleep) in folio_wait_bit".to_owned()), async move {
-                held.await.ok();
-            })
+            Remains::until(
+                Some("D (disk sleep) in folio_wait_bit".to_owned()),
+                async move {
+                    held.await.ok();
+                },
+            )
         });
         let end = if remains.is_some() {
             End::Stuck(None)
@@ -381,16 +425,36 @@ impl World for Fake {
         } else {
             End::Exited(0)
         };
-        (Ran { run: run(mode, long, end), remains }, how.lingers)
+        (
+            Ran {
+                run: run(mode, long, end),
+                remains,
+            },
+            how.lingers,
+        )
     }
 
-    async fn sync(&self, mount: HostPath, _dev: DevNo, limit: Duration) -> Result<Duration, String> {
+    async fn sync(
+        &self,
+        mount: HostPath,
+        _dev: DevNo,
+        limit: Duration,
+    ) -> Result<Duration, String> {
         let long = self.how(&device_of(&mount)).syncs?;
         tokio::time::sleep(long.min(limit)).await;
-        if long > limit { Err(format!("syncfs took longer than {} s", limit.as_secs())) } else { Ok(long) }
+        if long > limit {
+            Err(format!("syncfs took longer than {} s", limit.as_secs()))
+        } else {
+            Ok(long)
+        }
     }
 
-    async fn sick(&self, mount: HostPath, _dev: DevNo, _extent: Extent) -> Result<Vec<Signal>, String> {
+    async fn sick(
+        &self,
+        mount: HostPath,
+        _dev: DevNo,
+        _extent: Extent,
+    ) -> Result<Vec<Signal>, String> {
         self.how(&device_of(&mount)).sick
     }
 
@@ -398,14 +462,21 @@ impl World for Fake {
         let device = device_of(&order.mount);
         let how = self.how(&device);
         let at = Instant::now();
-        // As the real one: it may be frozen at any moment from here, and is thawed when this is dropped.
+        // As the real one: it may be frozen at any moment from here, and is thawed when this is
+        // dropped.
         self.note(format!("freezing {device}"));
         self.look(|state| {
             if !state.frozen.insert(device.clone()) {
                 state.wrong.push(format!("{device} frozen twice"));
             }
         });
-        let mut frozen = Frozen { world: self.clone(), device, at, limit: at, over: false };
+        let mut frozen = Frozen {
+            world: self.clone(),
+            device,
+            at,
+            limit: at,
+            over: false,
+        };
         tokio::time::sleep(how.freezes).await;
         frozen.limit = Instant::now() + order.limit;
         match how.refuses {
@@ -439,14 +510,27 @@ impl World for Fake {
             tokio::time::sleep(how.thaws).await;
         }
         let (early, way) = match how.early {
-            Some(early) if frozen.at + early <= Instant::now() => {
-                (Some("the helper was killed".to_owned()), if how.unsure { Way::Unsure } else { Way::Otherwise })
-            }
-            _ if late => (Some("writers may not be held longer".to_owned()), Way::Limit),
+            Some(early) if frozen.at + early <= Instant::now() => (
+                Some("the helper was killed".to_owned()),
+                if how.unsure {
+                    Way::Unsure
+                } else {
+                    Way::Otherwise
+                },
+            ),
+            _ if late => (
+                Some("writers may not be held longer".to_owned()),
+                Way::Limit,
+            ),
             _ => (None, Way::Asked),
         };
         frozen.end("thawed");
-        Thawed { held: frozen.at.elapsed(), freezing: how.freezes, early, way }
+        Thawed {
+            held: frozen.at.elapsed(),
+            freezing: how.freezes,
+            early,
+            way,
+        }
     }
 
     async fn snapshot(&self, order: SnapshotOrder) -> Result<Snapshot, SnapshotError> {
@@ -454,10 +538,17 @@ impl World for Fake {
         if let Some(why) = how.no_snapshot {
             return Err(why());
         }
-        let device = Device { name: format!("dm-{}", order.volume), dev: DevNo::new(253, 7) };
+        let device = Device {
+            name: format!("dm-{}", order.volume),
+            dev: DevNo::new(253, 7),
+        };
         self.note(format!("snapshot {}", order.volume));
         self.look(|state| state.snapshots.insert(device.name.clone()));
-        let snapshot = Snapshot { world: self.clone(), device, over: false };
+        let snapshot = Snapshot {
+            world: self.clone(),
+            device,
+            over: false,
+        };
         tokio::time::sleep(how.snapshots).await;
         Ok(snapshot)
     }
@@ -468,7 +559,9 @@ impl World for Fake {
 
     async fn overflown(&self, snapshot: &Snapshot) -> Option<String> {
         let of = snapshot.device.name.trim_start_matches("dm-").to_owned();
-        self.how(&of).overflown.then(|| "the snapshot had no more room".to_owned())
+        self.how(&of)
+            .overflown
+            .then(|| "the snapshot had no more room".to_owned())
     }
 
     async fn remove(&self, mut snapshot: Snapshot) {

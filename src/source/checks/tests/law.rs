@@ -1,27 +1,31 @@
-//! What holds whatever happens: no filesystem is frozen but for a run that was ordered, at the end none is, each check ends once.
+//! What holds whatever happens: no filesystem is frozen but for a run that was ordered, at the end
+//! none is, each check ends once.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::fake::How;
-use super::fake::Lab;
-use super::fake::lab;
-use super::fake::scheduled;
-use super::fake::signal;
-use super::fake::wanted;
+use super::fake::{How, Lab, lab, scheduled, signal, wanted};
 use crate::source::checks::freezer::FreezeError;
 
 const DEVICES: [&str; 3] = ["sda1", "sdb1", "sdc1"];
 
 #[derive(Clone, Debug)]
 enum Event {
-    Want { device: usize, freeze: bool, snapshot: bool, scheduled: bool },
+    Want {
+        device: usize,
+        freeze: bool,
+        snapshot: bool,
+        scheduled: bool,
+    },
     Stop(usize),
     Forget(usize),
     Speak(usize),
     AtOnce(usize),
-    How { device: usize, how: Box<How> },
+    How {
+        device: usize,
+        how: Box<How>,
+    },
     Pass(u32),
     Release,
 }
@@ -30,27 +34,39 @@ fn how() -> impl Strategy<Value = How> {
     let millis = |most: u64| (0..most).prop_map(Duration::from_millis);
     (
         (millis(800), any::<bool>(), millis(9000), any::<bool>()),
-        (prop::option::weighted(0.8, millis(7000)), millis(3000), 0..4u8, prop::option::weighted(0.3, millis(4000)), millis(1500)),
+        (
+            prop::option::weighted(0.8, millis(7000)),
+            millis(3000),
+            0..4u8,
+            prop::option::weighted(0.3, millis(4000)),
+            millis(1500),
+        ),
         any::<bool>(),
     )
-        .prop_map(|((prepares, sound, runs, unkillable), (syncs, freezes, refuses, early, thaws), overflown)| How {
-            prepares,
-            unpreparable: !sound && runs.as_millis().is_multiple_of(3),
-            runs,
-            unkillable,
-            panics: runs.as_millis().is_multiple_of(11),
-            syncs: syncs.ok_or_else(|| "EIO".to_owned()),
-            freezes,
-            refuses: match refuses {
-                0 => Some(FreezeError::NotOurs),
-                1 => Some(FreezeError::Failed("EIO".to_owned())),
-                _ => None,
+        .prop_map(
+            |(
+                (prepares, sound, runs, unkillable),
+                (syncs, freezes, refuses, early, thaws),
+                overflown,
+            )| How {
+                prepares,
+                unpreparable: !sound && runs.as_millis().is_multiple_of(3),
+                runs,
+                unkillable,
+                panics: runs.as_millis().is_multiple_of(11),
+                syncs: syncs.ok_or_else(|| "EIO".to_owned()),
+                freezes,
+                refuses: match refuses {
+                    0 => Some(FreezeError::NotOurs),
+                    1 => Some(FreezeError::Failed("EIO".to_owned())),
+                    _ => None,
+                },
+                early,
+                thaws,
+                overflown,
+                ..How::default()
             },
-            early,
-            thaws,
-            overflown,
-            ..How::default()
-        })
+        )
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -78,8 +94,17 @@ async fn pass(lab: &Lab, millis: u32) -> Result<(), TestCaseError> {
     loop {
         lab.world.look(|world| {
             prop_assert!(world.wrong.is_empty(), "{:?}", world.wrong);
-            let frozen_runs = world.running.iter().filter(|(_, mode)| *mode == crate::model::check::Mode::Frozen).count();
-            prop_assert!(frozen_runs <= world.frozen.len() + 1, "{:?} {:?}", world.running, world.frozen);
+            let frozen_runs = world
+                .running
+                .iter()
+                .filter(|(_, mode)| *mode == crate::model::check::Mode::Frozen)
+                .count();
+            prop_assert!(
+                frozen_runs <= world.frozen.len() + 1,
+                "{:?} {:?}",
+                world.running,
+                world.frozen
+            );
             prop_assert!(world.running.len() <= 3);
             Ok(())
         })?;
@@ -97,12 +122,22 @@ async fn play(events: Vec<Event>) -> Result<(), TestCaseError> {
     let mut ids = Vec::new();
     for event in events {
         match event {
-            Event::Want { device, freeze, snapshot, scheduled: by_itself } => {
+            Event::Want {
+                device,
+                freeze,
+                snapshot,
+                scheduled: by_itself,
+            } => {
                 let id = format!("{}/{}", DEVICES[device], ids.len());
-                let mut new = if by_itself { scheduled(&id) } else { wanted(&id) };
+                let mut new = if by_itself {
+                    scheduled(&id)
+                } else {
+                    wanted(&id)
+                };
                 new.terms.freeze = freeze;
                 new.terms.snapshot = snapshot;
-                new.target.logical_volume = snapshot.then(|| ("vg".to_owned(), DEVICES[device].to_owned()));
+                new.target.logical_volume =
+                    snapshot.then(|| ("vg".to_owned(), DEVICES[device].to_owned()));
                 lab.want(|all| all.push(new));
                 ids.push(id);
             }
@@ -125,12 +160,20 @@ async fn play(events: Vec<Event>) -> Result<(), TestCaseError> {
     for _ in 0..100 {
         pass(&lab, 60_000).await?;
         release(&lab);
-        if ids.iter().all(|id| lab.told(id).is_empty() || lab.ended(id).is_some()) {
+        if ids
+            .iter()
+            .all(|id| lab.told(id).is_empty() || lab.ended(id).is_some())
+        {
             break;
         }
     }
     for id in &ids {
-        prop_assert!(lab.told(id).is_empty() || lab.ended(id).is_some(), "{} has not ended: {:?}", id, lab.told(id).last());
+        prop_assert!(
+            lab.told(id).is_empty() || lab.ended(id).is_some(),
+            "{} has not ended: {:?}",
+            id,
+            lab.told(id).last()
+        );
     }
     pass(&lab, 30_000).await?;
     lab.nothing_is_left();

@@ -1,9 +1,10 @@
-//! The disks behind one controller: its places are asked one after the other who is there. Controllers are asked at the same time, each for itself:
-//! one that hangs holds up no other.
+//! The disks behind one controller: its places are asked one after the other who is there.
+//! Controllers are asked at the same time, each for itself: one that hangs holds up no other.
 //!
-//! In: the controller, what was found last time. Out: the whole list, or why there is none: then nothing is lost. A place that does not answer in
-//! time keeps the disk that it had, and so does one at which a smartctl runs already; one that says that nobody is there is asked again before it is
-//! believed: a single INQUIRY that fails looks the same.
+//! In: the controller, what was found last time. Out: the whole list, or why there is none: then
+//! nothing is lost. A place that does not answer in time keeps the disk that it had, and so does
+//! one at which a smartctl runs already; one that says that nobody is there is asked again before
+//! it is believed: a single INQUIRY that fails looks the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -49,7 +50,8 @@ pub struct Enumerated {
     pub drives: Result<Vec<HiddenDrive>, String>,
     pub disks: BTreeMap<String, Identity>,
     pub doubts: BTreeMap<String, u32>,
-    /// Something may be there that is not in the list: one place could not be asked, or has lost its disk.
+    /// Something may be there that is not in the list: one place could not be asked, or has lost
+    /// its disk.
     pub unsure: bool,
     /// What was stuck this time.
     pub stuck: Vec<StuckPlace>,
@@ -92,7 +94,10 @@ pub async fn enumerate<W: World>(
     'groups: for group in &controller.places {
         let (mut empty, mut any) = (0, false);
         for (index, place) in group.iter().enumerate() {
-            let hold = controller.device.as_ref().and_then(|device| taken.place(device, place));
+            let hold = controller
+                .device
+                .as_ref()
+                .and_then(|device| taken.place(device, place));
             let there = match (known.stuck.contains(place), &hold) {
                 (true, _) => There::Silent(None),
                 (false, None) => There::Busy,
@@ -131,16 +136,28 @@ pub async fn enumerate<W: World>(
                 There::Silent(remains) => {
                     silent += 1;
                     (empty, any) = (0, true);
-                    stuck.extend(remains.map(|(since, remains)| StuckPlace { place: place.clone(), since, remains, hold }));
+                    stuck.extend(remains.map(|(since, remains)| StuckPlace {
+                        place: place.clone(),
+                        since,
+                        remains,
+                        hold,
+                    }));
                     if silent > MOST_SILENT {
-                        trouble = Some(format!("{silent} places have not answered within {} s", timeout.as_secs()));
+                        trouble = Some(format!(
+                            "{silent} places have not answered within {} s",
+                            timeout.as_secs()
+                        ));
                         break 'groups;
                     }
                 }
             }
             // Not before the last of those that had a disk: a gap that is new says nothing of them.
             let later = group.iter().skip(index + 1);
-            if empty >= gap(controller.kind) && !later.into_iter().any(|place| known.disks.contains_key(place)) {
+            if empty >= gap(controller.kind)
+                && !later
+                    .into_iter()
+                    .any(|place| known.disks.contains_key(place))
+            {
                 break;
             }
         }
@@ -149,15 +166,30 @@ pub async fn enumerate<W: World>(
             break;
         }
     }
-    if trouble.is_none() && !known.disks.is_empty() && found.keys().all(|place| doubts.contains_key(place)) {
+    if trouble.is_none()
+        && !known.disks.is_empty()
+        && found.keys().all(|place| doubts.contains_key(place))
+    {
         // All at once is the controller's doing, or ours.
         trouble = Some(format!("none of its {} disks answers", known.disks.len()));
     }
     match trouble {
-        Some(why) => Enumerated { drives: Err(why), disks: known.disks, doubts: known.doubts, unsure: false, stuck },
+        Some(why) => Enumerated {
+            drives: Err(why),
+            disks: known.disks,
+            doubts: known.doubts,
+            unsure: false,
+            stuck,
+        },
         None => {
             doubts.retain(|place, _| found.contains_key(place));
-            Enumerated { drives: Ok(drives(&controller, &found)), disks: found, doubts, unsure, stuck }
+            Enumerated {
+                drives: Ok(drives(&controller, &found)),
+                disks: found,
+                doubts,
+                unsure,
+                stuck,
+            }
         }
     }
 }
@@ -172,9 +204,17 @@ fn gap(kind: Kind) -> usize {
     }
 }
 
-/// Without the drive database: who a disk is does not depend on it, and to read it is nine tenths of the work of a question that may be asked 128 times.
-async fn ask_place<W: World>(world: &W, program: &Path, device: &Path, place: &str, timeout: Duration) -> There {
-    // Without `-n`: a sleeping disk would not say who it is, and to say so does not wake it (IDENTIFY DEVICE, INQUIRY).
+/// Without the drive database: who a disk is does not depend on it, and to read it is nine tenths
+/// of the work of a question that may be asked 128 times.
+async fn ask_place<W: World>(
+    world: &W,
+    program: &Path,
+    device: &Path,
+    place: &str,
+    timeout: Duration,
+) -> There {
+    // Without `-n`: a sleeping disk would not say who it is, and to say so does not wake it
+    // (IDENTIFY DEVICE, INQUIRY).
     let args = ["-j", "-i", "-B", "/dev/null", "-d", place]
         .map(str::to_owned)
         .into_iter()
@@ -195,22 +235,31 @@ fn read(output: &Output) -> There {
     }
     let identity = match parse::identity(&output.stdout) {
         Ok(identity) => identity,
-        Err(error) => return There::Trouble(format!("the answer of smartctl makes no sense: {error}")),
+        Err(error) => {
+            return There::Trouble(format!("the answer of smartctl makes no sense: {error}"));
+        }
     };
     // An enclosure has a name and no size; an ATA disk that does not spin up may have none either.
-    let is_disk = identity.serial.is_some() && (identity.size_bytes.is_some() || identity.protocol == "ATA");
+    let is_disk =
+        identity.serial.is_some() && (identity.size_bytes.is_some() || identity.protocol == "ATA");
     if is_disk {
         return There::Disk(Box::new(identity));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    match text.lines().find(|line| NOT_ASKED.iter().any(|sign| line.contains(sign))) {
+    match text
+        .lines()
+        .find(|line| NOT_ASKED.iter().any(|sign| line.contains(sign)))
+    {
         Some(line) => There::Trouble(message(line)),
-        None if output.status >> 8 & 1 != 0 => There::Trouble("smartctl refused its command line".to_owned()),
+        None if output.status >> 8 & 1 != 0 => {
+            There::Trouble("smartctl refused its command line".to_owned())
+        }
         None => There::Nobody,
     }
 }
 
-/// Signs that it was not the place that failed, but the way there: of open(2), mknod(2) and os_linux.cpp's own words.
+/// Signs that it was not the place that failed, but the way there: of open(2), mknod(2) and
+/// os_linux.cpp's own words.
 const NOT_ASKED: [&str; 8] = [
     "cannot open",
     "cannot create",
@@ -225,18 +274,29 @@ const NOT_ASKED: [&str; 8] = [
 /// `"string": "…",` without its wrapping.
 fn message(line: &str) -> String {
     let text = line.trim().trim_end_matches(',');
-    text.strip_prefix("\"string\":").unwrap_or(text).trim().trim_matches('"').to_owned()
+    text.strip_prefix("\"string\":")
+        .unwrap_or(text)
+        .trim()
+        .trim_matches('"')
+        .to_owned()
 }
 
 fn drives(controller: &Controller, found: &BTreeMap<String, Identity>) -> Vec<HiddenDrive> {
-    let candidates: Vec<Candidate> = found.iter().map(|(place, disk)| candidate(controller, place, disk)).collect();
+    let candidates: Vec<Candidate> = found
+        .iter()
+        .map(|(place, disk)| candidate(controller, place, disk))
+        .collect();
     let found: Vec<(&String, &Identity)> = found.iter().collect();
     let mut drives: Vec<HiddenDrive> = identity::assign(&candidates)
         .into_iter()
         .filter_map(|assigned| {
             let (place, disk) = found.get(*assigned.members.first()?)?;
             let device = controller.device.clone()?;
-            Some(HiddenDrive { facts: facts(controller, place, disk, assigned.id, assigned.stable), device, device_type: (*place).clone() })
+            Some(HiddenDrive {
+                facts: facts(controller, place, disk, assigned.id, assigned.stable),
+                device,
+                device_type: (*place).clone(),
+            })
         })
         .collect();
     drives.sort_by(|a, b| a.facts.id.cmp(&b.facts.id));
@@ -244,10 +304,23 @@ fn drives(controller: &Controller, found: &BTreeMap<String, Identity>) -> Vec<Hi
 }
 
 fn candidate(controller: &Controller, place: &str, disk: &Identity) -> Candidate {
-    let serial = disk.serial.clone().filter(|serial| !identity::is_bogus_serial(serial));
-    let number = disk.wwn.clone().filter(|wwn| !identity::is_bogus_number(wwn.split_once('.').map_or(wwn.as_str(), |(_, digits)| digits)));
-    let named = serial.as_ref().map(|serial| identity::model_serial(disk.model.as_deref().unwrap_or("disk"), serial));
-    let where_it_is = controller.pci.as_ref().map_or_else(|| format!("host{}", controller.host), |pci| format!("pci-{pci}"));
+    let serial = disk
+        .serial
+        .clone()
+        .filter(|serial| !identity::is_bogus_serial(serial));
+    let number = disk.wwn.clone().filter(|wwn| {
+        !identity::is_bogus_number(
+            wwn.split_once('.')
+                .map_or(wwn.as_str(), |(_, digits)| digits),
+        )
+    });
+    let named = serial
+        .as_ref()
+        .map(|serial| identity::model_serial(disk.model.as_deref().unwrap_or("disk"), serial));
+    let where_it_is = controller.pci.as_ref().map_or_else(
+        || format!("host{}", controller.host),
+        |pci| format!("pci-{pci}"),
+    );
     let path = format!("{where_it_is}-{}", place.replace(',', "-"));
     Candidate {
         identities: number.into_iter().chain(named).collect(),
@@ -262,7 +335,13 @@ fn candidate(controller: &Controller, place: &str, disk: &Identity) -> Candidate
     }
 }
 
-fn facts(controller: &Controller, place: &str, disk: &Identity, id: DriveId, id_stable: bool) -> DriveFacts {
+fn facts(
+    controller: &Controller,
+    place: &str,
+    disk: &Identity,
+    id: DriveId,
+    id_stable: bool,
+) -> DriveFacts {
     let transport = match disk.protocol.as_str() {
         "ATA" => Transport::Sata,
         "SCSI" => Transport::Sas,
@@ -305,10 +384,21 @@ fn facts(controller: &Controller, place: &str, disk: &Identity, id: DriveId, id_
     }
 }
 
-/// aacraid's disks have a SCSI address; elsewhere the kernel does not tell which of its devices a place is.
+/// aacraid's disks have a SCSI address; elsewhere the kernel does not tell which of its devices a
+/// place is.
 fn hctl(controller: &Controller, place: &str) -> Option<String> {
-    let (lun, id) = place.strip_prefix("aacraid,")?.split_once(',')?.1.split_once(',')?;
+    let (lun, id) = place
+        .strip_prefix("aacraid,")?
+        .split_once(',')?
+        .1
+        .split_once(',')?;
     let end = format!(":{id}:{lun}");
-    let mut matching = controller.devices.iter().filter(|hctl| hctl.ends_with(&end) && hctl.split(':').nth(1) != Some("0"));
-    matching.next().filter(|_| matching.next().is_none()).cloned()
+    let mut matching = controller
+        .devices
+        .iter()
+        .filter(|hctl| hctl.ends_with(&end) && hctl.split(':').nth(1) != Some("0"));
+    matching
+        .next()
+        .filter(|_| matching.next().is_none())
+        .cloned()
 }

@@ -18,11 +18,17 @@ fn link(root: &Path, path: &str, target: &str) {
 
 fn host(root: &Path, number: u32, driver: &str) {
     let dir = format!("sys/devices/pci0000:00/0000:0{number}:00.0/host{number}");
-    put(root, &format!("{dir}/scsi_host/host{number}/proc_name"), &format!("{driver}\n"));
+    put(
+        root,
+        &format!("{dir}/scsi_host/host{number}/proc_name"),
+        &format!("{driver}\n"),
+    );
     link(
         root,
         &format!("sys/class/scsi_host/host{number}"),
-        &format!("../../devices/pci0000:00/0000:0{number}:00.0/host{number}/scsi_host/host{number}"),
+        &format!(
+            "../../devices/pci0000:00/0000:0{number}:00.0/host{number}/scsi_host/host{number}"
+        ),
     );
 }
 
@@ -31,12 +37,32 @@ fn scsi_device(root: &Path, hctl: &str, kind: u32, generic: Option<&str>, block:
     let dir = format!("devices/pci0000:00/0000:0{host}:00.0/host{host}/{hctl}");
     put(root, &format!("sys/{dir}/type"), &format!("{kind}\n"));
     put(root, &format!("sys/{dir}/scsi_device/{hctl}/uevent"), "");
-    link(root, &format!("sys/{dir}/scsi_device/{hctl}/device"), &format!("../../../{hctl}"));
-    link(root, &format!("sys/class/scsi_device/{hctl}"), &format!("../../{dir}/scsi_device/{hctl}"));
+    link(
+        root,
+        &format!("sys/{dir}/scsi_device/{hctl}/device"),
+        &format!("../../../{hctl}"),
+    );
+    link(
+        root,
+        &format!("sys/class/scsi_device/{hctl}"),
+        &format!("../../{dir}/scsi_device/{hctl}"),
+    );
     if let Some(node) = generic {
-        put(root, &format!("sys/{dir}/scsi_generic/{node}/dev"), "21:0\n");
-        link(root, &format!("sys/{dir}/scsi_generic/{node}/device"), &format!("../../../{hctl}"));
-        link(root, &format!("sys/class/scsi_generic/{node}"), &format!("../../{dir}/scsi_generic/{node}"));
+        put(
+            root,
+            &format!("sys/{dir}/scsi_generic/{node}/dev"),
+            "21:0\n",
+        );
+        link(
+            root,
+            &format!("sys/{dir}/scsi_generic/{node}/device"),
+            &format!("../../../{hctl}"),
+        );
+        link(
+            root,
+            &format!("sys/class/scsi_generic/{node}"),
+            &format!("../../{dir}/scsi_generic/{node}"),
+        );
     }
     if let Some(name) = block {
         put(root, &format!("sys/{dir}/block/{name}/size"), "8\n");
@@ -47,12 +73,22 @@ fn scsi_device(root: &Path, hctl: &str, kind: u32, generic: Option<&str>, block:
 fn each_driver_is_reached_in_its_own_way() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
-    for (number, driver) in
-        [(0, "megaraid_sas"), (1, "smartpqi"), (2, "3w-9xxx"), (3, "aacraid"), (4, "ahci"), (5, "3w-9xxx"), (6, "arcmsr")]
-    {
+    for (number, driver) in [
+        (0, "megaraid_sas"),
+        (1, "smartpqi"),
+        (2, "3w-9xxx"),
+        (3, "aacraid"),
+        (4, "ahci"),
+        (5, "3w-9xxx"),
+        (6, "arcmsr"),
+    ] {
         host(root, number, driver);
     }
-    put(root, "sys/devices/pci0000:00/0000:03:00.0/host3/scsi_host/host3/unique_id", "0\n");
+    put(
+        root,
+        "sys/devices/pci0000:00/0000:03:00.0/host3/scsi_host/host3/unique_id",
+        "0\n",
+    );
     scsi_device(root, "0:2:0:0", 0, Some("sg0"), Some("sda"));
     scsi_device(root, "1:0:0:0", 0, Some("sg1"), Some("sdb"));
     scsi_device(root, "1:2:0:0", 12, Some("sg2"), None);
@@ -64,7 +100,11 @@ fn each_driver_is_reached_in_its_own_way() {
     let told: Vec<(String, Option<String>, usize)> = found
         .iter()
         .map(|controller| {
-            (controller.name(), controller.device.as_ref().map(HostPath::to_string), controller.places.iter().map(Vec::len).sum())
+            (
+                controller.name(),
+                controller.device.as_ref().map(HostPath::to_string),
+                controller.places.iter().map(Vec::len).sum(),
+            )
         })
         .collect();
     let expected = [
@@ -75,17 +115,35 @@ fn each_driver_is_reached_in_its_own_way() {
         ("3ware host5", Some("/dev/twa1"), 128),
         ("areca host6", None, 8 * 128),
     ];
-    assert_eq!(told, expected.map(|(name, device, places)| (name.to_owned(), device.map(str::to_owned), places)));
+    assert_eq!(
+        told,
+        expected.map(|(name, device, places)| (name.to_owned(), device.map(str::to_owned), places))
+    );
     assert_eq!(found[0].pci.as_deref(), Some("0000:00:00.0"));
     assert_eq!(found[3].places, [["aacraid,0,0,4", "aacraid,0,0,5"]]);
-    assert!(found[5].missing.as_ref().is_some_and(|why| why.contains("load the module sg")));
-    assert_eq!((found[5].places[0][0].as_str(), found[5].places[1][2].as_str()), ("areca,1", "areca,3/2"));
+    assert!(
+        found[5]
+            .missing
+            .as_ref()
+            .is_some_and(|why| why.contains("load the module sg"))
+    );
+    assert_eq!(
+        (
+            found[5].places[0][0].as_str(),
+            found[5].places[1][2].as_str()
+        ),
+        ("areca,1", "areca,3/2")
+    );
 }
 
 #[test]
 fn without_scsi_there_is_no_controller_and_what_cannot_be_read_is_no_absence() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(find(&HostRoot::new(dir.path())).unwrap(), []);
-    put(dir.path(), "sys/class/scsi_host", "a file, where a folder should be");
+    put(
+        dir.path(),
+        "sys/class/scsi_host",
+        "a file, where a folder should be",
+    );
     assert!(find(&HostRoot::new(dir.path())).is_err());
 }

@@ -19,7 +19,11 @@ fn controller(kind: Kind, host: u32, device: &str, places: u32) -> Controller {
         device: Some(HostPath::new(device)),
         missing: None,
         pci: Some(format!("0000:0{host}:00.0")),
-        places: vec![(0..places).map(|id| format!("{},{id}", kind.name())).collect()],
+        places: vec![
+            (0..places)
+                .map(|id| format!("{},{id}", kind.name()))
+                .collect(),
+        ],
         devices: Vec::new(),
     }
 }
@@ -34,20 +38,30 @@ fn disk(id: u32) -> How {
 fn eight(state: &mut State) {
     state.controllers = vec![controller(Kind::Megaraid, 0, "/dev/bus/0", 128)];
     for id in 0..8 {
-        state.drives.insert(format!("/dev/bus/0 megaraid,{id}"), disk(id));
+        state
+            .drives
+            .insert(format!("/dev/bus/0 megaraid,{id}"), disk(id));
     }
 }
 
 fn hidden(lab: &mut Lab, controller: &str) -> Vec<Observation<Vec<HiddenDrive>>> {
     let of = |report| match report {
-        Report::Hidden { controller: name, drives } if name == controller => Some(drives),
+        Report::Hidden {
+            controller: name,
+            drives,
+        } if name == controller => Some(drives),
         _ => None,
     };
     lab.reported().into_iter().filter_map(of).collect()
 }
 
 fn places(drives: &Observation<Vec<HiddenDrive>>) -> Vec<&str> {
-    let mut places: Vec<&str> = drives.value().expect("a list").iter().map(|drive| drive.device_type.as_str()).collect();
+    let mut places: Vec<&str> = drives
+        .value()
+        .expect("a list")
+        .iter()
+        .map(|drive| drive.device_type.as_str())
+        .collect();
     places.sort_unstable();
     places
 }
@@ -63,11 +77,27 @@ async fn each_disk_is_a_drive_with_its_place_and_an_identity_of_its_own() {
     let told = hidden(&mut lab, "megaraid host0");
     let drives = told[0].value().expect("a list");
     assert_eq!(drives.len(), 8);
-    let third = drives.iter().find(|drive| drive.device_type == "megaraid,3").expect("there");
+    let third = drives
+        .iter()
+        .find(|drive| drive.device_type == "megaraid,3")
+        .expect("there");
     assert_eq!(third.device, HostPath::new("/dev/bus/0"));
     assert_eq!(third.facts.id, DriveId::known("naa.5000c500006acfc3"));
-    assert_eq!((third.facts.name.as_str(), third.facts.location.slot.as_deref()), ("megaraid,3@host0", Some("megaraid,3")));
-    assert_eq!((third.facts.transport, third.facts.kind, third.facts.size_bytes), (Transport::Sata, DriveKind::Hdd, 4096));
+    assert_eq!(
+        (
+            third.facts.name.as_str(),
+            third.facts.location.slot.as_deref()
+        ),
+        ("megaraid,3@host0", Some("megaraid,3"))
+    );
+    assert_eq!(
+        (
+            third.facts.transport,
+            third.facts.kind,
+            third.facts.size_bytes
+        ),
+        (Transport::Sata, DriveKind::Hdd, 4096)
+    );
     assert!(third.facts.id_stable && third.facts.devices.is_empty());
 }
 
@@ -75,11 +105,24 @@ async fn each_disk_is_a_drive_with_its_place_and_an_identity_of_its_own() {
 async fn a_place_that_does_not_answer_costs_none_of_the_others_and_keeps_the_disk_that_it_had() {
     let mut lab = lab(|state| {
         eight(state);
-        state.drives.insert("/dev/bus/0 megaraid,5".into(), How::Hangs);
+        state
+            .drives
+            .insert("/dev/bus/0 megaraid,5".into(), How::Hangs);
     });
     lab.pass(30).await;
     let told = hidden(&mut lab, "megaraid host0");
-    assert_eq!(places(&told[0]), ["megaraid,0", "megaraid,1", "megaraid,2", "megaraid,3", "megaraid,4", "megaraid,6", "megaraid,7"]);
+    assert_eq!(
+        places(&told[0]),
+        [
+            "megaraid,0",
+            "megaraid,1",
+            "megaraid,2",
+            "megaraid,3",
+            "megaraid,4",
+            "megaraid,6",
+            "megaraid,7"
+        ]
+    );
     lab.set("bus/0 megaraid,5", disk(5));
     lab.pass(86500).await;
     assert_eq!(places(&hidden(&mut lab, "megaraid host0")[0]).len(), 8);
@@ -96,7 +139,9 @@ async fn a_place_that_does_not_answer_costs_none_of_the_others_and_keeps_the_dis
 async fn a_controller_that_hangs_stalls_itself_only_and_nothing_of_it_is_lost() {
     let mut lab = lab(|state| {
         eight(state);
-        state.controllers.push(controller(Kind::Cciss, 1, "/dev/sg4", 128));
+        state
+            .controllers
+            .push(controller(Kind::Cciss, 1, "/dev/sg4", 128));
         state.drives.insert("/dev/sg4".into(), How::Hangs);
     });
     lab.pass(1).await;
@@ -119,11 +164,18 @@ async fn a_way_that_is_closed_is_a_failure_not_an_empty_controller() {
     let mut lab = lab(|state| {
         eight(state);
         state.drives.clear();
-        state.drives.insert("/dev/bus/0".into(), How::Says(closed, 2));
+        state
+            .drives
+            .insert("/dev/bus/0".into(), How::Says(closed, 2));
     });
     lab.pass(5).await;
     let told = hidden(&mut lab, "megaraid host0");
-    assert!(told[0].error().is_some_and(|why| why.contains("cannot open /dev/megaraid_sas_ioctl_node")), "{told:?}");
+    assert!(
+        told[0]
+            .error()
+            .is_some_and(|why| why.contains("cannot open /dev/megaraid_sas_ioctl_node")),
+        "{told:?}"
+    );
     assert_eq!(lab.state(|state| state.runs.len()), 1);
 }
 
@@ -133,11 +185,18 @@ async fn one_disk_that_is_pulled_is_gone_and_all_at_once_are_not_believed() {
     lab.pass(5).await;
     lab.state(|state| state.drives.remove("/dev/bus/0 megaraid,2"));
     lab.pass(86400 + 200).await;
-    assert_eq!(places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(), 7);
+    assert_eq!(
+        places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(),
+        7
+    );
     lab.state(|state| state.drives.clear());
     lab.pass(86400).await;
     assert!(
-        hidden(&mut lab, "megaraid host0").last().expect("told").error().is_some_and(|why| why.contains("none of its 7 disks answers"))
+        hidden(&mut lab, "megaraid host0")
+            .last()
+            .expect("told")
+            .error()
+            .is_some_and(|why| why.contains("none of its 7 disks answers"))
     );
 }
 
@@ -150,16 +209,26 @@ async fn a_change_of_the_hosts_devices_has_it_asked_anew_and_no_change_does_not(
     lab.pass(5).await;
     assert_eq!(lab.state(|state| state.runs.len()), runs);
     lab.state(|state| {
-        state.drives.insert("/dev/bus/0 megaraid,40".into(), disk(40));
+        state
+            .drives
+            .insert("/dev/bus/0 megaraid,40".into(), disk(40));
         state.controllers[0].devices.push("0:2:1:0".into());
     });
     lab.ask(Request::Inventory);
     lab.pass(5).await;
-    assert_eq!(places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(), 9);
+    assert_eq!(
+        places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(),
+        9
+    );
     lab.state(|state| state.controllers.clear());
     lab.ask(Request::Inventory);
     lab.pass(5).await;
-    assert_eq!(hidden(&mut lab, "megaraid host0").last().and_then(Observation::value), Some(&Vec::new()));
+    assert_eq!(
+        hidden(&mut lab, "megaraid host0")
+            .last()
+            .and_then(Observation::value),
+        Some(&Vec::new())
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,11 +236,16 @@ async fn dense_numbers_are_not_asked_to_their_end() {
     let mut lab = lab(|state| {
         state.controllers = vec![controller(Kind::Cciss, 1, "/dev/sg4", 128)];
         for id in [0, 1, 2, 5] {
-            state.drives.insert(format!("/dev/sg4 cciss,{id}"), disk(id));
+            state
+                .drives
+                .insert(format!("/dev/sg4 cciss,{id}"), disk(id));
         }
     });
     lab.pass(5).await;
-    assert_eq!(places(&hidden(&mut lab, "cciss host1")[0]), ["cciss,0", "cciss,1", "cciss,2", "cciss,5"]);
+    assert_eq!(
+        places(&hidden(&mut lab, "cciss host1")[0]),
+        ["cciss,0", "cciss,1", "cciss,2", "cciss,5"]
+    );
     assert_eq!(lab.state(|state| state.runs.len()), 6 + 8);
 }
 
@@ -185,11 +259,19 @@ async fn a_hidden_disk_is_asked_by_its_place_and_its_silence_has_the_controller_
     };
     let mut lab = lab_with(&[], vec![third], settings(), eight);
     lab.pass(5).await;
-    let asked = |lab: &Lab| lab.arguments("bus/0").iter().filter(|arguments| arguments.contains("-x -d megaraid,3 /dev/bus/0")).count();
+    let asked = |lab: &Lab| {
+        lab.arguments("bus/0")
+            .iter()
+            .filter(|arguments| arguments.contains("-x -d megaraid,3 /dev/bus/0"))
+            .count()
+    };
     assert_eq!(asked(&lab), 1);
     lab.state(|state| state.drives.remove("/dev/bus/0 megaraid,3"));
     lab.pass(1300).await;
-    assert_eq!(places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(), 7);
+    assert_eq!(
+        places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(),
+        7
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,7 +285,9 @@ async fn arecas_disks_are_asked_one_after_the_other() {
     };
     let lab = lab_with(&[], vec![target_of(1), target_of(2)], settings(), |state| {
         for id in 1..3 {
-            state.drives.insert(format!("/dev/sg2 areca,{id}"), slow(id));
+            state
+                .drives
+                .insert(format!("/dev/sg2 areca,{id}"), slow(id));
         }
     });
     lab.pass(10).await;
@@ -212,7 +296,8 @@ async fn arecas_disks_are_asked_one_after_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_says_once_or_thrice_that_nobody_is_there_keeps_its_disk_and_a_loss_is_looked_at_again() {
+async fn a_place_that_says_once_or_thrice_that_nobody_is_there_keeps_its_disk_and_a_loss_is_looked_at_again()
+ {
     let mut lab = lab(eight);
     lab.pass(5).await;
     lab.reported();
@@ -223,20 +308,35 @@ async fn a_place_that_says_once_or_thrice_that_nobody_is_there_keeps_its_disk_an
     lab.pass(300).await;
     let told = hidden(&mut lab, "megaraid host0");
     assert!(told.iter().all(|told| places(told).len() == 8), "{told:?}");
-    let asked = |lab: &Lab| lab.arguments("bus/0").iter().filter(|arguments| arguments.ends_with("megaraid,2 /dev/bus/0")).count();
+    let asked = |lab: &Lab| {
+        lab.arguments("bus/0")
+            .iter()
+            .filter(|arguments| arguments.ends_with("megaraid,2 /dev/bus/0"))
+            .count()
+    };
     let before = asked(&lab);
     // Now it has gone.
     lab.state(|state| state.drives.remove("/dev/bus/0 megaraid,2"));
     lab.ask(Request::All);
     lab.pass(170).await;
-    assert!(hidden(&mut lab, "megaraid host0").iter().all(|told| places(told).len() == 8));
+    assert!(
+        hidden(&mut lab, "megaraid host0")
+            .iter()
+            .all(|told| places(told).len() == 8)
+    );
     lab.pass(20).await;
-    assert_eq!(places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(), 7);
+    assert_eq!(
+        places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(),
+        7
+    );
     assert_eq!(asked(&lab), before + 4);
     // And was only slow to come back.
     lab.set("bus/0 megaraid,2", disk(2));
     lab.pass(610).await;
-    assert_eq!(places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(), 8);
+    assert_eq!(
+        places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(),
+        8
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,19 +352,31 @@ async fn at_a_disk_that_is_being_asked_or_hangs_nobody_asks_who_is_there() {
     lab.reported();
     lab.set("bus/0 megaraid,3", How::Unkillable);
     lab.pass(800).await;
-    let at_third = |lab: &Lab| lab.arguments("bus/0").iter().filter(|arguments| arguments.ends_with("megaraid,3 /dev/bus/0")).count();
+    let at_third = |lab: &Lab| {
+        lab.arguments("bus/0")
+            .iter()
+            .filter(|arguments| arguments.ends_with("megaraid,3 /dev/bus/0"))
+            .count()
+    };
     let before = at_third(&lab);
     for _ in 0..5 {
         lab.ask(Request::All);
         lab.pass(60).await;
     }
-    assert_eq!((at_third(&lab), lab.state(|state| state.held.len())), (before, 1));
+    assert_eq!(
+        (at_third(&lab), lab.state(|state| state.held.len())),
+        (before, 1)
+    );
     let told = hidden(&mut lab, "megaraid host0");
-    assert!(told.len() >= 5 && told.iter().all(|told| places(told).len() == 8), "{told:?}");
+    assert!(
+        told.len() >= 5 && told.iter().all(|told| places(told).len() == 8),
+        "{told:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_known_disk_that_hangs_when_asked_who_it_is_is_stuck_itself_and_not_asked_until_that_has_gone() {
+async fn a_known_disk_that_hangs_when_asked_who_it_is_is_stuck_itself_and_not_asked_until_that_has_gone()
+ {
     let third = SmartTarget {
         device: HostPath::new("/dev/bus/0"),
         device_type: Some("megaraid,3".into()),
@@ -301,7 +413,8 @@ async fn a_known_disk_that_hangs_when_asked_who_it_is_is_stuck_itself_and_not_as
 }
 
 #[tokio::test(start_paused = true)]
-async fn which_controllers_there_are_is_told_when_it_changes_and_at_first_also_that_there_are_none() {
+async fn which_controllers_there_are_is_told_when_it_changes_and_at_first_also_that_there_are_none()
+{
     let controllers = |lab: &mut Lab| -> Vec<Vec<String>> {
         let of = |report| match report {
             Report::Controllers(names) => Some(names),

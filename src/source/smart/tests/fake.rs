@@ -1,4 +1,5 @@
-//! A world of drives that do as they are told, and an owner that writes down what it hears. Time is tokio's, and stands still while anybody works.
+//! A world of drives that do as they are told, and an owner that writes down what it hears. Time is
+//! tokio's, and stands still while anybody works.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -90,7 +91,10 @@ impl World for Fake {
                 return answer.ok_or_else(|| no_program(&exec));
             }
             let at = self.begun.elapsed();
-            state.runs.push(Run { at, args: exec.args.clone() });
+            state.runs.push(Run {
+                at,
+                args: exec.args.clone(),
+            });
             state.running += 1;
             state.most_running = state.most_running.max(state.running);
             how(&state.drives, &exec.args).unwrap_or_else(|| How::Says(nobody(), 2))
@@ -99,16 +103,28 @@ impl World for Fake {
             How::Says(value, status) => Ok(ok(value, status)),
             How::Writes(stdout, status) => {
                 let truncated = stdout.len() > exec.max_output;
-                Ok(Output { status, stdout, stderr: Vec::new(), truncated })
+                Ok(Output {
+                    status,
+                    stdout,
+                    stderr: Vec::new(),
+                    truncated,
+                })
             }
             How::Slowly(long, value) if long < exec.timeout => {
                 tokio::time::sleep(long).await;
                 Ok(ok(value, 0))
             }
-            How::HangsWhole(value) | How::UnkillableWhole(value) if !exec.args.iter().any(|arg| arg == "-x") => Ok(ok(value, 0)),
+            How::HangsWhole(value) | How::UnkillableWhole(value)
+                if !exec.args.iter().any(|arg| arg == "-x") =>
+            {
+                Ok(ok(value, 0))
+            }
             How::Slowly(..) | How::Hangs | How::HangsWhole(_) => {
                 tokio::time::sleep(exec.timeout).await;
-                Err(ExecError::TimedOut { program: exec.program.clone(), timeout: exec.timeout })
+                Err(ExecError::TimedOut {
+                    program: exec.program.clone(),
+                    timeout: exec.timeout,
+                })
             }
             How::Unkillable | How::UnkillableWhole(_) => {
                 tokio::time::sleep(exec.timeout).await;
@@ -117,8 +133,13 @@ impl World for Fake {
                 let end = async move {
                     held.await.ok();
                 };
-                let remains = Remains::until(Some("D (disk sleep) in blk_execute_rq".to_owned()), end);
-                Err(ExecError::Unkillable { program: exec.program.clone(), timeout: exec.timeout, remains })
+                let remains =
+                    Remains::until(Some("D (disk sleep) in blk_execute_rq".to_owned()), end);
+                Err(ExecError::Unkillable {
+                    program: exec.program.clone(),
+                    timeout: exec.timeout,
+                    remains,
+                })
             }
             How::Panics => panic!("a task that is lost"),
             How::NoProgram => Err(no_program(&exec)),
@@ -146,7 +167,11 @@ impl World for Fake {
     }
 
     async fn suspended(&self, device: HostPath) -> bool {
-        self.state.lock().expect("whole").suspended.contains(&device.to_string())
+        self.state
+            .lock()
+            .expect("whole")
+            .suspended
+            .contains(&device.to_string())
     }
 
     async fn stamp(&self, _program: PathBuf) -> Option<Stamp> {
@@ -156,19 +181,33 @@ impl World for Fake {
 }
 
 fn no_program(exec: &Exec) -> ExecError {
-    ExecError::Start { program: exec.program.clone(), source: std::io::ErrorKind::NotFound.into() }
+    ExecError::Start {
+        program: exec.program.clone(),
+        source: std::io::ErrorKind::NotFound.into(),
+    }
 }
 
-/// The device with the type that is given with it, where the test says something of that: `/dev/bus/0 megaraid,3`; else the device.
+/// The device with the type that is given with it, where the test says something of that:
+/// `/dev/bus/0 megaraid,3`; else the device.
 fn how(drives: &BTreeMap<String, How>, args: &[String]) -> Option<How> {
     let device = args.last().cloned().unwrap_or_default();
-    let kind = args.iter().position(|arg| arg == "-d").and_then(|at| args.get(at + 1));
+    let kind = args
+        .iter()
+        .position(|arg| arg == "-d")
+        .and_then(|at| args.get(at + 1));
     let both = kind.map(|kind| format!("{device} {kind}"));
-    both.and_then(|both| drives.get(&both)).or_else(|| drives.get(&device)).cloned()
+    both.and_then(|both| drives.get(&both))
+        .or_else(|| drives.get(&device))
+        .cloned()
 }
 
 fn ok(value: Value, status: i32) -> Output {
-    Output { status: status << 8, stdout: value.to_string().into_bytes(), stderr: Vec::new(), truncated: false }
+    Output {
+        status: status << 8,
+        stdout: value.to_string().into_bytes(),
+        stderr: Vec::new(),
+        truncated: false,
+    }
 }
 
 pub fn healthy(serial: &str) -> Value {
@@ -252,7 +291,12 @@ pub fn lab(drives: &[(&str, How)]) -> Lab {
     lab_with(drives, targets, settings(), |_| {})
 }
 
-pub fn lab_with(drives: &[(&str, How)], targets: Vec<SmartTarget>, smart: SmartSettings, prepare: impl FnOnce(&mut State)) -> Lab {
+pub fn lab_with(
+    drives: &[(&str, How)],
+    targets: Vec<SmartTarget>,
+    smart: SmartSettings,
+    prepare: impl FnOnce(&mut State),
+) -> Lab {
     lab_at(HostRoot::new("/"), drives, targets, smart, prepare)
 }
 
@@ -264,18 +308,35 @@ pub fn lab_at(
     prepare: impl FnOnce(&mut State),
 ) -> Lab {
     let begun = Instant::now();
-    let mut state = State { version: Some([7, 3]), ..State::default() };
-    state.drives = drives.iter().map(|(name, how)| (format!("/dev/{name}"), how.clone())).collect();
+    let mut state = State {
+        version: Some([7, 3]),
+        ..State::default()
+    };
+    state.drives = drives
+        .iter()
+        .map(|(name, how)| (format!("/dev/{name}"), how.clone()))
+        .collect();
     prepare(&mut state);
-    let world = Fake { state: Arc::new(Mutex::new(state)), begun };
+    let world = Fake {
+        state: Arc::new(Mutex::new(state)),
+        begun,
+    };
     let mut lab = lab_of(world.clone(), root, targets, smart);
     lab.world = world;
     lab
 }
 
 /// In any world; what is asked of the fake one then says nothing.
-pub fn lab_of(played: impl World, root: HostRoot, targets: Vec<SmartTarget>, smart: SmartSettings) -> Lab {
-    let world = Fake { state: Arc::default(), begun: Instant::now() };
+pub fn lab_of(
+    played: impl World,
+    root: HostRoot,
+    targets: Vec<SmartTarget>,
+    smart: SmartSettings,
+) -> Lab {
+    let world = Fake {
+        state: Arc::default(),
+        begun: Instant::now(),
+    };
     let far = Duration::from_secs(3600);
     let settings = watch::Sender::new(Arc::new(SourceSettings {
         checks: Default::default(),
@@ -287,7 +348,11 @@ pub fn lab_of(played: impl World, root: HostRoot, targets: Vec<SmartTarget>, sma
         probe_timeout: far,
         worker_timeout: far,
         disk_stats_interval: far,
-        kernel_log: KernelLogSettings { enabled: false, path: HostPath::new("/dev/kmsg"), admit: Vec::new() },
+        kernel_log: KernelLogSettings {
+            enabled: false,
+            path: HostPath::new("/dev/kmsg"),
+            admit: Vec::new(),
+        },
         counters_interval: far,
         fs_events: false,
         smart,
@@ -295,7 +360,14 @@ pub fn lab_of(played: impl World, root: HostRoot, targets: Vec<SmartTarget>, sma
     let targets = watch::Sender::new(Arc::new(targets));
     let (sender, reports) = mpsc::channel(1 << 16);
     let requests = broadcast::channel(REQUESTS).0;
-    let workers = || Workers::start(Spawn { program: "/nonexistent".into(), args: Vec::new(), active: 1, max_stuck: 1 });
+    let workers = || {
+        Workers::start(Spawn {
+            program: "/nonexistent".into(),
+            args: Vec::new(),
+            active: 1,
+            max_stuck: 1,
+        })
+    };
     let context = Context {
         root,
         reports: sender,
@@ -304,11 +376,20 @@ pub fn lab_of(played: impl World, root: HostRoot, targets: Vec<SmartTarget>, sma
         probe_workers: workers(),
         settings: settings.subscribe(),
         targets: watch::Sender::default().subscribe(),
-        fs_errors: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
+        fs_errors: crate::host::helper::Program {
+            program: "/nonexistent".into(),
+            args: Vec::new(),
+        },
         smart_targets: targets.subscribe(),
         checks: watch::Sender::default().subscribe(),
-        checker: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
-        freezer: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
+        checker: crate::host::helper::Program {
+            program: "/nonexistent".into(),
+            args: Vec::new(),
+        },
+        freezer: crate::host::helper::Program {
+            program: "/nonexistent".into(),
+            args: Vec::new(),
+        },
         freeze_intents: "/nonexistent".into(),
         resume: watch::Sender::new(Resume::From(None)).subscribe(),
     };
@@ -316,7 +397,14 @@ pub fn lab_of(played: impl World, root: HostRoot, targets: Vec<SmartTarget>, sma
         // Ends only with its owner.
         let Err(_gone) = crate::source::smart::run_in(context, played).await;
     });
-    Lab { world, reports, requests, targets, settings, _task: task }
+    Lab {
+        world,
+        reports,
+        requests,
+        targets,
+        settings,
+        _task: task,
+    }
 }
 
 impl Lab {
@@ -333,7 +421,8 @@ impl Lab {
     }
 
     pub fn targets(&self, change: impl FnOnce(&mut Vec<SmartTarget>)) {
-        self.targets.send_modify(|targets| change(Arc::make_mut(targets)));
+        self.targets
+            .send_modify(|targets| change(Arc::make_mut(targets)));
     }
 
     pub fn settings(&self, change: impl FnOnce(&mut SmartSettings)) {
@@ -351,12 +440,26 @@ impl Lab {
     /// Seconds since the beginning at which smartctl was started for this drive.
     pub fn starts(&self, drive: &str) -> Vec<u64> {
         let device = format!("/dev/{drive}");
-        self.state(|state| state.runs.iter().filter(|run| run.args.last() == Some(&device)).map(|run| run.at.as_secs()).collect())
+        self.state(|state| {
+            state
+                .runs
+                .iter()
+                .filter(|run| run.args.last() == Some(&device))
+                .map(|run| run.at.as_secs())
+                .collect()
+        })
     }
 
     pub fn arguments(&self, drive: &str) -> Vec<String> {
         let device = format!("/dev/{drive}");
-        self.state(|state| state.runs.iter().filter(|run| run.args.last() == Some(&device)).map(|run| run.args.join(" ")).collect())
+        self.state(|state| {
+            state
+                .runs
+                .iter()
+                .filter(|run| run.args.last() == Some(&device))
+                .map(|run| run.args.join(" "))
+                .collect()
+        })
     }
 
     /// All that was reported so far.
@@ -376,7 +479,10 @@ impl Lab {
 
     pub fn statuses(&mut self) -> Vec<SourceStatus> {
         let of = |report| match report {
-            Report::Source { source: Source::Smart, status } => Some(status),
+            Report::Source {
+                source: Source::Smart,
+                status,
+            } => Some(status),
             _ => None,
         };
         self.reported().into_iter().filter_map(of).collect()

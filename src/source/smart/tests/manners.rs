@@ -35,7 +35,10 @@ async fn a_drive_that_was_never_asked_is_asked_at_once_and_then_every_ten_minute
     lab.pass(86400).await;
     let starts = lab.starts("sda");
     assert_eq!(starts[0], 0);
-    assert!(gaps(&starts).iter().all(|gap| (540..=661).contains(gap)), "{starts:?}");
+    assert!(
+        gaps(&starts).iter().all(|gap| (540..=661).contains(gap)),
+        "{starts:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,16 +49,34 @@ async fn a_suspect_drive_is_asked_every_two_minutes_or_so_as_soon_as_it_is_one()
     lab.pass(3600).await;
     let starts = lab.starts("sda");
     assert_eq!(starts[1], 200);
-    assert!(gaps(&starts[1..]).iter().all(|gap| (108..=133).contains(gap)), "{starts:?}");
+    assert!(
+        gaps(&starts[1..])
+            .iter()
+            .all(|gap| (108..=133).contains(gap)),
+        "{starts:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_at_a_time_over_the_node() {
-    let slow = |name: &'static str| (name, How::Slowly(Duration::from_secs(5), healthy(&name.to_uppercase())));
-    let lab = lab(&[slow("sda"), slow("sdb"), slow("sdc"), slow("sdd"), slow("sde")]);
+    let slow = |name: &'static str| {
+        (
+            name,
+            How::Slowly(Duration::from_secs(5), healthy(&name.to_uppercase())),
+        )
+    };
+    let lab = lab(&[
+        slow("sda"),
+        slow("sdb"),
+        slow("sdc"),
+        slow("sdd"),
+        slow("sde"),
+    ]);
     lab.pass(3600).await;
     assert_eq!(lab.state(|state| state.most_running), 2);
-    let first: Vec<u64> = ["sda", "sdb", "sdc", "sdd", "sde"].map(|name| lab.starts(name)[0]).into();
+    let first: Vec<u64> = ["sda", "sdb", "sdc", "sdd", "sde"]
+        .map(|name| lab.starts(name)[0])
+        .into();
     assert_eq!(first, [0, 0, 5, 5, 10]);
 }
 
@@ -64,13 +85,29 @@ async fn a_sleeping_disk_is_asked_no_more_often_than_another_and_stays_asleep() 
     let mut lab = lab(&[("sda", How::Says(asleep(), 2))]);
     lab.pass(86400).await;
     assert!(lab.starts("sda").len() <= 1 + 86400 / 540);
-    assert!(lab.arguments("sda").iter().all(|arguments| arguments.contains("-n standby")));
-    assert!(lab.said("sda").iter().all(|answer| matches!(answer, Answer::Asleep { .. })));
+    assert!(
+        lab.arguments("sda")
+            .iter()
+            .all(|arguments| arguments.contains("-n standby"))
+    );
+    assert!(
+        lab.said("sda")
+            .iter()
+            .all(|answer| matches!(answer, Answer::Asleep { .. }))
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_drive_that_the_kernel_has_suspended_is_not_even_asked_whether_it_sleeps() {
-    let lab = lab_with(&[good("sda")], vec![crate::model::report::SmartTarget { asleep: true, ..target("sda") }], settings(), |_| {});
+    let lab = lab_with(
+        &[good("sda")],
+        vec![crate::model::report::SmartTarget {
+            asleep: true,
+            ..target("sda")
+        }],
+        settings(),
+        |_| {},
+    );
     lab.pass(86400).await;
     assert!(lab.starts("sda").is_empty());
     lab.targets(|targets| targets[0].asleep = false);
@@ -103,32 +140,65 @@ async fn an_error_while_it_is_being_asked_has_it_asked_again() {
 async fn a_request_is_answered_at_once_but_not_before_thirty_seconds_have_passed() {
     let lab = lab(&[good("sda"), good("sdb")]);
     lab.pass(10).await;
-    lab.ask(Request::Smart(vec![DriveId::known("sda"), DriveId::known("gone")]));
+    lab.ask(Request::Smart(vec![
+        DriveId::known("sda"),
+        DriveId::known("gone"),
+    ]));
     lab.pass(90).await;
     lab.ask(Request::All);
     lab.pass(1).await;
-    assert_eq!((lab.starts("sda"), lab.starts("sdb")), (vec![0, 30, 100], vec![0, 100]));
+    assert_eq!(
+        (lab.starts("sda"), lab.starts("sdb")),
+        (vec![0, 30, 100], vec![0, 100])
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_nvme_event_has_that_controller_asked_at_once() {
-    let nvme = |name: &str| crate::model::report::SmartTarget { transport: Transport::Nvme, ..target(name) };
-    let lab = lab_with(&[good("nvme1"), good("nvme10")], vec![nvme("nvme1"), nvme("nvme10")], settings(), |_| {});
+    let nvme = |name: &str| crate::model::report::SmartTarget {
+        transport: Transport::Nvme,
+        ..target(name)
+    };
+    let lab = lab_with(
+        &[good("nvme1"), good("nvme10")],
+        vec![nvme("nvme1"), nvme("nvme10")],
+        settings(),
+        |_| {},
+    );
     lab.pass(60).await;
-    lab.ask(Request::NvmeEvent { controller: "nvme1".to_owned() });
+    lab.ask(Request::NvmeEvent {
+        controller: "nvme1".to_owned(),
+    });
     lab.pass(1).await;
-    assert_eq!((lab.starts("nvme1"), lab.starts("nvme10")), (vec![0, 60], vec![0]));
+    assert_eq!(
+        (lab.starts("nvme1"), lab.starts("nvme10")),
+        (vec![0, 60], vec![0])
+    );
     assert!(lab.state(|state| state.events_set.is_empty()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_allowed_nvme_controllers_are_told_to_announce_events_and_again_after_they_are_back() {
-    let nvme = crate::model::report::SmartTarget { transport: Transport::Nvme, ..target("nvme0") };
-    let allowed = crate::source::context::SmartSettings { nvme_events: true, ..settings() };
-    let lab = lab_with(&[good("nvme0"), good("sda")], vec![nvme, target("sda")], allowed, |_| {});
+async fn where_allowed_nvme_controllers_are_told_to_announce_events_and_again_after_they_are_back()
+{
+    let nvme = crate::model::report::SmartTarget {
+        transport: Transport::Nvme,
+        ..target("nvme0")
+    };
+    let allowed = crate::source::context::SmartSettings {
+        nvme_events: true,
+        ..settings()
+    };
+    let lab = lab_with(
+        &[good("nvme0"), good("sda")],
+        vec![nvme, target("sda")],
+        allowed,
+        |_| {},
+    );
     lab.pass(10).await;
     assert_eq!(lab.state(|state| state.events_set.clone()), ["nvme0"]);
-    lab.ask(Request::NvmeEvent { controller: "nvme0".to_owned() });
+    lab.ask(Request::NvmeEvent {
+        controller: "nvme0".to_owned(),
+    });
     lab.pass(1).await;
     assert_eq!(lab.state(|state| state.events_set.len()), 2);
 }
@@ -136,24 +206,45 @@ async fn where_allowed_nvme_controllers_are_told_to_announce_events_and_again_af
 #[tokio::test(start_paused = true)]
 async fn with_two_paths_both_controllers_announce_events_and_either_one_has_the_drive_asked() {
     let paths = vec!["nvme0".to_owned(), "nvme1".to_owned()];
-    let nvme = crate::model::report::SmartTarget { transport: Transport::Nvme, controllers: paths, ..target("nvme0") };
-    let asleep = crate::model::report::SmartTarget { transport: Transport::Nvme, asleep: true, ..target("nvme7") };
-    let allowed = crate::source::context::SmartSettings { nvme_events: true, ..settings() };
+    let nvme = crate::model::report::SmartTarget {
+        transport: Transport::Nvme,
+        controllers: paths,
+        ..target("nvme0")
+    };
+    let asleep = crate::model::report::SmartTarget {
+        transport: Transport::Nvme,
+        asleep: true,
+        ..target("nvme7")
+    };
+    let allowed = crate::source::context::SmartSettings {
+        nvme_events: true,
+        ..settings()
+    };
     let lab = lab_with(&[good("nvme0")], vec![nvme, asleep], allowed, |_| {});
     lab.pass(60).await;
-    assert_eq!(lab.state(|state| state.events_set.clone()), ["nvme0", "nvme1"]);
-    lab.ask(Request::NvmeEvent { controller: "nvme1".to_owned() });
+    assert_eq!(
+        lab.state(|state| state.events_set.clone()),
+        ["nvme0", "nvme1"]
+    );
+    lab.ask(Request::NvmeEvent {
+        controller: "nvme1".to_owned(),
+    });
     lab.pass(1).await;
     assert_eq!(lab.starts("nvme0"), [0, 60]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_storm_of_nvme_events_has_the_drive_asked_every_thirty_seconds() {
-    let nvme = crate::model::report::SmartTarget { transport: Transport::Nvme, ..target("nvme1") };
+    let nvme = crate::model::report::SmartTarget {
+        transport: Transport::Nvme,
+        ..target("nvme1")
+    };
     let lab = lab_with(&[good("nvme1")], vec![nvme], settings(), |_| {});
     lab.pass(60).await;
     for _ in 0..1000 {
-        lab.ask(Request::NvmeEvent { controller: "nvme1".to_owned() });
+        lab.ask(Request::NvmeEvent {
+            controller: "nvme1".to_owned(),
+        });
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     lab.pass(40).await;
@@ -168,7 +259,11 @@ async fn what_the_owner_tells_of_answers_is_no_reason_to_look_for_controllers() 
         lab.targets(|targets| targets[0].last_answer = Some(now()));
         lab.pass(10).await;
     }
-    assert!(lab.state(|state| state.looks) <= 3600 / 600 + 1, "{}", lab.state(|state| state.looks));
+    assert!(
+        lab.state(|state| state.looks) <= 3600 / 600 + 1,
+        "{}",
+        lab.state(|state| state.looks)
+    );
     let before = lab.state(|state| state.looks);
     lab.targets(|targets| targets.truncate(1));
     lab.pass(3).await;
@@ -181,10 +276,19 @@ async fn after_a_restart_the_next_question_is_due_from_the_last_answer() {
         last_answer: Some(now() - jiff::SignedDuration::from_secs(seconds)),
         ..target(if seconds > 1000 { "sdb" } else { "sda" })
     };
-    let lab = lab_with(&[good("sda"), good("sdb")], vec![answered(300), answered(5000)], settings(), |_| {});
+    let lab = lab_with(
+        &[good("sda"), good("sdb")],
+        vec![answered(300), answered(5000)],
+        settings(),
+        |_| {},
+    );
     lab.pass(400).await;
     assert_eq!(lab.starts("sdb")[0], 0);
-    assert!(matches!(lab.starts("sda").as_slice(), [first] if (238..=361).contains(first)), "{:?}", lab.starts("sda"));
+    assert!(
+        matches!(lab.starts("sda").as_slice(), [first] if (238..=361).contains(first)),
+        "{:?}",
+        lab.starts("sda")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,20 +296,38 @@ async fn slow_log_pages_are_read_once_a_day() {
     let lab = lab(&[good("sda")]);
     lab.pass(2 * 86400).await;
     let arguments = lab.arguments("sda");
-    let whole = arguments.iter().filter(|arguments| arguments.contains(" -x ")).count();
+    let whole = arguments
+        .iter()
+        .filter(|arguments| arguments.contains(" -x "))
+        .count();
     assert_eq!(whole, 2, "of {}", arguments.len());
     assert!(arguments[1].contains("-H -c -A -l xerror,error -l xselftest,selftest"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_drive_that_is_to_be_ignored_is_not_asked_and_a_type_that_is_given_is_used() {
-    let given = |serial: &str, device_type: &str| DeviceType { model: None, serial: Some(serial.into()), device_type: device_type.into() };
-    let with = crate::source::context::SmartSettings { device_types: vec![given("SDA", "ignore"), given("SD?", "sat")], ..settings() };
-    let mut lab = lab_with(&[good("sda"), good("sdb")], vec![target("sda"), target("sdb")], with, |_| {});
+    let given = |serial: &str, device_type: &str| DeviceType {
+        model: None,
+        serial: Some(serial.into()),
+        device_type: device_type.into(),
+    };
+    let with = crate::source::context::SmartSettings {
+        device_types: vec![given("SDA", "ignore"), given("SD?", "sat")],
+        ..settings()
+    };
+    let mut lab = lab_with(
+        &[good("sda"), good("sdb")],
+        vec![target("sda"), target("sdb")],
+        with,
+        |_| {},
+    );
     lab.pass(1).await;
     assert!(lab.starts("sda").is_empty());
     assert!(lab.arguments("sdb")[0].ends_with("-d sat /dev/sdb"));
-    assert_eq!(lab.statuses().last(), Some(&SourceStatus::Active("smartctl 7.3, 1 drive".into())));
+    assert_eq!(
+        lab.statuses().last(),
+        Some(&SourceStatus::Active("smartctl 7.3, 1 drive".into()))
+    );
     lab.settings(|settings| settings.device_types.clear());
     lab.pass(1).await;
     assert_eq!(lab.starts("sda").len(), 1);
@@ -221,7 +343,11 @@ async fn a_drive_without_smart_is_asked_once_an_hour() {
     let mut lab = lab(&[("vda", How::Says(none, 1))]);
     lab.pass(10 * 3600).await;
     assert_eq!(lab.starts("vda").len(), 10);
-    assert!(lab.said("vda").iter().all(|answer| matches!(answer, Answer::NotApplicable { .. })));
+    assert!(
+        lab.said("vda")
+            .iter()
+            .all(|answer| matches!(answer, Answer::NotApplicable { .. }))
+    );
 }
 
 fn self_tests(lab: &mut Lab) -> Vec<Result<String, String>> {
@@ -235,15 +361,25 @@ fn self_tests(lab: &mut Lab) -> Vec<Result<String, String>> {
 #[tokio::test(start_paused = true)]
 async fn a_self_test_is_started_once_and_followed_every_minute_to_its_end() {
     let mut with_test = healthy("SDA");
-    with_test["smartctl"]["output"] =
-        serde_json::json!(["smartctl 7.3", "Testing has begun.", "Please wait 2 minutes for test to complete."]);
-    with_test["ata_smart_data"]["self_test"]["status"] =
-        serde_json::json!({"value": 249, "string": "in progress, 90% remaining", "remaining_percent": 90});
+    with_test["smartctl"]["output"] = serde_json::json!([
+        "smartctl 7.3",
+        "Testing has begun.",
+        "Please wait 2 minutes for test to complete."
+    ]);
+    with_test["ata_smart_data"]["self_test"]["status"] = serde_json::json!({"value": 249, "string": "in progress, 90% remaining", "remaining_percent": 90});
     let mut lab = lab(&[("sda", How::Says(with_test.clone(), 0))]);
     lab.pass(3).await;
-    lab.ask(Request::SelfTest { drive: DriveId::known("sda"), kind: TestKind::Short });
+    lab.ask(Request::SelfTest {
+        drive: DriveId::known("sda"),
+        kind: TestKind::Short,
+    });
     lab.pass(200).await;
-    assert_eq!(self_tests(&mut lab), [Ok("Testing has begun. Please wait 2 minutes for test to complete.".to_owned())]);
+    assert_eq!(
+        self_tests(&mut lab),
+        [Ok(
+            "Testing has begun. Please wait 2 minutes for test to complete.".to_owned()
+        )]
+    );
     assert!(lab.arguments("sda")[2].starts_with("--json=o -t short "));
     // The answer, who is there, the test, a look five seconds later, then each minute.
     assert_eq!(lab.starts("sda"), [0, 3, 3, 8, 68, 128, 188]);
@@ -255,17 +391,36 @@ async fn a_self_test_is_started_once_and_followed_every_minute_to_its_end() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_self_test_says_why() {
     let mut refuses = healthy("SDA");
-    refuses["smartctl"]["output"] =
-        serde_json::json!(["smartctl 7.3", "Can't start self-test without aborting current test (60% remaining),"]);
-    let asleep = crate::model::report::SmartTarget { asleep: true, ..target("sdb") };
-    let mut lab = lab_with(&[("sda", How::Says(refuses, 4))], vec![target("sda"), asleep], settings(), |_| {});
+    refuses["smartctl"]["output"] = serde_json::json!([
+        "smartctl 7.3",
+        "Can't start self-test without aborting current test (60% remaining),"
+    ]);
+    let asleep = crate::model::report::SmartTarget {
+        asleep: true,
+        ..target("sdb")
+    };
+    let mut lab = lab_with(
+        &[("sda", How::Says(refuses, 4))],
+        vec![target("sda"), asleep],
+        settings(),
+        |_| {},
+    );
     lab.pass(1).await;
     for drive in ["sda", "sdb", "sdz"] {
-        lab.ask(Request::SelfTest { drive: DriveId::known(drive), kind: TestKind::Long });
+        lab.ask(Request::SelfTest {
+            drive: DriveId::known(drive),
+            kind: TestKind::Long,
+        });
     }
     lab.pass(1).await;
-    let why: Vec<String> = self_tests(&mut lab).into_iter().map(|result| result.expect_err("refused")).collect();
-    assert!(why.iter().any(|why| why.contains("aborting current test")), "{why:?}");
+    let why: Vec<String> = self_tests(&mut lab)
+        .into_iter()
+        .map(|result| result.expect_err("refused"))
+        .collect();
+    assert!(
+        why.iter().any(|why| why.contains("aborting current test")),
+        "{why:?}"
+    );
     assert!(why.iter().any(|why| why.contains("suspended")), "{why:?}");
     assert!(why.iter().any(|why| why.contains("not asked")), "{why:?}");
 }
@@ -276,7 +431,10 @@ async fn a_self_test_is_not_lost_among_many_requests() {
     begins["smartctl"]["output"] = serde_json::json!(["smartctl 7.3", "Testing has begun."]);
     let mut lab = lab(&[("sda", How::Says(begins, 0))]);
     lab.pass(3).await;
-    lab.ask(Request::SelfTest { drive: DriveId::known("sda"), kind: TestKind::Short });
+    lab.ask(Request::SelfTest {
+        drive: DriveId::known("sda"),
+        kind: TestKind::Short,
+    });
     for _ in 0..1000 {
         lab.ask(Request::Smart(Vec::new()));
     }
@@ -290,23 +448,44 @@ async fn a_self_test_is_never_started_on_another_drive_that_has_the_name_by_now(
     let mut lab = lab(&[("sda", slow)]);
     let mut requests = lab.requests.subscribe();
     lab.pass(1).await;
-    lab.ask(Request::SelfTest { drive: DriveId::known("sda"), kind: TestKind::Long });
+    lab.ask(Request::SelfTest {
+        drive: DriveId::known("sda"),
+        kind: TestKind::Long,
+    });
     // While smartctl runs for the one, it is pulled, and a stranger comes.
     lab.set("sda", How::Says(healthy("STRANGER"), 0));
     lab.pass(20).await;
     let told = self_tests(&mut lab);
-    assert!(matches!(told.as_slice(), [Err(why)] if why.contains("STRANGER instead of SDA")), "{told:?}");
-    assert!(lab.arguments("sda").iter().all(|arguments| !arguments.contains(" -t ")));
-    assert!(std::iter::from_fn(|| requests.try_recv().ok()).any(|request| request == Request::Inventory));
+    assert!(
+        matches!(told.as_slice(), [Err(why)] if why.contains("STRANGER instead of SDA")),
+        "{told:?}"
+    );
+    assert!(
+        lab.arguments("sda")
+            .iter()
+            .all(|arguments| !arguments.contains(" -t "))
+    );
+    assert!(
+        std::iter::from_fn(|| requests.try_recv().ok())
+            .any(|request| request == Request::Inventory)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_self_test_that_waits_is_refused_when_the_drive_goes_or_is_suspended_meanwhile() {
-    let slow = |name: &'static str| (name, How::Slowly(Duration::from_secs(10), healthy(&name.to_uppercase())));
+    let slow = |name: &'static str| {
+        (
+            name,
+            How::Slowly(Duration::from_secs(10), healthy(&name.to_uppercase())),
+        )
+    };
     let mut lab = lab(&[slow("sda"), slow("sdb")]);
     lab.pass(1).await;
     for drive in ["sda", "sdb"] {
-        lab.ask(Request::SelfTest { drive: DriveId::known(drive), kind: TestKind::Long });
+        lab.ask(Request::SelfTest {
+            drive: DriveId::known(drive),
+            kind: TestKind::Long,
+        });
     }
     lab.pass(1).await;
     lab.targets(|targets| {
@@ -314,43 +493,77 @@ async fn a_self_test_that_waits_is_refused_when_the_drive_goes_or_is_suspended_m
         targets[0].asleep = true;
     });
     lab.pass(3600).await;
-    let why: Vec<String> = self_tests(&mut lab).into_iter().map(|result| result.expect_err("refused")).collect();
-    assert!(matches!(why.as_slice(), [gone, asleep] if gone.contains("not asked") && asleep.contains("suspended")), "{why:?}");
+    let why: Vec<String> = self_tests(&mut lab)
+        .into_iter()
+        .map(|result| result.expect_err("refused"))
+        .collect();
+    assert!(
+        matches!(why.as_slice(), [gone, asleep] if gone.contains("not asked") && asleep.contains("suspended")),
+        "{why:?}"
+    );
     assert!(lab.starts("sda").len() == 1 && lab.starts("sdb").len() == 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn self_tests_wait_for_their_turn_and_a_refusal_is_no_reason_to_ask_before_thirty_seconds_have_passed() {
+async fn self_tests_wait_for_their_turn_and_a_refusal_is_no_reason_to_ask_before_thirty_seconds_have_passed()
+ {
     let mut refuses = healthy("SDA");
-    refuses["smartctl"]["output"] = serde_json::json!(["smartctl 7.3", "Can't start self-test without aborting current test"]);
+    refuses["smartctl"]["output"] = serde_json::json!([
+        "smartctl 7.3",
+        "Can't start self-test without aborting current test"
+    ]);
     let names = ["sda", "sdb", "sdc", "sdd"];
-    let slow = |name: &'static str| (name, How::Slowly(Duration::from_secs(2), healthy(&name.to_uppercase())));
+    let slow = |name: &'static str| {
+        (
+            name,
+            How::Slowly(Duration::from_secs(2), healthy(&name.to_uppercase())),
+        )
+    };
     let lab = lab(&names.map(slow));
     lab.pass(20).await;
     for drive in names {
-        lab.ask(Request::SelfTest { drive: DriveId::known(drive), kind: TestKind::Short });
+        lab.ask(Request::SelfTest {
+            drive: DriveId::known(drive),
+            kind: TestKind::Short,
+        });
     }
     lab.pass(60).await;
     assert_eq!(lab.state(|state| state.most_running), 2);
     let lab = super::fake::lab(&[("sda", How::Says(refuses, 4))]);
     lab.pass(3).await;
     for _ in 0..5 {
-        lab.ask(Request::SelfTest { drive: DriveId::known("sda"), kind: TestKind::Short });
+        lab.ask(Request::SelfTest {
+            drive: DriveId::known("sda"),
+            kind: TestKind::Short,
+        });
         lab.pass(1).await;
     }
     lab.pass(60).await;
     let questions: Vec<u64> = lab.state(|state| {
         let asked = |run: &&super::fake::Run| run.args.iter().any(|arg| arg == "standby");
-        state.runs.iter().filter(asked).map(|run| run.at.as_secs()).collect()
+        state
+            .runs
+            .iter()
+            .filter(asked)
+            .map(|run| run.at.as_secs())
+            .collect()
     });
-    assert!(gaps(&questions).iter().all(|gap| *gap >= 30), "{questions:?}");
+    assert!(
+        gaps(&questions).iter().all(|gap| *gap >= 30),
+        "{questions:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_drive_that_the_kernel_suspends_between_two_scans_is_not_opened() {
-    let mut lab = lab_with(&[good("sda")], vec![target("sda")], settings(), |state| state.suspended = vec!["/dev/sda".into()]);
+    let mut lab = lab_with(&[good("sda")], vec![target("sda")], settings(), |state| {
+        state.suspended = vec!["/dev/sda".into()]
+    });
     lab.pass(1).await;
-    lab.ask(Request::SelfTest { drive: DriveId::known("sda"), kind: TestKind::Short });
+    lab.ask(Request::SelfTest {
+        drive: DriveId::known("sda"),
+        kind: TestKind::Short,
+    });
     lab.pass(3600).await;
     assert!(lab.starts("sda").is_empty());
     let reports = lab.reported();
@@ -363,13 +576,30 @@ async fn a_drive_that_the_kernel_suspends_between_two_scans_is_not_opened() {
 
 #[tokio::test(start_paused = true)]
 async fn which_drives_the_configuration_has_not_asked_is_told_when_it_changes() {
-    let given = |serial: &str| DeviceType { model: None, serial: Some(serial.into()), device_type: "ignore".into() };
-    let with = crate::source::context::SmartSettings { device_types: vec![given("SDA")], ..settings() };
-    let mut lab = lab_with(&[good("sda"), good("sdb")], vec![target("sda"), target("sdb")], with, |_| {});
+    let given = |serial: &str| DeviceType {
+        model: None,
+        serial: Some(serial.into()),
+        device_type: "ignore".into(),
+    };
+    let with = crate::source::context::SmartSettings {
+        device_types: vec![given("SDA")],
+        ..settings()
+    };
+    let mut lab = lab_with(
+        &[good("sda"), good("sdb")],
+        vec![target("sda"), target("sdb")],
+        with,
+        |_| {},
+    );
     lab.pass(700).await;
     let ignored = |lab: &mut Lab| -> Vec<Vec<String>> {
         let of = |report| match report {
-            Report::SmartIgnored(drives) => Some(drives.iter().map(|drive| drive.as_str().to_owned()).collect()),
+            Report::SmartIgnored(drives) => Some(
+                drives
+                    .iter()
+                    .map(|drive| drive.as_str().to_owned())
+                    .collect(),
+            ),
             _ => None,
         };
         lab.reported().into_iter().filter_map(of).collect()
@@ -393,23 +623,40 @@ async fn on_a_recorded_tree_only_a_smartctl_that_was_given_is_asked_and_by_the_t
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("exec")).unwrap();
     let root = || HostRoot::new(dir.path());
-    let usual = crate::source::context::SmartSettings { command: crate::source::context::USUAL_SMARTCTL.into(), ..settings() };
+    let usual = crate::source::context::SmartSettings {
+        command: crate::source::context::USUAL_SMARTCTL.into(),
+        ..settings()
+    };
     let mut lab = super::fake::lab_at(root(), &[], vec![target("sda")], usual, |_| {});
     lab.pass(3600).await;
-    assert_eq!(lab.statuses(), [SourceStatus::Absent("a recorded tree has no drives to ask".into())]);
+    assert_eq!(
+        lab.statuses(),
+        [SourceStatus::Absent(
+            "a recorded tree has no drives to ask".into()
+        )]
+    );
     assert!(lab.state(|state| state.runs.is_empty()));
     let lab = super::fake::lab_at(root(), &[], vec![target("sda")], settings(), |_| {});
     lab.pass(1).await;
     let device = HostPath::from(dir.path().join("dev/sda").as_path()).to_string();
-    assert_eq!(lab.state(|state| state.runs[0].args.last().cloned()), Some(device));
+    assert_eq!(
+        lab.state(|state| state.runs[0].args.last().cloned()),
+        Some(device)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn switched_off_nobody_is_asked_and_switched_on_all_are() {
-    let off = crate::source::context::SmartSettings { enabled: false, ..settings() };
+    let off = crate::source::context::SmartSettings {
+        enabled: false,
+        ..settings()
+    };
     let mut lab = lab_with(&[good("sda")], vec![target("sda")], off, |_| {});
     lab.pass(3600).await;
-    assert_eq!(lab.statuses(), [SourceStatus::Absent("switched off (smart.enabled)".into())]);
+    assert_eq!(
+        lab.statuses(),
+        [SourceStatus::Absent("switched off (smart.enabled)".into())]
+    );
     lab.settings(|settings| settings.enabled = true);
     lab.pass(1).await;
     assert_eq!(lab.starts("sda").len(), 1);
@@ -427,7 +674,8 @@ proptest! {
 
 #[test]
 fn intervals_of_many_drives_are_spread() {
-    let distinct: std::collections::BTreeSet<Duration> =
-        (0..100).map(|n| jitter(Duration::from_secs(600), &format!("naa.{n}"), 0)).collect();
+    let distinct: std::collections::BTreeSet<Duration> = (0..100)
+        .map(|n| jitter(Duration::from_secs(600), &format!("naa.{n}"), 0))
+        .collect();
     assert!(distinct.len() > 60, "{}", distinct.len());
 }

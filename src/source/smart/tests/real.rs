@@ -1,4 +1,5 @@
-//! The same with real processes: a smartctl that is a script, and the one that is installed here, if any.
+//! The same with real processes: a smartctl that is a script, and the one that is installed here,
+//! if any.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +18,8 @@ use crate::source::smart::world::Real;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Put there by a process of its own: while another test starts one, a file that we have written may count as still being written (ETXTBSY).
+/// Put there by a process of its own: while another test starts one, a file that we have written
+/// may count as still being written (ETXTBSY).
 async fn script(dir: &tempfile::TempDir) -> PathBuf {
     let (draft, program) = (dir.path().join("draft"), dir.path().join("smartctl"));
     std::fs::write(dir.path().join("answer"), healthy("SDE").to_string()).unwrap();
@@ -36,23 +38,56 @@ esac
         answer = dir.path().join("answer").display()
     );
     std::fs::write(&draft, text).unwrap();
-    let args = vec!["-m755".to_owned(), draft.display().to_string(), program.display().to_string()];
-    let install = Exec { program: "/usr/bin/install".into(), args, stdin: Vec::new(), timeout: PATIENCE, max_output: 1000 };
+    let args = vec![
+        "-m755".to_owned(),
+        draft.display().to_string(),
+        program.display().to_string(),
+    ];
+    let install = Exec {
+        program: "/usr/bin/install".into(),
+        args,
+        stdin: Vec::new(),
+        timeout: PATIENCE,
+        max_output: 1000,
+    };
     assert_eq!(exec::run(&install).await.unwrap().status, 0);
     program
 }
 
 fn lab(command: PathBuf, targets: Vec<SmartTarget>) -> Lab {
-    let workers = Workers::start(Spawn { program: "/nonexistent".into(), args: Vec::new(), active: 1, max_stuck: 1 });
-    let smart = SmartSettings { command, timeout: Duration::from_secs(3), at_once: 2, ..settings() };
-    super::fake::lab_of(Real { workers, root: HostRoot::new("/") }, HostRoot::new("/"), targets, smart)
+    let workers = Workers::start(Spawn {
+        program: "/nonexistent".into(),
+        args: Vec::new(),
+        active: 1,
+        max_stuck: 1,
+    });
+    let smart = SmartSettings {
+        command,
+        timeout: Duration::from_secs(3),
+        at_once: 2,
+        ..settings()
+    };
+    super::fake::lab_of(
+        Real {
+            workers,
+            root: HostRoot::new("/"),
+        },
+        HostRoot::new("/"),
+        targets,
+        smart,
+    )
 }
 
 async fn next(lab: &mut Lab, drive: &str) -> Answer {
     loop {
-        let report = tokio::time::timeout(PATIENCE, lab.reports.recv()).await.expect("in time").expect("it runs");
+        let report = tokio::time::timeout(PATIENCE, lab.reports.recv())
+            .await
+            .expect("in time")
+            .expect("it runs");
         match report {
-            Report::Smart { drive: of, answer, .. } if of.as_str() == drive => return *answer,
+            Report::Smart {
+                drive: of, answer, ..
+            } if of.as_str() == drive => return *answer,
             _ => {}
         }
     }
@@ -63,12 +98,17 @@ async fn a_smartctl_that_hangs_floods_breaks_off_or_dies_is_a_failure_of_that_dr
     let dir = tempfile::tempdir().unwrap();
     let program = script(&dir).await;
     let names = ["sda", "sdb", "sdc", "sdd", "sde"];
-    for (drive, expected) in
-        [("sda", "has not ended after 3s"), ("sdb", "wrote more than 1024 KiB"), ("sdc", "makes no sense"), ("sdd", "ended by signal 9")]
-    {
+    for (drive, expected) in [
+        ("sda", "has not ended after 3s"),
+        ("sdb", "wrote more than 1024 KiB"),
+        ("sdc", "makes no sense"),
+        ("sdd", "ended by signal 9"),
+    ] {
         let mut lab = lab(program.clone(), names.map(target).into());
         match next(&mut lab, drive).await {
-            Answer::Failed { why } | Answer::TimedOut { why } => assert!(why.contains(expected), "{drive}: {why}"),
+            Answer::Failed { why } | Answer::TimedOut { why } => {
+                assert!(why.contains(expected), "{drive}: {why}")
+            }
             other => panic!("{drive}: {other:?}"),
         }
     }
@@ -84,13 +124,30 @@ async fn the_smartctl_that_is_installed_here_tells_its_version_and_of_a_device_t
     if !installed.exists() {
         return;
     }
-    let virtio = SmartTarget { transport: Transport::Virtio, serial: None, ..target("vda") };
+    let virtio = SmartTarget {
+        transport: Transport::Virtio,
+        serial: None,
+        ..target("vda")
+    };
     let mut lab = lab(installed, vec![virtio]);
     loop {
-        match tokio::time::timeout(PATIENCE, lab.reports.recv()).await.expect("in time").expect("it runs") {
-            Report::Source { source: Source::Smart, status: SourceStatus::Down(why) } => panic!("{why}"),
+        match tokio::time::timeout(PATIENCE, lab.reports.recv())
+            .await
+            .expect("in time")
+            .expect("it runs")
+        {
+            Report::Source {
+                source: Source::Smart,
+                status: SourceStatus::Down(why),
+            } => panic!("{why}"),
             Report::Smart { answer, .. } => {
-                assert!(matches!(*answer, Answer::NotApplicable { .. } | Answer::Failed { .. }), "{answer:?}");
+                assert!(
+                    matches!(
+                        *answer,
+                        Answer::NotApplicable { .. } | Answer::Failed { .. }
+                    ),
+                    "{answer:?}"
+                );
                 return;
             }
             _ => {}

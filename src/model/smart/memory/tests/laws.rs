@@ -8,7 +8,9 @@ use crate::model::smart::memory::{MAX_POINTS, Memory, Metric};
 use crate::model::smart::report::Report;
 
 fn report(count: u64) -> Report {
-    disk().raw(197, &count.to_string()).raw(199, &count.to_string())
+    disk()
+        .raw(197, &count.to_string())
+        .raw(199, &count.to_string())
 }
 
 proptest! {

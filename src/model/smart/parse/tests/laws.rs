@@ -98,13 +98,23 @@ fn any_value() -> impl Strategy<Value = Value> {
         any::<u64>().prop_map(Value::from),
         any::<f64>().prop_map(Value::from),
         (0_u64..300).prop_map(Value::from),
-        prop_oneof![Just("ATA"), Just("NVMe"), Just("SCSI"), Just("now"), Just("0x5000"), Just("Device is in X mode")]
-            .prop_map(Value::from),
+        prop_oneof![
+            Just("ATA"),
+            Just("NVMe"),
+            Just("SCSI"),
+            Just("now"),
+            Just("0x5000"),
+            Just("Device is in X mode")
+        ]
+        .prop_map(Value::from),
         ".{0,12}".prop_map(Value::from),
     ];
     leaf.prop_recursive(6, 96, 8, |inner| {
         let key = proptest::sample::select(KEYS).prop_map(str::to_owned);
-        prop_oneof![vec(inner.clone(), 0..5).prop_map(Value::from), btree_map(key, inner, 0..8).prop_map(Value::from_iter)]
+        prop_oneof![
+            vec(inner.clone(), 0..5).prop_map(Value::from),
+            btree_map(key, inner, 0..8).prop_map(Value::from_iter)
+        ]
     })
 }
 

@@ -7,10 +7,16 @@ use crate::model::smart::report::{Outcome, WhenFailed};
 
 #[test]
 fn grown_defects_are_bytes_up_to_7_1_and_elements_from_7_2() {
-    let defects = |version, told: u64| told_scsi(&scsi(version, 0, json!({"scsi_grown_defect_list": told}))).grown_defects;
+    let defects = |version, told: u64| {
+        told_scsi(&scsi(version, 0, json!({"scsi_grown_defect_list": told}))).grown_defects
+    };
     assert_eq!(defects([7, 0], 24), Some(3));
     assert_eq!(defects([7, 1], 8), Some(1));
-    assert_eq!(defects([7, 1], 12), Some(3), "not a multiple of eight: elements of four bytes");
+    assert_eq!(
+        defects([7, 1], 12),
+        Some(3),
+        "not a multiple of eight: elements of four bytes"
+    );
     assert_eq!(defects([7, 1], 0), Some(0));
     assert_eq!(defects([7, 1], 1), Some(1), "some are never none");
     assert_eq!(defects([7, 2], 24), Some(24));
@@ -35,9 +41,16 @@ fn the_trip_temperature_moved_in_7_3() {
     let new = json!({"temperature": {"current": 31}, "scsi_temperature": {"drive_trip": 65}});
     for document in [scsi([7, 1], 0, old), scsi([7, 4], 0, new)] {
         let report = told(&document);
-        assert_eq!((report.temperature, report.temperature_limit), (Some(31), Some(65)));
+        assert_eq!(
+            (report.temperature, report.temperature_limit),
+            (Some(31), Some(65))
+        );
     }
-    let none = told(&scsi([7, 4], 0, json!({"temperature": {"current": 0}, "scsi_temperature": {"drive_trip": 0}})));
+    let none = told(&scsi(
+        [7, 4],
+        0,
+        json!({"temperature": {"current": 0}, "scsi_temperature": {"drive_trip": 0}}),
+    ));
     assert_eq!((none.temperature, none.temperature_limit), (None, None));
 }
 
@@ -59,7 +72,11 @@ fn scsi_self_tests_are_told_from_7_3() {
         }),
     );
     let tests = told(&document).self_tests;
-    let outcomes: Vec<_> = tests.log.iter().map(|test| (test.outcome, test.extended, test.hours)).collect();
+    let outcomes: Vec<_> = tests
+        .log
+        .iter()
+        .map(|test| (test.outcome, test.extended, test.hours))
+        .collect();
     let expected = [
         (Outcome::Running, false, None),
         (Outcome::Failed, true, Some(1200)),
@@ -91,20 +108,56 @@ fn nvme_logs_are_told_from_7_4() {
     );
     let report = told(&document);
     assert_eq!(report.self_tests.running, Some(70));
-    let outcomes: Vec<_> = report.self_tests.log.iter().map(|test| (test.outcome, test.extended, test.lba)).collect();
-    assert_eq!(outcomes, [(Outcome::Failed, true, Some(4096)), (Outcome::Other, false, None)]);
-    let errors: Vec<_> = told_nvme(&document).last_errors.into_iter().map(|error| error.text).collect();
-    assert_eq!(errors, ["Unrecovered Read Error at LBA 4242"], "a refused command is no error of the medium");
+    let outcomes: Vec<_> = report
+        .self_tests
+        .log
+        .iter()
+        .map(|test| (test.outcome, test.extended, test.lba))
+        .collect();
+    assert_eq!(
+        outcomes,
+        [
+            (Outcome::Failed, true, Some(4096)),
+            (Outcome::Other, false, None)
+        ]
+    );
+    let errors: Vec<_> = told_nvme(&document)
+        .last_errors
+        .into_iter()
+        .map(|error| error.text)
+        .collect();
+    assert_eq!(
+        errors,
+        ["Unrecovered Read Error at LBA 4242"],
+        "a refused command is no error of the medium"
+    );
 }
 
 #[test]
 fn an_nvme_health_log_is_read_in_every_version() {
     for version in [[7, 0], [7, 2], [7, 5]] {
         let report = told(&nvme(version, 0, json!({})));
-        assert_eq!((report.power_on_hours, report.power_cycles, report.temperature), (Some(1000), Some(7), Some(38)));
+        assert_eq!(
+            (
+                report.power_on_hours,
+                report.power_cycles,
+                report.temperature
+            ),
+            (Some(1000), Some(7), Some(38))
+        );
         let log = told_nvme(&nvme(version, 0, json!({})));
-        assert_eq!((log.critical_warning, log.available_spare, log.available_spare_threshold), (Some(0), Some(100), Some(10)));
-        assert_eq!((log.percentage_used, log.media_errors, log.error_log_entries), (Some(3), Some(0), Some(55)));
+        assert_eq!(
+            (
+                log.critical_warning,
+                log.available_spare,
+                log.available_spare_threshold
+            ),
+            (Some(0), Some(100), Some(10))
+        );
+        assert_eq!(
+            (log.percentage_used, log.media_errors, log.error_log_entries),
+            (Some(3), Some(0), Some(55))
+        );
     }
 }
 
@@ -115,23 +168,46 @@ fn counters_of_128_bits_are_the_greatest_that_fits() {
         0,
         json!({"nvme_smart_health_information_log": {"media_errors": "MARK", "unsafe_shutdowns": "x", "unsafe_shutdowns_s": "18446744073709551614"}}),
     );
-    let text = text.to_string().replace("\"MARK\"", "340282366920938463463374607431768211455");
-    let Ok(Answer::Told(report)) = parse(text.as_bytes()) else { panic!("not told") };
-    let crate::model::smart::report::Body::Nvme(log) = report.body else { panic!("not NVMe") };
-    assert_eq!((log.media_errors, log.unsafe_shutdowns), (Some(u64::MAX), Some(u64::MAX - 1)));
+    let text = text
+        .to_string()
+        .replace("\"MARK\"", "340282366920938463463374607431768211455");
+    let Ok(Answer::Told(report)) = parse(text.as_bytes()) else {
+        panic!("not told")
+    };
+    let crate::model::smart::report::Body::Nvme(log) = report.body else {
+        panic!("not NVMe")
+    };
+    assert_eq!(
+        (log.media_errors, log.unsafe_shutdowns),
+        (Some(u64::MAX), Some(u64::MAX - 1))
+    );
 }
 
 #[test]
 fn spare_and_endurance_of_7_5_stand_in_where_a_log_lacks_them() {
     let more = json!({"spare_available": {"current_percent": 98, "threshold_percent": 5}, "endurance_used": {"current_percent": 12}});
-    let ata = told_ata(&ata([7, 5], 0, super::merged(json!({"smart_status": {"passed": true}}), more.clone())));
-    assert_eq!((ata.spare_available, ata.endurance_used), (Some(98), Some(12)));
+    let ata = told_ata(&ata(
+        [7, 5],
+        0,
+        super::merged(json!({"smart_status": {"passed": true}}), more.clone()),
+    ));
+    assert_eq!(
+        (ata.spare_available, ata.endurance_used),
+        (Some(98), Some(12))
+    );
     let scsi = told_scsi(&scsi([7, 5], 0, more.clone()));
     assert_eq!(scsi.percentage_used, Some(12));
     let mut document = nvme([7, 5], 0, more);
     document["nvme_smart_health_information_log"] = json!({});
     let nvme = told_nvme(&document);
-    assert_eq!((nvme.available_spare, nvme.available_spare_threshold, nvme.percentage_used), (Some(98), Some(5), Some(12)));
+    assert_eq!(
+        (
+            nvme.available_spare,
+            nvme.available_spare_threshold,
+            nvme.percentage_used
+        ),
+        (Some(98), Some(5), Some(12))
+    );
 }
 
 #[test]
@@ -149,8 +225,18 @@ fn an_attribute_without_a_threshold_has_none() {
             {"name": "no number", "value": 1}]}}),
     );
     let attributes = told_ata(&document).attributes;
-    let read: Vec<_> =
-        attributes.iter().map(|row| (row.id, row.threshold, row.when_failed, row.prefailure, row.raw_text.as_str())).collect();
+    let read: Vec<_> = attributes
+        .iter()
+        .map(|row| {
+            (
+                row.id,
+                row.threshold,
+                row.when_failed,
+                row.prefailure,
+                row.raw_text.as_str(),
+            )
+        })
+        .collect();
     let expected = [
         (5, Some(10), WhenFailed::Never, true, "7"),
         (230, None, WhenFailed::Untold, false, "5"),
@@ -188,14 +274,38 @@ fn the_extended_logs_are_preferred() {
     let report = told(&document);
     let ata = told_ata(&document);
     assert_eq!(ata.error_count, Some(5));
-    let errors: Vec<_> = ata.last_errors.iter().map(|error| (error.hours, error.text.as_str())).collect();
-    assert_eq!(errors, [(Some(20), "Error: UNC at LBA = 0x000003e7 = 999"), (Some(19), "Error: ICRC, ABRT at LBA = 1")]);
-    let outcomes: Vec<_> = report.self_tests.log.iter().map(|test| (test.outcome, test.extended)).collect();
-    let expected =
-        [(Outcome::Failed, true), (Outcome::Other, false), (Outcome::Other, false), (Outcome::Passed, false), (Outcome::Failed, false)];
+    let errors: Vec<_> = ata
+        .last_errors
+        .iter()
+        .map(|error| (error.hours, error.text.as_str()))
+        .collect();
+    assert_eq!(
+        errors,
+        [
+            (Some(20), "Error: UNC at LBA = 0x000003e7 = 999"),
+            (Some(19), "Error: ICRC, ABRT at LBA = 1")
+        ]
+    );
+    let outcomes: Vec<_> = report
+        .self_tests
+        .log
+        .iter()
+        .map(|test| (test.outcome, test.extended))
+        .collect();
+    let expected = [
+        (Outcome::Failed, true),
+        (Outcome::Other, false),
+        (Outcome::Other, false),
+        (Outcome::Passed, false),
+        (Outcome::Failed, false),
+    ];
     assert_eq!(outcomes, expected);
     assert_eq!(
-        (report.self_tests.running, report.self_tests.short_minutes, report.self_tests.long_minutes),
+        (
+            report.self_tests.running,
+            report.self_tests.short_minutes,
+            report.self_tests.long_minutes
+        ),
         (Some(90), Some(2), Some(480))
     );
 }
@@ -203,15 +313,26 @@ fn the_extended_logs_are_preferred() {
 #[test]
 fn a_failed_last_test_counts_where_no_log_was_read() {
     let status = json!({"value": 0x79, "string": "completed having the read element of the test failed", "passed": false});
-    let alone = told(&ata([7, 0], 0, json!({"ata_smart_data": {"self_test": {"status": status}}})));
+    let alone = told(&ata(
+        [7, 0],
+        0,
+        json!({"ata_smart_data": {"self_test": {"status": status}}}),
+    ));
     assert_eq!(alone.self_tests.log.len(), 1);
     assert_eq!(alone.self_tests.log[0].outcome, Outcome::Failed);
     assert_eq!(alone.self_tests.running, None);
     let logged = json!({"smart_status": {"passed": true}, "ata_smart_data": {"self_test": {"status": status}}, "ata_smart_self_test_log": {"standard": {"count": 0}}});
     let logged = told(&ata([7, 0], 0, logged)).self_tests;
     assert!(logged.log.is_empty());
-    assert_eq!((alone.self_tests.told, alone.self_tests.last), (false, Some(Outcome::Failed)));
-    assert_eq!((logged.told, logged.last), (true, None), "an empty log that was read is empty");
+    assert_eq!(
+        (alone.self_tests.told, alone.self_tests.last),
+        (false, Some(Outcome::Failed))
+    );
+    assert_eq!(
+        (logged.told, logged.last),
+        (true, None),
+        "an empty log that was read is empty"
+    );
 }
 
 #[test]
@@ -220,10 +341,18 @@ fn whether_a_log_of_self_tests_was_read_is_told() {
     let is_told = |document: Value| told(&document).self_tests.told;
     assert!(!is_told(ata([7, 3], 4, passed())));
     assert!(!is_told(nvme([7, 3], 0, json!({}))));
-    assert!(is_told(nvme([7, 4], 0, json!({"nvme_self_test_log": {"nsid": -1, "current_self_test_operation": {"value": 0}}}))));
+    assert!(is_told(nvme(
+        [7, 4],
+        0,
+        json!({"nvme_self_test_log": {"nsid": -1, "current_self_test_operation": {"value": 0}}})
+    )));
     assert!(!is_told(scsi([7, 3], 0, passed())));
     let result = json!({"code": {"value": 1, "string": "Background short"}, "result": {"value": 0, "string": "Completed"}});
-    assert!(is_told(scsi([7, 3], 0, json!({"scsi_self_test_0": result}))));
+    assert!(is_told(scsi(
+        [7, 3],
+        0,
+        json!({"scsi_self_test_0": result})
+    )));
 }
 
 #[test]
@@ -243,20 +372,39 @@ fn a_warning_of_drivedb_is_taken_from_the_text() {
     let mut document = ata([7, 3], 0, json!({"smart_status": {"passed": true}}));
     assert!(!told(&document).with_text);
     document["smartctl"]["output"] = output;
-    document["smartctl"]["messages"] = json!([{"string": "==> WARNING: It is loud, too.", "severity": "warning"}]);
+    document["smartctl"]["messages"] =
+        json!([{"string": "==> WARNING: It is loud, too.", "severity": "warning"}]);
     let report = told(&document);
     assert!(report.with_text);
-    let texts: Vec<(&str, &str)> = report.messages.iter().map(|message| (message.severity.as_str(), message.text.as_str())).collect();
+    let texts: Vec<(&str, &str)> = report
+        .messages
+        .iter()
+        .map(|message| (message.severity.as_str(), message.text.as_str()))
+        .collect();
     let long = "==> WARNING: This firmware may forget what it wrote, see the following page: https://acme.example/firmware";
-    assert_eq!(texts, [("warning", "==> WARNING: It is loud, too."), ("warning", long)]);
+    assert_eq!(
+        texts,
+        [
+            ("warning", "==> WARNING: It is loud, too."),
+            ("warning", long)
+        ]
+    );
 }
 
 #[test]
 fn only_valid_statistics_are_told() {
     let row = |offset: u32, valid: bool, value: i64| json!({"offset": offset, "name": "Row", "size": 1, "value": value, "flags": {"value": 0xa0, "valid": valid, "normalized": true}});
     let pages = json!([{"number": 7, "name": "Solid State Device Statistics", "table": [row(8, true, 3), row(16, false, 9)]}]);
-    let statistics = told_ata(&ata([7, 1], 0, json!({"ata_device_statistics": {"pages": pages}}))).statistics;
-    let read: Vec<_> = statistics.iter().map(|row| (row.page, row.offset, row.value, row.normalized)).collect();
+    let statistics = told_ata(&ata(
+        [7, 1],
+        0,
+        json!({"ata_device_statistics": {"pages": pages}}),
+    ))
+    .statistics;
+    let read: Vec<_> = statistics
+        .iter()
+        .map(|row| (row.page, row.offset, row.value, row.normalized))
+        .collect();
     assert_eq!(read, [(7, 8, 3, true)]);
 }
 
@@ -279,30 +427,69 @@ fn scsi_counters_exceptions_and_scans_are_read() {
         }),
     );
     let body = told_scsi(&document);
-    assert_eq!(body.exception.as_ref().map(|exception| (exception.asc, exception.ascq)), Some((0x5d, 0x10)));
+    assert_eq!(
+        body.exception
+            .as_ref()
+            .map(|exception| (exception.asc, exception.ascq)),
+        Some((0x5d, 0x10))
+    );
     let read = body.read.expect("a row");
-    assert_eq!((read.corrected, read.uncorrected, read.gigabytes.as_deref()), (Some(5), Some(2), Some("12.345")));
-    assert_eq!((body.write, body.verify), (None, None), "a row without counts is none");
-    assert_eq!((body.pending_defects, body.percentage_used, body.background_errors), (Some(4), Some(9), Some(1)));
-    assert_eq!(body.background_scan.as_deref(), Some("waiting until BMS interval timer expires"));
+    assert_eq!(
+        (read.corrected, read.uncorrected, read.gigabytes.as_deref()),
+        (Some(5), Some(2), Some("12.345"))
+    );
+    assert_eq!(
+        (body.write, body.verify),
+        (None, None),
+        "a row without counts is none"
+    );
+    assert_eq!(
+        (
+            body.pending_defects,
+            body.percentage_used,
+            body.background_errors
+        ),
+        (Some(4), Some(9), Some(1))
+    );
+    assert_eq!(
+        body.background_scan.as_deref(),
+        Some("waiting until BMS interval timer expires")
+    );
 }
 
 #[test]
 fn names_are_as_sysfs_writes_them() {
     let wwn = |document: &serde_json::Value| told(document).identity.wwn;
     let health = json!({"smart_status": {"passed": true}});
-    assert_eq!(wwn(&ata([7, 3], 0, health)).as_deref(), Some("naa.5000abc123456789"));
+    assert_eq!(
+        wwn(&ata([7, 3], 0, health)).as_deref(),
+        Some("naa.5000abc123456789")
+    );
     let eui = json!({"nvme_namespaces": [{"id": 1, "eui64": {"oui": 0xacde48, "ext_id": 0x23_4567_89ab_u64}}]});
-    assert_eq!(wwn(&nvme([7, 3], 0, eui)).as_deref(), Some("eui.acde4823456789ab"));
+    assert_eq!(
+        wwn(&nvme([7, 3], 0, eui)).as_deref(),
+        Some("eui.acde4823456789ab")
+    );
     let zero = json!({"nvme_namespaces": [{"id": 1, "eui64": {"oui": 0, "ext_id": 0}}]});
     assert_eq!(wwn(&nvme([7, 3], 0, zero)), None);
     let two = json!({"nvme_namespaces": [{"id": 1, "eui64": {"oui": 1, "ext_id": 1}}, {"id": 2, "eui64": {"oui": 1, "ext_id": 2}}]});
-    assert_eq!(wwn(&nvme([7, 3], 0, two)), None, "no namespace is the controller");
+    assert_eq!(
+        wwn(&nvme([7, 3], 0, two)),
+        None,
+        "no namespace is the controller"
+    );
 }
 
 #[test]
 fn texts_are_trimmed_and_empty_ones_absent() {
     let more = json!({"smart_status": {"passed": true}, "model_family": "  ", "serial_number": "--", "firmware_version": " A1\u{0} "});
     let identity = told(&ata([7, 3], 0, more)).identity;
-    assert_eq!((identity.family, identity.serial, identity.firmware.as_deref()), (None, None, Some("A1")));
+    assert_eq!(
+        (
+            identity.family,
+            identity.serial,
+            identity.firmware.as_deref()
+        ),
+        (None, None, Some("A1"))
+    );
 }

@@ -100,7 +100,8 @@ proptest! {
             Body::Scsi(_) => Body::Scsi(Default::default()),
             Body::None => Body::None,
         };
-        // Bit 3 is the drive's verdict; the others are about the asking, or what would be in the tables.
+        // Bit 3 is the drive's verdict; the others are about the asking, or what would be in the
+        // tables.
         (report.passed, report.temperature, report.exit_status) = (None, None, exit_status & !8);
         prop_assert_eq!(levels(&report), None);
     }

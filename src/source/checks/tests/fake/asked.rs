@@ -3,31 +3,34 @@
 use std::time::Duration;
 
 use crate::host::clock::now;
-use crate::model::check::Filesystem;
-use crate::model::check::Mode;
-use crate::model::check::Signal;
-use crate::model::check::SignalKind;
-use crate::model::check::Target;
-use crate::model::check::Terms;
-use crate::model::check::Wanted;
+use crate::model::check::{Filesystem, Mode, Signal, SignalKind, Target, Terms, Wanted};
 use crate::model::dev::DevNo;
 use crate::model::finding::Evidence;
 use crate::model::ids::CheckId;
 use crate::model::path::HostPath;
-use crate::source::checks::tools::Checker;
-use crate::source::checks::tools::Found;
+use crate::source::checks::tools::{Checker, Found};
 
 pub fn all_tools() -> Found {
     let checker = |filesystem: Filesystem| {
-        let checker = Checker { path: format!("/sbin/{}", filesystem.checker().0).into(), version: "1.0".to_owned(), stamp: (0, 0, 0) };
+        let checker = Checker {
+            path: format!("/sbin/{}", filesystem.checker().0).into(),
+            version: "1.0".to_owned(),
+            stamp: (0, 0, 0),
+        };
         (filesystem, checker)
     };
-    Found::new([Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs].map(checker), Some("/sbin/lvm".into()))
+    Found::new(
+        [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs].map(checker),
+        Some("/sbin/lvm".into()),
+    )
 }
 
 /// `sdb3`: 8:19.
 pub fn target(name: &str, filesystem: Filesystem) -> Target {
-    let (disk, partition) = (u32::from(name.as_bytes()[2] - b'a'), u32::from(name.as_bytes()[3] - b'0'));
+    let (disk, partition) = (
+        u32::from(name.as_bytes()[2] - b'a'),
+        u32::from(name.as_bytes()[3] - b'0'),
+    );
     let dev = DevNo::new(8, disk * 16 + partition);
     Target {
         name: format!("/dev/{name}"),
@@ -80,10 +83,20 @@ pub fn frozen(id: &str) -> Wanted {
 }
 
 pub fn scheduled(id: &str) -> Wanted {
-    Wanted { scheduled: true, ..wanted(id) }
+    Wanted {
+        scheduled: true,
+        ..wanted(id)
+    }
 }
 
 pub fn signal() -> Signal {
-    let evidence = Evidence { source: "kernel log".to_owned(), time: now(), text: "Metadata CRC error".to_owned() };
-    Signal { kind: SignalKind::Corrupted, evidence }
+    let evidence = Evidence {
+        source: "kernel log".to_owned(),
+        time: now(),
+        text: "Metadata CRC error".to_owned(),
+    };
+    Signal {
+        kind: SignalKind::Corrupted,
+        evidence,
+    }
 }

@@ -1,39 +1,27 @@
-//! The source of checks over the world that does as it is told, with an owner that writes down what it hears.
+//! The source of checks over the world that does as it is told, with an owner that writes down what
+//! it hears.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::broadcast;
-use tokio::sync::mpsc;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::host::helper::Program;
 use crate::host::root::HostRoot;
-use crate::host::worker::Spawn;
-use crate::host::worker::Workers;
-use crate::model::check::Progress;
-use crate::model::check::State as CheckState;
-use crate::model::check::Stop;
-use crate::model::check::Wanted;
+use crate::host::worker::{Spawn, Workers};
 use crate::model::check::steps::Outcome;
+use crate::model::check::{Progress, State as CheckState, Stop, Wanted};
 use crate::model::ids::CheckId;
 use crate::model::kernel::event::Resume;
 use crate::model::path::HostPath;
 use crate::model::policy::checks::Tools;
-use crate::model::report::REQUESTS;
-use crate::model::report::Report;
-use crate::model::report::SourceStatus;
+use crate::model::report::{REQUESTS, Report, SourceStatus};
 use crate::source::checks::run_in;
-use crate::source::checks::tests::fake::Fake;
-use crate::source::checks::tests::fake::How;
-use crate::source::checks::tests::fake::Played;
-use crate::source::context::CheckSettings;
-use crate::source::context::Context;
-use crate::source::context::KernelLogSettings;
-use crate::source::context::SmartSettings;
-use crate::source::context::SourceSettings;
+use crate::source::checks::tests::fake::{Fake, How, Played};
+use crate::source::context::{
+    CheckSettings, Context, KernelLogSettings, SmartSettings, SourceSettings,
+};
 
 pub struct Lab {
     pub world: Fake,
@@ -63,8 +51,15 @@ pub fn lab_at(root: HostRoot, first: Vec<Wanted>, prepare: impl FnOnce(&mut Play
     let begun = Instant::now();
     let mut state = Played::default();
     prepare(&mut state);
-    let world = Fake { state: Arc::new(Mutex::new(state)), begun };
-    let checks = CheckSettings { at_once: 1, max_io_pressure: 20, tools: Tools::default() };
+    let world = Fake {
+        state: Arc::new(Mutex::new(state)),
+        begun,
+    };
+    let checks = CheckSettings {
+        at_once: 1,
+        max_io_pressure: 20,
+        tools: Tools::default(),
+    };
     let far = Duration::from_secs(3600);
     let settings = watch::Sender::new(Arc::new(SourceSettings {
         checks,
@@ -76,7 +71,11 @@ pub fn lab_at(root: HostRoot, first: Vec<Wanted>, prepare: impl FnOnce(&mut Play
         probe_timeout: far,
         worker_timeout: far,
         disk_stats_interval: far,
-        kernel_log: KernelLogSettings { enabled: false, path: HostPath::new("/dev/kmsg"), admit: Vec::new() },
+        kernel_log: KernelLogSettings {
+            enabled: false,
+            path: HostPath::new("/dev/kmsg"),
+            admit: Vec::new(),
+        },
         counters_interval: far,
         fs_events: false,
         smart: SmartSettings {
@@ -94,8 +93,18 @@ pub fn lab_at(root: HostRoot, first: Vec<Wanted>, prepare: impl FnOnce(&mut Play
     }));
     let wanted = watch::Sender::new(Arc::new(first));
     let (sender, mut reports) = mpsc::channel(64);
-    let workers = || Workers::start(Spawn { program: "/nonexistent".into(), args: Vec::new(), active: 1, max_stuck: 1 });
-    let nothing = || Program { program: "/nonexistent".into(), args: Vec::new() };
+    let workers = || {
+        Workers::start(Spawn {
+            program: "/nonexistent".into(),
+            args: Vec::new(),
+            active: 1,
+            max_stuck: 1,
+        })
+    };
+    let nothing = || Program {
+        program: "/nonexistent".into(),
+        args: Vec::new(),
+    };
     let context = Context {
         root,
         reports: sender,
@@ -117,7 +126,10 @@ pub fn lab_at(root: HostRoot, first: Vec<Wanted>, prepare: impl FnOnce(&mut Play
         // Ends only with its owner.
         let Err(_gone) = run_in(context, played).await;
     });
-    let (heard, lags) = (Arc::<Mutex<Vec<(f64, Report)>>>::default(), watch::Sender::new(false));
+    let (heard, lags) = (
+        Arc::<Mutex<Vec<(f64, Report)>>>::default(),
+        watch::Sender::new(false),
+    );
     let (hears, list, lagging) = (heard.clone(), wanted.clone(), lags.subscribe());
     let owner = tokio::spawn(async move {
         while let Some(report) = reports.recv().await {
@@ -128,10 +140,20 @@ pub fn lab_at(root: HostRoot, first: Vec<Wanted>, prepare: impl FnOnce(&mut Play
                 let id = progress.id.clone();
                 list.send_modify(|list| Arc::make_mut(list).retain(|wanted| wanted.id != id));
             }
-            hears.lock().unwrap().push((begun.elapsed().as_secs_f64(), report));
+            hears
+                .lock()
+                .unwrap()
+                .push((begun.elapsed().as_secs_f64(), report));
         }
     });
-    Lab { world, wanted, settings, heard, lags, tasks: vec![source, owner] }
+    Lab {
+        world,
+        wanted,
+        settings,
+        heard,
+        lags,
+        tasks: vec![source, owner],
+    }
 }
 
 impl Lab {
@@ -140,26 +162,43 @@ impl Lab {
     }
 
     pub fn how(&self, device: &str, change: impl FnOnce(&mut How)) {
-        self.world.look(|state| change(state.how.entry(device.to_owned()).or_default()));
+        self.world
+            .look(|state| change(state.how.entry(device.to_owned()).or_default()));
     }
 
     pub fn want(&self, change: impl FnOnce(&mut Vec<Wanted>)) {
-        self.wanted.send_modify(|wanted| change(Arc::make_mut(wanted)));
+        self.wanted
+            .send_modify(|wanted| change(Arc::make_mut(wanted)));
     }
 
     pub fn change(&self, id: &str, change: impl FnOnce(&mut Wanted)) {
         let id = CheckId::known(id);
-        self.want(|all| change(all.iter_mut().find(|wanted| wanted.id == id).expect("it is wanted")));
+        self.want(|all| {
+            change(
+                all.iter_mut()
+                    .find(|wanted| wanted.id == id)
+                    .expect("it is wanted"),
+            )
+        });
     }
 
     pub fn stop(&self, id: &str) {
         let id = CheckId::known(id);
-        let stop = || Some(Stop { why: "cancelled by uid 0 (root)".to_owned() });
-        self.want(|all| all.iter_mut().filter(|wanted| wanted.id == id).for_each(|wanted| wanted.stop = stop()));
+        let stop = || {
+            Some(Stop {
+                why: "cancelled by uid 0 (root)".to_owned(),
+            })
+        };
+        self.want(|all| {
+            all.iter_mut()
+                .filter(|wanted| wanted.id == id)
+                .for_each(|wanted| wanted.stop = stop())
+        });
     }
 
     pub fn settings(&self, change: impl FnOnce(&mut CheckSettings)) {
-        self.settings.send_modify(|settings| change(&mut Arc::make_mut(settings).checks));
+        self.settings
+            .send_modify(|settings| change(&mut Arc::make_mut(settings).checks));
     }
 
     pub fn reports(&self) -> Vec<(f64, Report)> {
@@ -181,7 +220,10 @@ impl Lab {
 
     /// What came of it, and after how many seconds; told exactly once.
     pub fn ended(&self, id: &str) -> Option<(f64, Outcome, usize)> {
-        let mut ends = self.told(id).into_iter().filter_map(|(at, progress)| Some((at, progress.outcome?, progress.runs.len())));
+        let mut ends = self
+            .told(id)
+            .into_iter()
+            .filter_map(|(at, progress)| Some((at, progress.outcome?, progress.runs.len())));
         let first = ends.next();
         assert!(ends.next().is_none(), "{id} ended twice");
         first
@@ -189,11 +231,19 @@ impl Lab {
 
     /// What was done, without the times.
     pub fn done(&self) -> Vec<String> {
-        self.world.look(|state| state.done.iter().map(|(_, what)| what.clone()).collect())
+        self.world
+            .look(|state| state.done.iter().map(|(_, what)| what.clone()).collect())
     }
 
     pub fn begun(&self, what: &str) -> Vec<u64> {
-        self.world.look(|state| state.done.iter().filter(|(_, done)| done == what).map(|(at, _)| at.round() as u64).collect())
+        self.world.look(|state| {
+            state
+                .done
+                .iter()
+                .filter(|(_, done)| done == what)
+                .map(|(at, _)| at.round() as u64)
+                .collect()
+        })
     }
 
     /// Nothing is left of anything.
@@ -202,7 +252,11 @@ impl Lab {
             assert!(state.wrong.is_empty(), "{:?}", state.wrong);
             assert!(state.frozen.is_empty(), "frozen: {:?}", state.frozen);
             assert!(state.running.is_empty(), "running: {:?}", state.running);
-            assert!(state.snapshots.is_empty(), "snapshots: {:?}", state.snapshots);
+            assert!(
+                state.snapshots.is_empty(),
+                "snapshots: {:?}",
+                state.snapshots
+            );
         });
     }
 
