@@ -5,13 +5,13 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use diskvitals::analyze;
-use diskvitals::analyze::Source;
+use diskvitals::analyze::InputSource;
 
 #[test]
 fn what_real_kernels_said_while_something_was_broken_on_purpose() {
     let mut text = String::new();
     for file in files(Path::new("tests/kernel_log")) {
-        let answer = analyze::kernel_log(&Source::File(file.clone())).unwrap();
+        let answer = analyze::kernel_log(&InputSource::File(file.clone())).unwrap();
         let classes: Vec<String> = answer
             .classes
             .iter()

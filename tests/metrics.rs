@@ -13,7 +13,7 @@ mod tree;
 use std::io::{BufRead, Read};
 use std::os::unix::net::UnixStream;
 
-use process::{Daemon, ask, scrape, until};
+use process::{Daemon, http_get, scrape, scrape_until};
 
 fn host(drives: usize, volumes: usize) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a folder");
@@ -65,7 +65,7 @@ fn a_unix_socket_of_the_configuration_answers_and_goes_with_the_daemon() {
     let socket = daemon.dir.path().join("metrics.sock");
     let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&socket).expect("is there"));
     assert_eq!(mode & 0o777, 0o660);
-    let answer = ask(UnixStream::connect(&socket).expect("connects"), "*/*");
+    let answer = http_get(UnixStream::connect(&socket).expect("connects"), "*/*");
     assert!(
         answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"),
         "{answer}"
@@ -136,7 +136,7 @@ fn the_first_scrape_has_all_drives_and_volumes_and_a_drive_that_goes_takes_its_s
         std::fs::remove_file(host.path().join(link)).expect("goes");
     }
     daemon.signal(nix::sys::signal::Signal::SIGHUP);
-    let after = until(address, "the drive's series are gone", |text| {
+    let after = scrape_until(address, "the drive's series are gone", |text| {
         drives(text) == 2
     });
     assert!(!after.contains(&gone), "{after}");
@@ -149,14 +149,16 @@ fn what_drives_say_of_themselves_reaches_the_scraper_under_their_ids() {
     let host = host(1, 1);
     let dir = tempfile::tempdir().expect("a folder");
     let smartctl = smartctl::Smartctl::new(dir.path()).expect("is written");
-    let answer = smartctl::Ata::new("ZL200000", 0xa000_0000).answer();
-    smartctl.answers("/dev/sda", &answer).expect("is written");
+    let answer = smartctl::Ata::new("ZL200000", 0xa000_0000).response();
+    smartctl
+        .set_response("/dev/sda", &answer)
+        .expect("is written");
     let config = format!("[smart]\ncommand = \"{}\"\n", smartctl.program().display());
     let mut daemon = Daemon::start(host.path(), &config, Some("127.0.0.1:0"));
     let address = daemon.address();
     let mut log = daemon.log.take().expect("a log");
     let reader = std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-    let text = until(address, "the drive has told", |text| {
+    let text = scrape_until(address, "the drive has told", |text| {
         text.contains("outcome=\"told\"} 1\n")
     });
     let pending = text

@@ -22,8 +22,8 @@ fn a_daemon_that_stays_away_makes_the_condition_unknown_and_its_return_true() {
 fn a_daemon_that_is_replaced_in_time_is_no_news_and_while_it_is_away_nothing_is_called_healthy() {
     let scene = Scene::stage();
     let daemon = started(&scene);
-    let pace = Pace {
-        patience: Duration::from_secs(60),
+    let pace = ReportTiming {
+        absence_grace: Duration::from_secs(60),
         ..brisk()
     };
     let _reporter = scene.report(BOTH, pace);
@@ -133,8 +133,8 @@ fn a_daemon_that_comes_back_without_its_history_repeats_nothing() {
     let daemon = started(&scene);
     let _reporter = scene.report(
         BOTH,
-        Pace {
-            patience: Duration::from_secs(60),
+        ReportTiming {
+            absence_grace: Duration::from_secs(60),
             ..brisk()
         },
     );
@@ -175,8 +175,8 @@ fn what_ended_while_the_daemon_was_away_is_told_also_where_it_has_lost_its_histo
     let daemon = started(&scene);
     let _reporter = scene.report(
         BOTH,
-        Pace {
-            patience: Duration::from_secs(60),
+        ReportTiming {
+            absence_grace: Duration::from_secs(60),
             ..brisk()
         },
     );

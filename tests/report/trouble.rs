@@ -7,11 +7,11 @@ use serde_json::Value;
 use crate::server::{Asked, Fault};
 use crate::*;
 
-const EVENTS: What = What {
+const EVENTS: EnabledReports = EnabledReports {
     events: true,
     conditions: false,
 };
-const CONDITIONS: What = What {
+const CONDITIONS: EnabledReports = EnabledReports {
     events: false,
     conditions: true,
 };
@@ -41,8 +41,8 @@ fn every_kind_of_trouble_is_waited_out_and_each_event_told_once() {
     let _daemon = started(&scene);
     let _reporter = scene.report(
         BOTH,
-        Pace {
-            answer: Duration::from_millis(300),
+        ReportTiming {
+            request_timeout: Duration::from_millis(300),
             ..brisk()
         },
     );
@@ -190,9 +190,9 @@ fn a_right_that_comes_late_is_waited_for_and_nothing_is_lost() {
 fn a_right_that_does_not_come_is_given_up_and_holds_up_nothing_else() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
-    let pace = Pace {
-        rights: Duration::from_millis(600),
-        longest_pause: Duration::from_millis(100),
+    let pace = ReportTiming {
+        rbac_grace: Duration::from_millis(600),
+        max_backoff: Duration::from_millis(100),
         ..brisk()
     };
     let _reporter = scene.report(EVENTS, pace);
@@ -222,8 +222,8 @@ fn an_object_whose_events_always_fail_does_not_hold_up_the_others() {
     let _daemon = started(&scene);
     let _reporter = scene.report(
         EVENTS,
-        Pace {
-            longest_pause: Duration::from_millis(100),
+        ReportTiming {
+            max_backoff: Duration::from_millis(100),
             ..brisk()
         },
     );
@@ -304,10 +304,10 @@ fn a_volume_whose_claim_is_of_another_namespace_is_told_to_its_pod_alone() {
 fn a_condition_that_changes_often_is_told_no_more_often_than_it_may() {
     let scene = Scene::stage();
     let daemon = started(&scene);
-    let pace = Pace {
-        changes: 1,
-        change: Duration::from_secs(4),
-        patience: Duration::from_secs(1),
+    let pace = ReportTiming {
+        condition_burst: 1,
+        condition_interval: Duration::from_secs(4),
+        absence_grace: Duration::from_secs(1),
         ..brisk()
     };
     let _reporter = scene.report(CONDITIONS, pace);

@@ -46,10 +46,10 @@ fn a_smartctl_that_is_too_old_is_as_none() {
     let host = Host::new(OFTEN);
     let settings = format!("command = \"{}\"\n", host.smartctl.program().display());
     no_smartctl(&settings.clone(), "7.0", |_| {
-        host.smartctl.version("6.6").expect("written")
+        host.smartctl.set_version("6.6").expect("written")
     });
     assert_eq!(
-        host.smartctl.asked("/dev/sda", ""),
+        host.smartctl.count_calls("/dev/sda", ""),
         0,
         "it was not asked about drives"
     );
@@ -122,7 +122,7 @@ fn no_drive_is_asked_twice_at_a_time_and_two_drives_at_most() {
 fn a_disk_without_smart_is_not_applicable_and_good() {
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sdb",
             &without_smart("SEAGATE", "ST4000NM0295", "ZL200001"),
         )
@@ -145,23 +145,23 @@ fn a_disk_without_smart_is_not_applicable_and_good() {
 fn limits_and_exceptions_of_the_configuration_are_taken_in_while_it_runs() {
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 reallocated: 12,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sdb",
             &Scsi {
                 grown_defects: 12,
                 ..sas()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let daemon = host.started();
@@ -184,10 +184,10 @@ fn limits_and_exceptions_of_the_configuration_are_taken_in_while_it_runs() {
     // `ignore`: nobody asks.
     host.configure_also("[[smart.override]]\nserial = \"ZL200000\"\ndevice_type = \"ignore\"\n");
     pause(2500);
-    let asked = host.smartctl.asked("/dev/sda", "");
+    let asked = host.smartctl.count_calls("/dev/sda", "");
     pause(2500);
     assert_eq!(
-        host.smartctl.asked("/dev/sda", ""),
+        host.smartctl.count_calls("/dev/sda", ""),
         asked,
         "it is not asked any more"
     );

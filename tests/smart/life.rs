@@ -48,13 +48,13 @@ fn sectors_that_wait_and_are_then_replaced_are_told_with_their_growth() {
     }
 
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 pending: 8,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let finding = daemon.until("sectors wait", |daemon| {
@@ -75,14 +75,14 @@ fn sectors_that_wait_and_are_then_replaced_are_told_with_their_growth() {
 
     // More of them: the same finding, with the growth in it.
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 pending: 24,
                 reported: 3,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let grown = daemon.until("more wait", |daemon| {
@@ -103,14 +103,14 @@ fn sectors_that_wait_and_are_then_replaced_are_told_with_their_growth() {
 
     // Written anew, they are replaced.
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 reallocated: 24,
                 reported: 3,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let replaced = daemon.until("they are replaced", |daemon| {
@@ -130,7 +130,7 @@ fn sectors_that_wait_and_are_then_replaced_are_told_with_their_growth() {
 
     // At last the drive gives itself up.
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 reallocated: 1990,
@@ -138,7 +138,7 @@ fn sectors_that_wait_and_are_then_replaced_are_told_with_their_growth() {
                 passed: false,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let failing = daemon.until("it says that it fails", |daemon| {
@@ -166,14 +166,14 @@ fn sectors_that_wait_and_are_then_replaced_are_told_with_their_growth() {
 fn another_drive_in_the_same_slot_begins_anew() {
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 reallocated: 400,
                 pending: 16,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let daemon = host.started();
@@ -183,13 +183,13 @@ fn another_drive_in_the_same_slot_begins_anew() {
     let old = daemon.drive("sda").expect("a drive")["id"].clone();
 
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 hours: 3,
                 ..Ata::new("ZL299999", 0xa009_9999)
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     exchange(
@@ -225,25 +225,25 @@ fn an_answer_of_another_drive_than_the_kernel_shows_is_not_mixed_with_the_old_on
     // The slot's new drive is asked before the kernel's picture of it is read anew.
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 reallocated: 400,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let daemon = host.started();
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 hours: 3,
                 reallocated: 2,
                 ..Ata::new("ZL299999", 0xa009_9999)
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let polls = host.polls("/dev/sda");
@@ -261,29 +261,31 @@ fn an_answer_of_another_drive_than_the_kernel_shows_is_not_mixed_with_the_old_on
 fn a_sleeping_drive_is_left_asleep_and_judged_by_its_last_answer() {
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 pending: 8,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let daemon = host.started();
     let before = daemon.until("sectors wait", |daemon| {
         daemon.finding("sda", "PendingSectors")
     });
-    host.smartctl.does("/dev/sda", "asleep").expect("written");
+    host.smartctl
+        .set_behavior("/dev/sda", "asleep")
+        .expect("written");
     daemon.until("it sleeps", |daemon| {
         state(&daemon.drive("sda")?, "STATE_ASLEEP")
     });
     let answered = daemon.drive("sda").expect("a drive")["smart"]["answered"].clone();
 
-    let polls = host.smartctl.asked("/dev/sda", "");
+    let polls = host.smartctl.count_calls("/dev/sda", "");
     daemon.until(
         "it was asked three times more whether it still does",
-        |_| host.smartctl.asked("/dev/sda", "") >= polls + 3,
+        |_| host.smartctl.count_calls("/dev/sda", "") >= polls + 3,
     );
     let asleep = daemon.drive("sda").expect("a drive");
     assert_eq!(
@@ -318,7 +320,7 @@ fn a_sleeping_drive_is_left_asleep_and_judged_by_its_last_answer() {
         );
     }
     host.smartctl
-        .answers("/dev/sda", &sata().answer())
+        .set_response("/dev/sda", &sata().response())
         .expect("written");
     daemon.until("awake, its finding clears", |daemon| {
         daemon.finding("sda", "PendingSectors").is_none()
@@ -335,9 +337,9 @@ fn spare_blocks_of_an_nvme_drive_run_out() {
             critical_warning,
             ..nvme()
         }
-        .answer();
+        .response();
         host.smartctl
-            .answers("/dev/nvme0", &answer)
+            .set_response("/dev/nvme0", &answer)
             .expect("written");
     };
     with(60, 0);
@@ -385,8 +387,10 @@ fn a_sas_disk_that_foresees_its_end_is_bad() {
         grown_defects: 900,
         ..sas()
     }
-    .answer();
-    host.smartctl.answers("/dev/sdb", &answer).expect("written");
+    .response();
+    host.smartctl
+        .set_response("/dev/sdb", &answer)
+        .expect("written");
     let failing = daemon.until("it says so", |daemon| daemon.finding("sdb", "SmartFailing"));
     assert_eq!(failing["severity"], "SEVERITY_BAD", "{failing:#}");
 }
@@ -402,13 +406,13 @@ fn a_failed_self_test_stands_until_a_whole_one_has_passed() {
         lba: Some(123_456),
     };
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 self_tests: vec![failed.clone()],
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let finding = daemon.until("the drive's own test failed", |daemon| {
@@ -422,13 +426,13 @@ fn a_failed_self_test_stands_until_a_whole_one_has_passed() {
         lba: None,
     };
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 self_tests: vec![passed, failed],
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     daemon.until("a later test has passed", |daemon| {
@@ -441,7 +445,7 @@ fn errors_on_the_cable_blame_the_cable() {
     // One occasion is none, by the limits' default: it may have been somebody at the cable.
     let host = Host::new(&format!("{OFTEN}\n[smart.limits]\ngrowth_occasions = 1\n"));
     host.smartctl
-        .answers("/dev/sda", &Ata { crc: 108, ..sata() }.answer())
+        .set_response("/dev/sda", &Ata { crc: 108, ..sata() }.response())
         .expect("written");
     let daemon = host.started();
     assert!(
@@ -450,7 +454,7 @@ fn errors_on_the_cable_blame_the_cable() {
         daemon.findings("sda")
     );
     host.smartctl
-        .answers("/dev/sda", &Ata { crc: 140, ..sata() }.answer())
+        .set_response("/dev/sda", &Ata { crc: 140, ..sata() }.response())
         .expect("written");
     let finding = daemon.until("it grows", |daemon| daemon.finding("sda", "LinkErrors"));
     assert!(
@@ -468,13 +472,13 @@ fn a_daemon_that_is_killed_knows_what_it_knew_and_asks_nothing_twice() {
     let host =
         Host::new("interval = \"1h\"\nsuspect_interval = \"1h\"\nshortest_interval = \"1s\"\n");
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 pending: 8,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let daemon = host.started();
@@ -511,13 +515,13 @@ fn a_daemon_that_is_killed_knows_what_it_knew_and_asks_nothing_twice() {
 fn what_is_acknowledged_stays_so_from_poll_to_poll() {
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 reallocated: 4,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let daemon = host.started();
