@@ -75,7 +75,7 @@ impl Judge for Layers {
         _: Timestamp,
     ) -> Urgency {
         if let SourceUpdate::Layer { device, state } = report {
-            facts.layers.entry(device).or_default().state = state;
+            facts.layers.entry(device).or_default().state = state.into();
         }
         Urgency::Immediate
     }
@@ -93,7 +93,7 @@ impl Judge for Layers {
             |(device, layer): (&String, &diskvitals::model::facts::LayerFacts)| Judgement {
                 subject: Subject::Device(device.clone()),
                 reason: Reason::RaidDegraded,
-                verdict: match &layer.state {
+                verdict: match layer.state.observation() {
                     Observation::Failed { error, .. } => Verdict::Raised(FindingDetails {
                         severity: Severity::Suspect,
                         status: Status::Degraded,

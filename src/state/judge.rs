@@ -13,7 +13,6 @@ use crate::model::finding::{Judgement, Severity, Subject};
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::error_history::ErrorHistory;
 use crate::model::ledger::{Ledger, RetentionLimits};
-use crate::model::observation::Observation;
 use crate::model::policy::{Policy, VolumeSettings};
 use crate::model::probe::ProbeTarget;
 use crate::model::snapshot_builder::StatusRules;
@@ -39,9 +38,6 @@ pub trait Judge: StatusRules + Send + 'static {
         rules: &AssessmentSettings,
         now: Timestamp,
     ) -> Urgency;
-
-    /// Rules that were changed by a reload, for what is judged when it is heard and not each time.
-    fn apply_settings(&self, _facts: &mut Facts, _rules: &AssessmentSettings) {}
 
     /// The first full picture is there.
     fn is_settled(&self, facts: &Facts) -> bool;
@@ -105,12 +101,7 @@ pub trait Judge: StatusRules + Send + 'static {
         facts: &mut Facts,
         remembered: Vec<(counters::CounterKey, model::counters::CounterHistory)>,
     ) {
-        for (key, memory) in remembered {
-            facts
-                .counters
-                .entry(key)
-                .or_insert_with(|| Arc::new(memory));
-        }
+        facts.counters.restore(remembered);
     }
 
     /// Known not to be here any more. What could not be read is not gone.
@@ -122,8 +113,7 @@ pub trait Judge: StatusRules + Send + 'static {
             Subject::Drive(id) => !facts.drives.contains_key(id),
             Subject::Device(name) => !inventory.devices.contains_key(name),
             Subject::Volume(id) => {
-                let seen = facts.mounts.value().is_some()
-                    && !matches!(facts.kubelet, Observation::Failed { .. });
+                let seen = facts.mounts.value().is_some() && facts.kubelet.error().is_none();
                 seen && !facts.volumes.contains_key(id)
             }
         }

@@ -29,12 +29,7 @@ impl Judge for ModelJudge {
         rules: &AssessmentSettings,
         now: Timestamp,
     ) -> Urgency {
-        facts.set_smart_policy(&rules.policy.smart);
         facts.apply(report, &rules.volumes, now)
-    }
-
-    fn apply_settings(&self, facts: &mut Facts, rules: &AssessmentSettings) {
-        facts.set_smart_policy(&rules.policy.smart);
     }
 
     fn is_settled(&self, facts: &Facts) -> bool {

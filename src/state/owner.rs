@@ -217,8 +217,7 @@ impl<J: Judge> Owner<J> {
                 Some(report) = self.reports.recv() => self.apply_batch(report),
                 Some(event) = self.store_events.recv() => self.handle_store_event(event),
                 Ok(()) = self.settings.changed() => {
-                    let rules = self.settings.borrow_and_update().clone();
-                    self.judge.apply_settings(&mut self.facts, &rules);
+                    self.settings.borrow_and_update();
                     self.publish_soon();
                 }
                 () = &mut settle, if !settle_passed => {
@@ -272,7 +271,7 @@ impl<J: Judge> Owner<J> {
     fn begin_due_checks(&mut self) {
         let rules = self.settings.borrow().clone();
         let checks = &rules.policy.checks;
-        self.facts.prune_checks(checks.keep as usize);
+        self.facts.checks.prune(checks.keep as usize);
         let begun = self
             .facts
             .queue_due_checks(checks, &self.ledger, &self.zone, clock::now());
@@ -345,8 +344,8 @@ impl<J: Judge> Owner<J> {
                     .restore_errors(&mut self.facts, loaded.errors, loaded.progress);
                 self.judge
                     .restore_counters(&mut self.facts, loaded.counters);
-                self.facts.restore_smart(loaded.smart);
-                self.facts.restore_checks(loaded.checks);
+                self.facts.smart.restore(loaded.smart);
+                self.facts.checks.restore(loaded.checks);
                 // Device numbers and mounts are of one boot.
                 if loaded.boot.is_some() && loaded.boot == self.store_sync.boot {
                     self.facts.restore_volumes(loaded.volumes);

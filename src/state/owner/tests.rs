@@ -58,7 +58,7 @@ impl Judge for FakeJudge {
     ) -> Urgency {
         match report {
             SourceUpdate::Layer { device, state } => {
-                facts.layers.entry(device).or_default().state = state;
+                facts.layers.entry(device).or_default().state = state.into();
                 Urgency::Immediate
             }
             SourceUpdate::DiskStats(_) => Urgency::UsageOnly,
@@ -103,7 +103,7 @@ impl Judge for FakeJudge {
         let judgement = |(device, layer): (&String, &crate::model::facts::LayerFacts)| Judgement {
             subject: Subject::Device(device.clone()),
             reason: Reason::RaidDegraded,
-            verdict: verdict(&layer.state),
+            verdict: verdict(layer.state.observation()),
         };
         facts.layers.iter().map(judgement).collect()
     }
