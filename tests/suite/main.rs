@@ -6,6 +6,7 @@
 //! variables, no working folder, no limits, no count of its own threads or descriptors.
 
 mod api;
+mod architecture;
 mod counters;
 mod csi;
 mod csi_driver;
