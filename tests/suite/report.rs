@@ -121,6 +121,18 @@ impl Scene {
         }
     }
 
+    /// Waits until the count stays the same in so many looks, one after the other. Looks are counted
+    /// rather than time, so that a machine that stood still is not taken for silence.
+    pub fn until_still(&self, what: &str, count: impl Fn() -> usize) -> usize {
+        let (mut last, mut looks) = (count(), 0);
+        self.until(what, || {
+            let now = count();
+            looks = if now == last { looks + 1 } else { 0 };
+            last = now;
+            (looks >= 75).then_some(now)
+        })
+    }
+
     pub fn until_told(&self, line: &str) {
         self.until(line, || {
             self.server

@@ -82,6 +82,14 @@ fn is_good(outcome: &Outcome<Answer>) -> bool {
     matches!(outcome, Outcome::Answer(Answer::ProbeMount(probe)) if probe.statfs.is_ok() && probe.readdir.is_ok())
 }
 
+/// One process has started and answered. Otherwise `SHORT` may end before it has read its first
+/// question, on a loaded machine.
+async fn running_workers(root: &Path) -> Workers<Job, Answer> {
+    let workers = workers(root, 4);
+    assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
+    workers
+}
+
 #[tokio::test]
 async fn many_targets_are_answered_by_one_process() {
     let tree = recorded_tree();
@@ -105,7 +113,7 @@ async fn many_targets_are_answered_by_one_process() {
 #[tokio::test]
 async fn a_target_that_hangs_is_stuck_and_holds_up_no_other() {
     let tree = recorded_tree();
-    let workers = workers(tree.path(), 4);
+    let workers = running_workers(tree.path()).await;
     let hangs = workers.ask("h", probe("/hangs"), SHORT);
     let others = async {
         for _ in 0..20 {
@@ -136,8 +144,7 @@ async fn a_target_that_hangs_is_stuck_and_holds_up_no_other() {
 #[tokio::test]
 async fn a_late_answer_is_used_and_frees_the_target() {
     let tree = recorded_tree();
-    let workers = workers(tree.path(), 4);
-    assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
+    let workers = running_workers(tree.path()).await;
     let stopped = pids(tree.path());
     stopped
         .iter()
@@ -174,7 +181,7 @@ async fn a_late_answer_is_used_and_frees_the_target() {
 #[tokio::test]
 async fn a_stuck_process_that_dies_frees_the_target_with_an_error() {
     let tree = recorded_tree();
-    let workers = workers(tree.path(), 4);
+    let workers = running_workers(tree.path()).await;
     let Outcome::Stuck {
         late: Some(late), ..
     } = workers.ask("h", probe("/hangs"), SHORT).await
@@ -217,8 +224,7 @@ async fn no_more_than_so_many_may_be_stuck() {
 #[tokio::test]
 async fn a_process_that_dies_or_talks_junk_is_a_failure_and_is_replaced() {
     let tree = recorded_tree();
-    let workers = workers(tree.path(), 4);
-    assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
+    let workers = running_workers(tree.path()).await;
     pids(tree.path())
         .iter()
         .for_each(|pid| kill(*pid, Signal::SIGKILL).expect("killed"));
@@ -251,7 +257,7 @@ async fn a_process_that_dies_or_talks_junk_is_a_failure_and_is_replaced() {
 #[tokio::test]
 async fn workers_end_with_the_daemons_end_of_the_pipe_also_while_they_hang() {
     let tree = recorded_tree();
-    let workers = workers(tree.path(), 4);
+    let workers = running_workers(tree.path()).await;
     let Outcome::Stuck { late, .. } = workers.ask("h", probe("/hangs"), SHORT).await else {
         panic!("it hangs")
     };

@@ -135,6 +135,10 @@ impl Host {
         daemon
     }
 
+    pub fn state_dir(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
     /// How often smartctl was asked about the device.
     pub fn polls(&self, device: &str) -> usize {
         self.smartctl.asked(device, "")

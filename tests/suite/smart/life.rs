@@ -1,5 +1,7 @@
 //! Drives that grow old: what is found, how it grows, what stays of it.
 
+use diskvitals::state::store::DATABASE;
+use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
 use super::host::{Host, OFTEN, evidence, exchange, nvme, pause, sas, sata, state, value};
@@ -463,6 +465,20 @@ fn errors_on_the_cable_blame_the_cable() {
     );
 }
 
+/// How many rows the daemon's database has of it.
+fn stored(host: &Host, rows: &str) -> i64 {
+    let database = host.state_dir().join(DATABASE);
+    let Ok(connection) = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_ONLY)
+    else {
+        return 0;
+    };
+    connection
+        .query_row(&format!("SELECT count(*) FROM {rows}"), [], |row| {
+            row.get(0)
+        })
+        .unwrap_or_default()
+}
+
 #[test]
 fn a_daemon_that_is_killed_knows_what_it_knew_and_asks_nothing_twice() {
     let host =
@@ -481,8 +497,10 @@ fn a_daemon_that_is_killed_knows_what_it_knew_and_asks_nothing_twice() {
     let before = daemon.until("sectors wait", |daemon| {
         daemon.finding("sda", "PendingSectors")
     });
-    // What a report changed is stored soon after it.
-    pause(2500);
+    // Killed before that, it would ask again, and rightly.
+    daemon.until("the finding and three answers are stored", |_| {
+        stored(&host, "findings") > 0 && stored(&host, "memories WHERE topic = 'smart'") == 3
+    });
     let polls = ["/dev/sda", "/dev/sdb", "/dev/nvme0"].map(|device| host.polls(device));
     daemon.kill();
 
