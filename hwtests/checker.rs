@@ -14,7 +14,7 @@ use crate::support::tools::{mount_device, umount};
 use stage::fill;
 
 #[test]
-fn what_the_kernel_finds_sick_in_an_xfs_is_told() {
+fn the_sickness_that_the_kernel_reports_of_an_xfs_is_passed_on() {
     let scene = Scene::new();
     let disk = scene.xfs("x.img");
     let mount = scene.path("mnt");

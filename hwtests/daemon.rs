@@ -84,7 +84,7 @@ async fn a_second_daemon_on_one_state_directory_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stale_socket_is_replaced_and_a_file_that_is_none_is_not() {
+async fn a_stale_socket_is_replaced_and_a_regular_file_is_not() {
     let scene = Scene::new();
     let arguments = Arguments::of(&scene);
     Daemon::start(&scene).await.kill().await;

@@ -87,7 +87,7 @@ fn trigger(disk: &Disk) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_folder_of_an_ext4_is_told_with_its_inode_when_it_is_read() {
+async fn reading_a_damaged_ext4_folder_reports_its_inode() {
     let scene = Scene::new();
     let disk = scene.ext4("e.img", 64, &["-b", "4096", "-O", "^metadata_csum"]);
     let mnt = scene.path("mnt/e");
@@ -123,7 +123,7 @@ async fn a_damaged_folder_of_an_ext4_is_told_with_its_inode_when_it_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copies_of_a_filesystem_are_told_apart_and_a_new_mount_is_marked_anew() {
+async fn copies_of_a_filesystem_are_distinguished_and_a_new_mount_is_marked_again() {
     let scene = Scene::new();
     let first = scene.ext4("a.img", 32, &[]);
     let copy = scene.path("images/b.img");
@@ -176,7 +176,7 @@ async fn copies_of_a_filesystem_are_told_apart_and_a_new_mount_is_marked_anew() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mount_that_hangs_holds_up_neither_marks_nor_events_of_others() {
+async fn a_hung_mount_delays_neither_marks_nor_events_of_others() {
     let scene = Scene::new();
     let (before, after) = (scene.ext4("a.img", 32, &[]), scene.ext4("b.img", 32, &[]));
     let (a, b, dead) = (
@@ -228,7 +228,7 @@ async fn a_mount_that_hangs_holds_up_neither_marks_nor_events_of_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_marked_is_said_with_the_reason() {
+async fn a_filesystem_that_cannot_be_marked_is_reported_with_the_reason() {
     let scene = Scene::new();
     let disk = scene.ext4("e.img", 32, &[]);
     let mut helper = helper().await;
@@ -273,7 +273,7 @@ fn helper_of(daemon: nix::unistd::Pid) -> i32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_daemon_says_what_is_watched_and_starts_its_helper_again() {
+async fn the_daemon_lists_watched_filesystems_and_restarts_its_helper() {
     let scene = Scene::new();
     let disk = scene.ext4("e.img", 32, &[]);
     let mnt = scene.path("mnt/e");

@@ -250,7 +250,7 @@ impl Ledger {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_sigkills_under_changing_state_lose_and_double_nothing() {
+async fn a_hundred_sigkills_lose_and_duplicate_no_finding() {
     const ROUNDS: usize = 100;
     let scene = Scene::new();
     let paths = volumes(&scene, &["stays-a", "stays-b", "changes"]);

@@ -61,7 +61,7 @@ fn id(number: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_volumes_of_which_one_hangs() {
+async fn one_hung_volume_of_two_hundred_delays_no_other() {
     let scene = Scene::new();
     let served = two_hundred(&scene);
     served.set(Mode::Hang);

@@ -212,7 +212,7 @@ async fn a_vanished_mount_is_not_mounted_until_it_is_back() {
 /// ext4 after an error keeps `rw` in both option lists and adds `emergency_ro` (since 6.14; `ro`
 /// before), and no mountinfo event tells of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn read_only_by_the_kernel_is_a_finding_and_by_the_admin_is_not() {
+async fn a_read_only_remount_by_the_kernel_is_a_finding_and_one_by_the_admin_is_not() {
     let scene = Scene::new();
     let disk = scene.ext4("e.img", 64, &[]);
     let (staging, pod) = scene.stage_and_publish(&disk, "ext4", "errors=remount-ro", &EXT4);
@@ -372,8 +372,7 @@ async fn a_volume_without_inodes_is_out_of_inodes_until_files_are_deleted() {
 
 /// A loop device's identity is its backing file; the kernel name is an attribute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drive_that_goes_unused_is_missing_for_information_and_is_known_again_under_another_name()
-{
+async fn a_removed_unused_drive_is_missing_with_severity_info_and_recognized_under_another_name() {
     let scene = Scene::new();
     let image = scene.image("spare.img", 32 << 20);
     let disk = scene.attach(&image);

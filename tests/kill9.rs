@@ -167,7 +167,7 @@ async fn victim() {
 
 #[test]
 #[allow(clippy::disallowed_methods)] // The victim is this test itself, and is to be killed rudely.
-fn nothing_confirmed_is_lost_and_nothing_doubled_by_a_hundred_kills() {
+fn a_hundred_kills_lose_no_confirmed_write_and_duplicate_none() {
     let dir = tempfile::tempdir().unwrap();
     let (mut acknowledged, mut known) = (BTreeSet::new(), BTreeSet::new());
     // Numerical Recipes' generator: the moments differ, and are the same in each run of the test.

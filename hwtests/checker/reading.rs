@@ -111,7 +111,7 @@ async fn jailed(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_in_the_jail_can_write_or_regain_a_right() {
+async fn a_jailed_program_cannot_write_or_regain_privileges() {
     let scene = Scene::new();
     for filesystem in ALL {
         let disk = make(&scene, filesystem);

@@ -90,7 +90,7 @@ fn run(arguments: &[&str], endpoint: Option<&str>) -> Output {
 }
 
 #[tokio::test]
-async fn it_says_its_name_its_version_and_what_it_can_do() {
+async fn the_shim_reports_its_name_version_and_capabilities() {
     let dir = tempfile::tempdir().expect("dir");
     let shim = Process::shim(dir.path());
     let mut client = client(dir.path()).await;
@@ -131,7 +131,7 @@ async fn it_says_its_name_its_version_and_what_it_can_do() {
 }
 
 #[tokio::test]
-async fn it_is_ready_from_the_first_contact_with_the_daemon_and_stays_so_without_it() {
+async fn the_shim_is_ready_after_the_first_contact_with_the_daemon_and_stays_ready() {
     let dir = tempfile::tempdir().expect("dir");
     let _shim = Process::shim(dir.path());
     let mut client = client(dir.path()).await;
@@ -143,7 +143,7 @@ async fn it_is_ready_from_the_first_contact_with_the_daemon_and_stays_so_without
 }
 
 #[tokio::test]
-async fn a_client_that_says_nothing_does_not_hold_up_the_end() {
+async fn a_silent_client_does_not_delay_the_shutdown() {
     let dir = tempfile::tempdir().expect("dir");
     let shim = Process::shim(dir.path());
     let _talks = client(dir.path()).await;
@@ -197,7 +197,7 @@ fn a_file_in_the_place_of_the_socket_is_left_alone() {
 }
 
 #[test]
-fn wrong_usage_is_status_2_and_a_clear_line() {
+fn invalid_usage_exits_with_status_2_and_one_line() {
     let long = format!("unix:///{}", "a".repeat(107));
     for (arguments, endpoint, says) in [
         (

@@ -18,7 +18,7 @@ fn every_reason_has_a_heading_in_the_page_of_findings() {
 }
 
 #[test]
-fn the_page_of_findings_describes_no_reason_that_is_not_there() {
+fn the_page_of_findings_describes_no_unknown_reason() {
     let page = include_str!("../../docs/findings.md");
     for heading in page.lines().filter_map(|line| line.strip_prefix("## ")) {
         assert!(

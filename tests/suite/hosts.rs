@@ -173,7 +173,7 @@ fn steady(value: &mut Value) {
 }
 
 #[test]
-fn every_recorded_host_is_understood_as_it_should_be() {
+fn every_recorded_host_gives_its_expected_answers() {
     let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts");
     let mut seen = 0;
     for entry in std::fs::read_dir(&hosts).expect("tests/hosts") {

@@ -67,7 +67,7 @@ fn every_layer_of_every_recorded_host_can_be_read() {
 }
 
 #[test]
-fn the_recorded_layers_say_what_is_wrong_with_them() {
+fn the_recorded_layers_report_their_faults() {
     let read = |case: &str, device: &str| {
         let root = HostRoot::new(
             Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -89,7 +89,7 @@ fn the_recorded_layers_say_what_is_wrong_with_them() {
 }
 
 #[test]
-fn the_same_scan_twice_says_the_same() {
+fn two_scans_of_a_host_give_the_same_answer() {
     for case in cases() {
         let root = HostRoot::new(&case);
         assert_eq!(

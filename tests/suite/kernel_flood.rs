@@ -184,7 +184,7 @@ fn record(seq: u64) -> String {
 }
 
 #[test]
-fn killed_in_the_middle_of_a_flood_again_and_again_it_counts_every_record_once() {
+fn a_daemon_killed_repeatedly_during_a_flood_counts_every_record_once() {
     const RECORDS: u64 = 60_000;
     let host = Host::new();
     let all: Vec<String> = (0..RECORDS).map(record).collect();

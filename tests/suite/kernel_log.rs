@@ -8,7 +8,7 @@ use diskvitals::analyze;
 use diskvitals::analyze::Source;
 
 #[test]
-fn what_real_kernels_said_while_something_was_broken_on_purpose() {
+fn kernel_logs_recorded_during_fault_injection_are_classified_as_expected() {
     let mut text = String::new();
     for file in files(Path::new("tests/kernel_log")) {
         let answer = analyze::kernel_log(&Source::File(file.clone())).unwrap();

@@ -21,7 +21,7 @@ fn host(drives: usize, volumes: usize) -> tempfile::TempDir {
 }
 
 #[test]
-fn without_being_asked_for_no_metrics_are_served() {
+fn metrics_are_off_by_default() {
     let host = host(1, 0);
     let mut daemon = Daemon::start(host.path(), "", None);
     let mut log = daemon.log.take().expect("a log");
@@ -38,7 +38,7 @@ fn without_being_asked_for_no_metrics_are_served() {
 }
 
 #[test]
-fn a_unix_socket_of_the_configuration_answers_and_goes_with_the_daemon() {
+fn a_configured_unix_socket_serves_metrics_and_is_removed_at_exit() {
     let host = host(2, 2);
     let mut daemon = Daemon::start(
         host.path(),
@@ -76,7 +76,7 @@ fn a_unix_socket_of_the_configuration_answers_and_goes_with_the_daemon() {
 }
 
 #[test]
-fn the_first_scrape_has_all_drives_and_volumes_and_a_drive_that_goes_takes_its_series_along() {
+fn the_first_scrape_is_complete_and_a_removed_drive_loses_its_series() {
     let host = host(3, 0);
     let record = host.path().join("run/udev/data/b8:0");
     let told = std::fs::read_to_string(&record)
@@ -136,7 +136,7 @@ fn the_first_scrape_has_all_drives_and_volumes_and_a_drive_that_goes_takes_its_s
 }
 
 #[test]
-fn what_drives_say_of_themselves_reaches_the_scraper_under_their_ids() {
+fn smart_metrics_carry_the_ids_of_their_drives() {
     let host = host(1, 1);
     let dir = tempfile::tempdir().expect("a folder");
     let smartctl = smartctl::Smartctl::new(dir.path()).expect("is written");
@@ -169,7 +169,7 @@ fn what_drives_say_of_themselves_reaches_the_scraper_under_their_ids() {
 }
 
 #[test]
-fn an_address_of_every_network_is_refused() {
+fn a_wildcard_listen_address_is_refused() {
     let host = host(1, 0);
     let mut daemon = Daemon::start(host.path(), "", Some("0.0.0.0:0"));
     assert_eq!(daemon.child.wait().expect("ends").code(), Some(2));

@@ -59,7 +59,7 @@ fn serve(dir: &Path) -> PathBuf {
 }
 
 #[tokio::test]
-async fn the_empty_question_and_those_about_volumes_are_answered_over_the_wire() {
+async fn podmon_requests_with_and_without_volumes_are_answered() {
     let dir = tempfile::tempdir().expect("dir");
     let mut client = PodmonClient::connect(format!("unix://{}", serve(dir.path()).display()))
         .await

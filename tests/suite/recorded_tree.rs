@@ -15,7 +15,7 @@ fn walk(dir: &Path, visit: &mut dyn FnMut(&Path)) {
 }
 
 #[test]
-fn every_link_of_the_tree_leads_into_the_tree() {
+fn every_symlink_of_the_tree_points_into_the_tree() {
     let dir = tempfile::tempdir().expect("a folder");
     tree::write(
         dir.path(),

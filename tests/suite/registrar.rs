@@ -439,7 +439,7 @@ async fn a_registrar_that_waits_for_its_driver_can_be_stopped() {
 }
 
 #[tokio::test]
-async fn a_dead_registrars_socket_is_replaced_and_a_living_ones_is_not() {
+async fn a_dead_registrars_socket_is_replaced_and_a_live_ones_is_not() {
     let dir = tempfile::tempdir().expect("dir");
     serve_driver(dir.path(), DRIVER);
     let first = Registrar::start(dir.path());
@@ -466,7 +466,7 @@ async fn a_dead_registrars_socket_is_replaced_and_a_living_ones_is_not() {
 }
 
 #[tokio::test]
-async fn a_name_that_leads_out_of_the_folder_is_refused() {
+async fn a_driver_name_that_escapes_the_folder_is_refused() {
     for name in ["../escaped", "a/b", "", "..", "a\nb"] {
         let dir = tempfile::tempdir().expect("dir");
         serve_driver(dir.path(), name);
@@ -482,7 +482,7 @@ async fn a_name_that_leads_out_of_the_folder_is_refused() {
 }
 
 #[tokio::test]
-async fn a_socket_that_has_been_taken_away_ends_the_registrar_and_a_successors_is_left_alone() {
+async fn a_removed_socket_ends_the_registrar_and_a_successors_socket_is_kept() {
     let dir = tempfile::tempdir().expect("dir");
     serve_driver(dir.path(), DRIVER);
     let registrar = Registrar::start(dir.path());

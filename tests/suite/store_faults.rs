@@ -130,7 +130,7 @@ async fn filled() -> tempfile::TempDir {
 }
 
 #[tokio::test]
-async fn everything_comes_back_as_it_was_and_writing_twice_doubles_nothing() {
+async fn stored_state_is_restored_exactly_and_rewriting_duplicates_nothing() {
     let dir = filled().await;
     let (store, _events, _) = opened(dir.path()).await;
     write(&store, findings(&[finding(1), cleared(2)]))
@@ -173,7 +173,7 @@ async fn a_cleared_finding_makes_room_for_the_next_in_one_write() {
 }
 
 #[tokio::test]
-async fn garbage_is_set_aside_whole_under_a_dated_name() {
+async fn a_garbage_database_is_set_aside_under_a_dated_name() {
     let dir = filled().await;
     std::fs::write(dir.path().join(DATABASE), vec![0x5a; 8192]).unwrap();
     std::fs::write(dir.path().join(format!("{DATABASE}-wal")), b"not a log").unwrap();
@@ -203,7 +203,7 @@ async fn a_truncated_database_and_one_with_overwritten_pages_are_set_aside() {
 }
 
 #[tokio::test]
-async fn half_a_log_is_replayed_as_far_as_it_was_committed() {
+async fn a_truncated_write_ahead_log_is_replayed_up_to_the_last_commit() {
     let dir = filled().await;
     let other = tempfile::tempdir().unwrap();
     let (store, _events, _) = opened(dir.path()).await;
@@ -449,7 +449,7 @@ async fn a_filesystem_that_turns_read_only_means_memory_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_slow_disk_makes_nobody_wait() {
+async fn a_slow_disk_does_not_block_the_owner() {
     let (store, _ops, _end, _events, _) = Store::played();
     let mut refused = 0;
     for number in 0..1000 {

@@ -111,7 +111,7 @@ async fn many_targets_are_answered_by_one_process() {
 }
 
 #[tokio::test]
-async fn a_target_that_hangs_is_stuck_and_holds_up_no_other() {
+async fn a_hung_target_is_stuck_and_delays_no_other() {
     let tree = recorded_tree();
     let workers = running_workers(tree.path()).await;
     let hangs = workers.ask("h", probe("/hangs"), SHORT);
@@ -206,7 +206,7 @@ async fn a_stuck_process_that_dies_frees_the_target_with_an_error() {
 }
 
 #[tokio::test]
-async fn no_more_than_so_many_may_be_stuck() {
+async fn the_number_of_stuck_processes_is_limited() {
     let tree = recorded_tree();
     let workers = workers(tree.path(), 2);
     for target in ["1", "2"] {
@@ -255,7 +255,7 @@ async fn a_process_that_dies_or_talks_junk_is_a_failure_and_is_replaced() {
 }
 
 #[tokio::test]
-async fn workers_end_with_the_daemons_end_of_the_pipe_also_while_they_hang() {
+async fn workers_end_when_the_daemons_pipe_closes() {
     let tree = recorded_tree();
     let workers = running_workers(tree.path()).await;
     let Outcome::Stuck { late, .. } = workers.ask("h", probe("/hangs"), SHORT).await else {

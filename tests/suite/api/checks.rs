@@ -162,7 +162,7 @@ async fn checks_are_listed_newest_first_page_by_page_and_without_their_output() 
 }
 
 #[tokio::test]
-async fn one_check_is_told_whole() {
+async fn a_check_is_returned_with_all_its_fields() {
     let (snapshot, checks) = with_checks(1);
     let served = Served::start(snapshot).await;
     let mut client = ChecksClient::new(channel(&served.socket()).await);
@@ -215,7 +215,7 @@ async fn one_check_is_told_whole() {
 }
 
 #[tokio::test]
-async fn a_callers_mistakes_are_named_and_what_cannot_be_checked_is_a_precondition() {
+async fn invalid_arguments_are_named_and_uncheckable_filesystems_fail_a_precondition() {
     let (snapshot, checks) = with_checks(1);
     let served = Served::start(snapshot).await;
     let mut client = ChecksClient::new(channel(&served.socket()).await);
@@ -264,7 +264,7 @@ async fn a_callers_mistakes_are_named_and_what_cannot_be_checked_is_a_preconditi
 }
 
 #[tokio::test]
-async fn explain_shows_the_newest_check_with_what_its_checker_wrote() {
+async fn explain_shows_the_newest_check_with_its_output() {
     let (snapshot, checks) = with_checks(3);
     let served = Served::start(snapshot).await;
     let told = served

@@ -227,7 +227,7 @@ async fn attachments_are_listed_in_pages_of_any_size_and_by_volume() {
 }
 
 #[tokio::test]
-async fn a_dry_run_says_what_would_be_done_and_does_nothing() {
+async fn a_dry_run_lists_the_steps_and_takes_none() {
     if !is_root() {
         return;
     }
@@ -256,7 +256,7 @@ async fn a_dry_run_says_what_would_be_done_and_does_nothing() {
 }
 
 #[tokio::test]
-async fn each_step_is_taken_in_order_and_told() {
+async fn cleanup_steps_run_in_order_and_are_reported() {
     if !is_root() {
         return;
     }
@@ -285,7 +285,7 @@ async fn each_step_is_taken_in_order_and_told() {
 }
 
 #[tokio::test]
-async fn a_step_that_fails_ends_it_and_the_rest_is_not_begun() {
+async fn a_failed_cleanup_step_stops_the_cleanup() {
     if !is_root() {
         return;
     }
@@ -312,7 +312,7 @@ async fn a_step_that_fails_ends_it_and_the_rest_is_not_begun() {
 }
 
 #[tokio::test]
-async fn a_lazy_clean_up_waits_for_nothing_that_hangs_on_the_volume() {
+async fn a_lazy_cleanup_does_not_wait_for_a_hung_volume() {
     if !is_root() {
         return;
     }
@@ -338,7 +338,7 @@ async fn a_lazy_clean_up_waits_for_nothing_that_hangs_on_the_volume() {
 }
 
 #[tokio::test]
-async fn it_is_refused_while_somebody_has_it_or_nobody_can_tell() {
+async fn cleanup_is_refused_while_the_volume_is_or_may_be_in_use() {
     if !is_root() {
         return;
     }
@@ -382,7 +382,7 @@ async fn it_is_refused_while_somebody_has_it_or_nobody_can_tell() {
 }
 
 #[tokio::test]
-async fn where_nothing_can_be_unmounted_it_is_refused() {
+async fn cleanup_is_refused_where_unmounting_is_impossible() {
     if !is_root() {
         return;
     }
@@ -412,7 +412,7 @@ async fn diskvitals(socket: &Path, arguments: &[&str]) -> (Option<i32>, String, 
 }
 
 #[tokio::test]
-async fn the_command_line_prints_what_would_be_done_and_how_to_do_it() {
+async fn the_command_line_prints_the_planned_steps_and_the_command_to_run_them() {
     if !is_root() {
         return;
     }

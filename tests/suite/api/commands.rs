@@ -51,7 +51,7 @@ async fn as_nobody(socket: &Path, arguments: &[&str]) -> Output {
 const NOBODY: u32 = 65534;
 
 #[tokio::test]
-async fn who_is_not_root_may_read_and_not_change() {
+async fn a_user_other_than_root_may_read_and_not_change() {
     use std::os::unix::fs::PermissionsExt;
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: only root can become somebody else");
@@ -125,7 +125,7 @@ fn breaking(socket: &Path, to: &Path, broken: usize) -> Arc<AtomicUsize> {
 }
 
 #[tokio::test]
-async fn what_only_reads_is_asked_once_more_where_the_connection_breaks_and_what_changes_is_not() {
+async fn read_only_calls_are_retried_after_a_broken_connection_and_others_are_not() {
     let served = Served::start(snapshot(0)).await;
     for (number, (arguments, broken, comes, good)) in [
         (["findings"].as_slice(), 1, 2, true),
@@ -154,7 +154,7 @@ async fn what_only_reads_is_asked_once_more_where_the_connection_breaks_and_what
 }
 
 #[tokio::test]
-async fn without_a_daemon_it_says_so_in_a_line_and_some_things_work_still() {
+async fn commands_without_a_daemon_print_one_line_and_offline_commands_work() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("none.sock");
     let status = diskvitals(&socket, &["status"]).await;
@@ -202,7 +202,7 @@ async fn without_a_daemon_it_says_so_in_a_line_and_some_things_work_still() {
 }
 
 #[tokio::test]
-async fn one_reason_is_told_alone_with_and_without_a_daemon() {
+async fn a_single_reason_is_printed_with_and_without_a_daemon() {
     let served = Served::start(snapshot(0)).await;
     let nobody = served.dir.path().join("none.sock");
     for socket in [&served.socket(), &nobody] {
@@ -295,7 +295,7 @@ async fn exit_codes_are_those_of_a_monitoring_plugin() {
 }
 
 #[tokio::test]
-async fn json_is_the_whole_answer_and_errors_are_the_daemons_words() {
+async fn json_output_is_the_whole_answer_and_errors_are_the_daemons() {
     let served = Served::start(snapshot(1500)).await;
     let volumes = diskvitals(&served.socket(), &["volumes", "-o", "json"]).await;
     let volumes: serde_json::Value = serde_json::from_slice(&volumes.stdout).unwrap();

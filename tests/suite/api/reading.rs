@@ -102,7 +102,7 @@ async fn a_page_token_survives_removals_and_insertions() {
 }
 
 #[tokio::test]
-async fn findings_come_worst_first_and_page_stably() {
+async fn findings_are_sorted_worst_first_with_stable_pages() {
     let mut picture = snapshot(0);
     for n in 0..50u32 {
         let since = now() - jiff::SignedDuration::from_secs(i64::from(n / 3));
@@ -146,7 +146,7 @@ async fn findings_come_worst_first_and_page_stably() {
 }
 
 #[tokio::test]
-async fn wrong_tokens_and_sizes_are_the_callers_mistake_and_named() {
+async fn invalid_page_tokens_and_sizes_are_invalid_arguments_that_are_named() {
     let served = Served::start(snapshot(10)).await;
     let mut client = inventory(&served).await;
     let foreign = client
@@ -229,7 +229,7 @@ async fn unknown_empty_and_huge_ids_are_clear_errors() {
 }
 
 #[tokio::test]
-async fn a_volume_is_found_by_whatever_is_at_hand() {
+async fn a_volume_is_resolved_by_any_of_its_names() {
     let served = Served::start(snapshot(3)).await;
     let client = served.client().await;
     for query in [
@@ -307,7 +307,7 @@ async fn an_ambiguous_name_lists_its_candidates() {
 }
 
 #[tokio::test]
-async fn an_explanation_goes_from_the_drive_to_the_pod() {
+async fn explain_follows_the_chain_from_the_drive_to_the_pod() {
     let served = Served::start(snapshot(3)).await;
     let client = served.client().await;
     let explained = client.explain("default/pod-b").await.unwrap();
@@ -360,7 +360,7 @@ async fn an_explanation_goes_from_the_drive_to_the_pod() {
 }
 
 #[tokio::test]
-async fn findings_travel_inside_their_volume() {
+async fn a_volume_carries_its_findings() {
     let served = Served::start(snapshot(0)).await;
     let volume = served.client().await.volume("a").await.unwrap();
     assert_eq!(volume.findings[0].reason, "ReadOnly");
@@ -379,7 +379,7 @@ async fn findings_travel_inside_their_volume() {
 
 /// Run as root this tests the permission; as anyone else, the refusal.
 #[tokio::test]
-async fn acknowledging_is_for_root_and_checks_what_it_is_given() {
+async fn acknowledging_needs_root_and_validates_its_arguments() {
     let served = Served::start(snapshot(0)).await;
     let mut admin = AdminClient::new(channel(&served.socket()).await);
     let id = served

@@ -57,7 +57,7 @@ fn sentence(reasons: &[(Reason, Severity, &str)]) -> (Action, String) {
 }
 
 #[test]
-fn a_failing_drive_is_to_be_replaced_and_what_nothing_else_holds_is_named() {
+fn the_advice_for_a_failing_drive_is_replacement_and_names_volumes_without_redundancy() {
     let (action, sentence) = sentence(&[
         (
             Reason::LinkErrors,
@@ -79,7 +79,7 @@ fn a_failing_drive_is_to_be_replaced_and_what_nothing_else_holds_is_named() {
 }
 
 #[test]
-fn each_kind_of_trouble_has_its_own_remedy() {
+fn every_kind_of_drive_problem_has_its_own_advice() {
     let action = |reason, severity| sentence(&[(reason, severity, "m")]).0;
     assert_eq!(
         action(Reason::LinkErrors, Severity::Suspect),
@@ -109,7 +109,7 @@ fn each_kind_of_trouble_has_its_own_remedy() {
 }
 
 #[test]
-fn of_a_drive_with_nothing_adverse_there_is_nothing_to_advise() {
+fn a_drive_without_adverse_findings_has_no_advice() {
     let (snapshot, drive) = with(&[(Reason::SmartUnavailable, Severity::Info, "m")]);
     assert_eq!(advise(&snapshot, &drive), None);
 }
@@ -141,7 +141,7 @@ fn told() -> SmartFacts {
 }
 
 #[tokio::test]
-async fn history_state_and_explanation_are_served() {
+async fn smart_history_state_and_explanation_are_served() {
     let (mut snapshot, mut drive) =
         with(&[(Reason::ReallocatedSectors, Severity::Suspect, "9 sectors")]);
     drive.smart = Some(Arc::new(told()));
@@ -206,7 +206,7 @@ async fn history_state_and_explanation_are_served() {
 }
 
 #[tokio::test]
-async fn a_self_test_is_passed_on_for_a_drive_that_can_be_asked() {
+async fn a_self_test_is_forwarded_for_a_drive_that_supports_it() {
     let (mut snapshot, mut drive) = with(&[]);
     let id = drive.facts.id.clone();
     drive.smart = Some(Arc::new(told()));

@@ -37,8 +37,7 @@ async fn a_stale_socket_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_accepts_and_does_not_answer_is_replaced_and_leaves_the_successors_socket_alone()
- {
+async fn a_daemon_that_does_not_answer_is_replaced_and_keeps_off_its_successors_socket() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.sock");
     let dying = Listener::bind(&path, WhoMayConnect::Group).await.unwrap();
@@ -63,7 +62,7 @@ async fn a_second_live_daemon_is_refused_on_either_socket() {
 }
 
 #[tokio::test]
-async fn wrong_paths_are_errors_that_name_them() {
+async fn invalid_socket_paths_are_errors_that_name_the_path() {
     let dir = tempfile::tempdir().unwrap();
     let long = dir.path().join("x".repeat(120));
     let error = Listener::bind(&long, WhoMayConnect::Group)
@@ -96,7 +95,7 @@ async fn wrong_paths_are_errors_that_name_them() {
 }
 
 #[tokio::test]
-async fn health_is_not_serving_until_the_first_full_picture() {
+async fn grpc_health_is_not_serving_until_the_first_full_snapshot() {
     let mut picture = snapshot(0);
     picture.settled = false;
     let served = Served::start(picture).await;
@@ -184,7 +183,7 @@ async fn reflection_lists_the_services_in_both_versions() {
 }
 
 #[tokio::test]
-async fn the_agent_socket_reads_only() {
+async fn the_agent_socket_is_read_only() {
     let served = Served::start(snapshot(0)).await;
     let channel = channel(&served.agent_socket()).await;
     let uid = nix::unistd::geteuid().as_raw();
@@ -211,7 +210,7 @@ async fn the_agent_socket_reads_only() {
 }
 
 #[tokio::test]
-async fn a_connection_that_does_not_speak_is_closed() {
+async fn a_silent_connection_is_closed() {
     let limits = Limits {
         preface: Duration::from_millis(200),
         ..Limits::default()
@@ -235,7 +234,7 @@ async fn a_connection_that_does_not_speak_is_closed() {
 /// As root the flood's own share is used up while others are served: here all is one uid, so others
 /// are those who came before.
 #[tokio::test]
-async fn a_flood_of_connections_does_not_stop_those_that_are_there() {
+async fn a_flood_of_connections_does_not_interrupt_existing_ones() {
     let limits = Limits {
         connections: 16,
         connections_per_uid: 8,
@@ -273,7 +272,7 @@ async fn a_flood_of_connections_does_not_stop_those_that_are_there() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_does_not_hold_up_the_end() {
+async fn a_hung_client_does_not_delay_the_shutdown() {
     let limits = Limits {
         drain: Duration::from_millis(300),
         ..Limits::default()
@@ -306,7 +305,7 @@ async fn without_a_daemon_the_client_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn who_asks_and_does_not_read_runs_out_of_answers_and_not_the_daemon_out_of_memory() {
+async fn a_client_that_does_not_read_exhausts_its_quota_and_not_the_daemons_memory() {
     let limits = Limits {
         answers: 4,
         answers_per_uid: 4,

@@ -59,7 +59,7 @@ fn witnessed(call: Call, driver: &str, handle: &str, path: &str) -> wire::Witnes
 }
 
 #[tokio::test]
-async fn figures_come_from_memory_with_the_time_of_their_measuring() {
+async fn statistics_come_from_memory_with_the_time_of_measurement() {
     let (served, client) = served(snapshot(0)).await;
     let usage = client.usage("d.example", "a", STAGING).await.unwrap();
     assert_eq!(
@@ -119,7 +119,7 @@ async fn figures_come_from_memory_with_the_time_of_their_measuring() {
 }
 
 #[tokio::test]
-async fn who_asks_for_figures_and_volume_gets_both_of_one_moment() {
+async fn statistics_and_volume_of_one_call_are_of_one_snapshot() {
     let (_served, client) = served(snapshot(0)).await;
     let answer = client
         .usage_and_volume("d.example", "a", STAGING)
@@ -137,7 +137,7 @@ async fn who_asks_for_figures_and_volume_gets_both_of_one_moment() {
 }
 
 #[tokio::test]
-async fn a_path_is_compared_as_the_mount_table_names_it() {
+async fn a_path_is_compared_in_the_form_of_the_mount_table() {
     let mut picture = snapshot(0);
     let named = |named: &str| Surroundings {
         kubelet_named: named.into(),
@@ -169,7 +169,7 @@ async fn a_path_is_compared_as_the_mount_table_names_it() {
 }
 
 #[tokio::test]
-async fn unknown_is_not_found_only_where_all_has_been_seen() {
+async fn an_unknown_volume_is_not_found_only_after_a_complete_scan() {
     let (served, client) = served(snapshot(0)).await;
     assert_eq!(
         code(client.usage("d.example", "nope", "").await).0,
@@ -219,7 +219,7 @@ async fn unknown_is_not_found_only_where_all_has_been_seen() {
 }
 
 #[tokio::test]
-async fn storage_health_names_the_drives_and_is_an_error_on_doubt() {
+async fn storage_health_names_the_drives_and_is_an_error_when_unknown() {
     let (served, client) = served(snapshot(0)).await;
     assert!(
         client
@@ -328,7 +328,7 @@ async fn io_is_in_progress_when_the_volumes_own_device_completes_some() {
 }
 
 #[tokio::test]
-async fn not_connected_needs_proof_and_doubt_is_an_error() {
+async fn a_volume_is_not_connected_only_on_proof_and_unknown_is_an_error() {
     let (served, client) = served(snapshot(0)).await;
     let ask = |handles: &[&str]| {
         let handles = handles.iter().map(ToString::to_string).collect();
@@ -392,7 +392,7 @@ async fn not_connected_needs_proof_and_doubt_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_passes_by_is_looked_at_at_once_and_what_goes_past_is_remembered() {
+async fn a_call_that_passes_the_interposer_triggers_a_scan_and_is_remembered() {
     let (served, client) = served(snapshot(0)).await;
     client
         .witness(witnessed(
@@ -467,7 +467,7 @@ async fn what_passes_by_is_looked_at_at_once_and_what_goes_past_is_remembered() 
 }
 
 #[tokio::test]
-async fn it_is_served_to_the_agent_only() {
+async fn the_storage_service_is_on_the_agent_socket_only() {
     let served = Served::start(snapshot(0)).await;
     let refused = served.client().await.usage("d.example", "a", "").await;
     assert_eq!(code(refused).0, Code::Unimplemented);

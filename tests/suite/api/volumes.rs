@@ -120,7 +120,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, field: &st
 }
 
 #[tokio::test]
-async fn the_pool_is_told_and_volumes_are_made_listed_and_deleted() {
+async fn the_pool_is_reported_and_volumes_are_created_listed_and_deleted() {
     let (_served, mut client) = served().await;
     let pool = client
         .get_pool(GetPoolRequest {})
@@ -197,7 +197,7 @@ async fn the_pool_is_told_and_volumes_are_made_listed_and_deleted() {
 }
 
 #[tokio::test]
-async fn every_mistake_has_the_code_that_the_specification_gives_it_and_names_its_field() {
+async fn every_invalid_argument_has_the_specified_code_and_names_its_field() {
     let (_served, mut client) = served().await;
     refused(
         client.create(create("")).await,
@@ -398,7 +398,7 @@ async fn every_mistake_has_the_code_that_the_specification_gives_it_and_names_it
 }
 
 #[tokio::test]
-async fn a_step_that_fails_is_told_with_its_cause_and_taken_back() {
+async fn a_failed_step_is_reported_with_its_cause_and_undone() {
     let (_served, mut client) = served().await;
     let handle = client
         .create(create("a"))

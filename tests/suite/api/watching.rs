@@ -36,7 +36,7 @@ async fn rest_of_picture(events: &mut Streaming<wire::WatchEvent>) -> Vec<String
 }
 
 #[tokio::test]
-async fn first_everything_then_each_change() {
+async fn a_watch_sends_the_whole_state_and_then_each_change() {
     let served = Served::start(snapshot(5)).await;
     let mut events = served.client().await.watch(0).await.unwrap();
     assert_eq!(first_picture(&mut events).await, ["sda", "sdb"]);
@@ -54,7 +54,7 @@ async fn first_everything_then_each_change() {
 }
 
 #[tokio::test]
-async fn a_watch_resumes_after_its_revision_or_starts_afresh() {
+async fn a_watch_resumes_after_its_revision_or_starts_again() {
     let served = Served::start(snapshot(0)).await;
     let client = served.client().await;
     let seen = served
@@ -75,7 +75,7 @@ async fn a_watch_resumes_after_its_revision_or_starts_afresh() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_lags_is_given_a_fresh_snapshot_and_others_are_not_held_up() {
+async fn a_slow_watcher_gets_a_new_snapshot_and_others_are_not_delayed() {
     let served = Served::start(snapshot(0)).await;
     let mut slow = served.client().await.watch(0).await.unwrap();
     first_picture(&mut slow).await;
@@ -100,7 +100,7 @@ async fn a_watcher_that_lags_is_given_a_fresh_snapshot_and_others_are_not_held_u
 }
 
 #[tokio::test]
-async fn a_watcher_that_never_reads_is_let_go() {
+async fn a_watcher_that_never_reads_is_dropped() {
     let limits = Limits {
         stalled_watcher: Duration::from_millis(100),
         watchers_per_uid: 1,
@@ -135,7 +135,7 @@ async fn a_watcher_that_never_reads_is_let_go() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_daemon_is_told_and_does_not_take_long() {
+async fn a_shutdown_is_announced_to_watchers_and_is_fast() {
     let mut served = Served::start(snapshot(0)).await;
     let mut events = served.client().await.watch(0).await.unwrap();
     first_picture(&mut events).await;

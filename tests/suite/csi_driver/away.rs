@@ -38,8 +38,7 @@ async fn serving(shim: &Shim) -> i32 {
 }
 
 #[tokio::test]
-async fn every_health_call_is_unavailable_within_a_second_while_the_daemon_is_away_and_right_again_when_it_is_back()
- {
+async fn health_calls_are_unavailable_within_a_second_while_the_daemon_is_down_and_recover() {
     let mut shim = Shim::start(&[]).await;
     shim.provide("dv-1");
     shim.picture("dv-1", daemon::Health::Good, vec![]);
@@ -87,7 +86,7 @@ async fn every_health_call_is_unavailable_within_a_second_while_the_daemon_is_aw
 }
 
 #[tokio::test]
-async fn a_daemon_that_was_started_anew_costs_no_call() {
+async fn a_restart_of_the_daemon_fails_no_call() {
     let mut shim = Shim::start(&[]).await;
     shim.picture("dv-1", daemon::Health::Good, vec![]);
     for _ in 0..5 {
@@ -123,7 +122,7 @@ async fn a_daemon_that_hangs_is_unavailable_and_only_the_first_call_waits_for_it
 }
 
 #[tokio::test]
-async fn figures_are_not_waited_for_longer_than_health_while_the_daemon_hangs() {
+async fn statistics_time_out_as_soon_as_health_while_the_daemon_hangs() {
     let shim = Shim::start(&[]).await;
     shim.provide("dv-1");
     shim.daemon.hang(true);
@@ -147,7 +146,7 @@ async fn figures_are_not_waited_for_longer_than_health_while_the_daemon_hangs() 
 }
 
 #[tokio::test]
-async fn figures_come_without_a_condition_where_only_that_cannot_be_had() {
+async fn statistics_lack_the_condition_where_only_health_is_unavailable() {
     let shim = Shim::start(&[]).await;
     let answer = daemon::VolumeUsageAnswer {
         total_bytes: 7,
@@ -253,7 +252,7 @@ async fn a_daemon_that_is_too_new_is_never_ready_and_says_what_to_upgrade() {
 }
 
 #[tokio::test]
-async fn a_call_that_changes_something_ends_with_the_callers_patience() {
+async fn a_mutating_call_ends_at_the_callers_deadline() {
     let shim = Shim::start(&[]).await;
     shim.provide("dv-1");
     shim.daemon.hang(true);

@@ -155,7 +155,7 @@ async fn node_calls_check_their_fields_before_they_look_for_the_volume() {
 }
 
 #[tokio::test]
-async fn ids_that_nobody_gave_out_are_not_found_whatever_they_look_like() {
+async fn unknown_volume_ids_of_any_form_are_not_found() {
     let shim = Shim::start(&[]).await;
     for id in [
         "x",
@@ -228,7 +228,7 @@ async fn ids_that_nobody_gave_out_are_not_found_whatever_they_look_like() {
 }
 
 #[tokio::test]
-async fn paths_that_are_not_absolute_and_clean_are_refused_by_name() {
+async fn paths_that_are_not_absolute_and_normalized_are_refused() {
     let shim = Shim::start(&[]).await;
     shim.provide("dv-1");
     for path in [
@@ -261,7 +261,7 @@ async fn paths_that_are_not_absolute_and_clean_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_volume_that_cannot_be_made_is_refused_with_the_fields_name() {
+async fn an_invalid_volume_request_is_refused_with_the_name_of_its_field() {
     let shim = Shim::start(&[]).await;
     let mut controller = shim.controller();
     let range = |required_bytes, limit_bytes| {
@@ -428,8 +428,7 @@ fn bare() -> wire::VolumeCapability {
 }
 
 #[tokio::test]
-async fn a_message_of_ten_megabytes_is_answered_and_one_beyond_the_limit_refused_and_both_do_no_harm()
- {
+async fn a_ten_megabyte_message_is_answered_and_one_beyond_the_limit_is_refused() {
     let shim = Shim::start(&[]).await;
     let with = |bytes: usize| wire::CreateVolumeRequest {
         name: "a".repeat(bytes),

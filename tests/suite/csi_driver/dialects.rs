@@ -43,7 +43,7 @@ async fn controller_can(shim: &Shim) -> Vec<i32> {
 }
 
 #[tokio::test]
-async fn what_is_announced_is_what_the_dialect_knows() {
+async fn the_announced_capabilities_are_those_of_the_csi_version() {
     for (arguments, node, controller) in [
         (
             vec![],
@@ -146,7 +146,7 @@ fn stats_request() -> wire::NodeGetVolumeStatsRequest {
 }
 
 #[tokio::test]
-async fn one_twelve_hears_a_condition_with_the_figures() {
+async fn csi_1_12_gets_a_condition_with_the_statistics() {
     let shim = Shim::start(&["--health-api", "condition"]).await;
     suspect(&shim);
     let entry = |unit: Unit, total, available, used| wire::VolumeUsage {
@@ -207,7 +207,7 @@ async fn one_twelve_hears_a_condition_with_the_figures() {
 }
 
 #[tokio::test]
-async fn one_thirteen_hears_statuses_worst_first_and_no_condition() {
+async fn csi_1_13_gets_statuses_worst_first_and_no_condition() {
     let shim = Shim::start(&["--health-api", "health"]).await;
     suspect(&shim);
     let stats = shim
@@ -254,7 +254,7 @@ async fn one_thirteen_hears_statuses_worst_first_and_no_condition() {
 }
 
 #[tokio::test]
-async fn both_are_spoken_at_once() {
+async fn both_csi_versions_are_served_together() {
     let shim = Shim::start(&[]).await;
     suspect(&shim);
     let stats = shim
@@ -280,7 +280,7 @@ async fn both_are_spoken_at_once() {
 }
 
 #[tokio::test]
-async fn the_storage_beneath_is_degraded_or_unreachable_and_never_limited_to_a_use() {
+async fn storage_health_is_degraded_or_unreachable_and_never_limited_to_a_use() {
     let shim = Shim::start(&[]).await;
     let request = wire::NodeGetStorageHealthRequest::default;
     let answer = shim
@@ -325,7 +325,7 @@ async fn the_storage_beneath_is_degraded_or_unreachable_and_never_limited_to_a_u
 }
 
 #[tokio::test]
-async fn podmon_hears_what_the_daemon_says_on_the_drivers_own_socket() {
+async fn podmon_gets_the_daemons_answer_on_the_drivers_socket() {
     use diskvitals::csi::wire::podmon::ValidateVolumeHostConnectivityRequest;
     use diskvitals::csi::wire::podmon::podmon_client::PodmonClient;
     let shim = Shim::start(&[]).await;

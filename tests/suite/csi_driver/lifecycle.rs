@@ -39,7 +39,7 @@ fn publish(id: &str) -> wire::NodePublishVolumeRequest {
 }
 
 #[tokio::test]
-async fn a_volume_is_made_with_its_parameters_and_says_where_it_is() {
+async fn a_volume_is_created_with_its_parameters_and_topology() {
     let shim = Shim::start(&[]).await;
     let parameters = [
         ("diskvitals.io/kind", "loop"),
@@ -106,7 +106,7 @@ async fn a_volume_is_made_with_its_parameters_and_says_where_it_is() {
 }
 
 #[tokio::test]
-async fn staging_and_publishing_pass_on_what_the_kubelet_said() {
+async fn staging_and_publishing_forward_the_kubelets_arguments() {
     let shim = Shim::start(&[]).await;
     shim.provide("dv-1");
     let context = [
@@ -189,7 +189,7 @@ async fn staging_and_publishing_pass_on_what_the_kubelet_said() {
 }
 
 #[tokio::test]
-async fn the_daemons_refusals_are_passed_on_with_their_code_and_words() {
+async fn the_daemons_errors_are_forwarded_with_code_and_message() {
     let shim = Shim::start(&[]).await;
     shim.provide("dv-1");
     for code in [
@@ -274,7 +274,7 @@ async fn a_volume_made_under_another_topology_value_is_not_staged() {
 }
 
 #[tokio::test]
-async fn a_topology_elsewhere_has_no_room_and_no_volumes() {
+async fn another_topology_has_no_capacity_and_no_volumes() {
     let shim = Shim::start(&[]).await;
     let elsewhere = wire::Topology {
         segments: [(TOPOLOGY.to_owned(), "worker-2".to_owned())].into(),
@@ -353,7 +353,7 @@ async fn a_topology_elsewhere_has_no_room_and_no_volumes() {
 }
 
 #[tokio::test]
-async fn capabilities_are_confirmed_or_refused_in_words() {
+async fn capabilities_are_confirmed_or_refused_with_a_message() {
     let shim = Shim::start(&[]).await;
     shim.provide("dv-1");
     let validate = |capability: wire::VolumeCapability| wire::ValidateVolumeCapabilitiesRequest {
@@ -397,7 +397,7 @@ async fn capabilities_are_confirmed_or_refused_in_words() {
 }
 
 #[tokio::test]
-async fn a_volume_that_was_published_a_moment_ago_has_figures_as_soon_as_they_are_there() {
+async fn a_newly_published_volume_gets_its_statistics_as_soon_as_they_exist() {
     let shim = Shim::start(&[]).await;
     shim.provide("dv-1");
     let attach = |path: &str, since: std::time::SystemTime| {
@@ -462,7 +462,7 @@ async fn a_volume_that_was_published_a_moment_ago_has_figures_as_soon_as_they_ar
 }
 
 #[tokio::test]
-async fn growing_says_the_new_size() {
+async fn expanding_a_volume_returns_the_new_size() {
     let shim = Shim::start(&["--controller-publish"]).await;
     shim.provide("dv-1");
     let range = Some(wire::CapacityRange {
@@ -513,7 +513,7 @@ async fn growing_says_the_new_size() {
 }
 
 #[tokio::test]
-async fn attaching_is_a_question_of_the_right_node_and_only_where_it_is_announced() {
+async fn controller_publish_checks_the_node_and_only_where_it_is_announced() {
     let publish = |volume: &str, node: &str| wire::ControllerPublishVolumeRequest {
         volume_id: volume.into(),
         node_id: node.into(),
@@ -604,7 +604,7 @@ async fn attaching_is_a_question_of_the_right_node_and_only_where_it_is_announce
 }
 
 #[tokio::test]
-async fn mode_controller_serves_no_node() {
+async fn mode_controller_does_not_serve_the_node_service() {
     let shim = Shim::start(&["--mode", "controller"]).await;
     shim.controller()
         .create_volume(create("pvc-1"))

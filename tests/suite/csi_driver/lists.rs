@@ -36,7 +36,7 @@ async fn ids(shim: &Shim, max_entries: i32) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn volumes_are_listed_whole_in_any_pages_with_their_conditions() {
+async fn volumes_are_listed_completely_with_any_page_size_and_their_conditions() {
     let shim = Shim::start(&[]).await;
     let all: Vec<String> = (0..23).map(|n| format!("dv-{n:02}")).collect();
     for id in &all {
@@ -183,7 +183,7 @@ async fn only_adverse_volumes_of_this_driver_are_in_the_list_of_health() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_this_lists_is_aborted() {
+async fn a_token_of_another_list_is_aborted() {
     let shim = Shim::start(&[]).await;
     for id in ["a", "b", "c"] {
         shim.provide(id);

@@ -110,7 +110,7 @@ async fn asked_health(
 }
 
 #[tokio::test]
-async fn each_dialect_announces_its_own_and_nothing_twice() {
+async fn each_csi_version_announces_its_own_capabilities_once() {
     let table: &[(Dialects, &[i32], &[i32])] = &[
         (BOTH, &[1, 2, 4, 7, 8], &[1, 3, 11, 16, 17]),
         (CONDITION, &[1, 2, 4], &[1, 3, 11]),
@@ -188,7 +188,7 @@ async fn statistics_get_a_condition_and_keep_all_else() {
 }
 
 #[tokio::test]
-async fn without_the_old_dialect_statistics_pass_as_they_are() {
+async fn without_csi_1_12_statistics_pass_unchanged() {
     let setup = Setup::new(HEALTH);
     let theirs = stats(Some(wire::VolumeCondition {
         abnormal: true,
@@ -206,7 +206,7 @@ async fn without_the_old_dialect_statistics_pass_as_they_are() {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_read_passes_as_it_is() {
+async fn an_answer_that_cannot_be_parsed_passes_unchanged() {
     let setup = Setup::new(BOTH);
     let junk = vec![0x0a, 0xff];
     let calls = [
@@ -256,7 +256,7 @@ async fn a_daemon_that_hangs_delays_no_answer_of_the_upstream() {
 }
 
 #[tokio::test]
-async fn where_the_upstream_has_no_statistics_we_answer_whole() {
+async fn statistics_are_answered_locally_where_the_upstream_has_none() {
     for said in [Err(Code::Unimplemented), Err(Code::InvalidArgument)] {
         let setup = Setup::new(BOTH);
         // A refusal other than UNIMPLEMENTED is no word on the matter from a driver that does not
@@ -333,7 +333,7 @@ async fn an_upstream_that_announces_a_call_has_the_last_word_on_its_errors() {
 }
 
 #[tokio::test]
-async fn where_the_upstream_has_no_health_we_answer_and_never_with_what_we_do_not_know() {
+async fn health_is_answered_locally_where_the_upstream_has_none_and_unknown_is_an_error() {
     let setup = Setup::new(BOTH);
     let (handler, _) = driver(&[]);
     let _upstream = setup.upstream(handler);
@@ -427,7 +427,7 @@ async fn where_the_upstream_has_no_health_we_answer_and_never_with_what_we_do_no
 }
 
 #[tokio::test]
-async fn a_volume_that_the_driver_has_just_published_is_well_until_the_daemon_should_know_it() {
+async fn a_newly_published_volume_is_healthy_until_the_daemon_should_know_it() {
     let setup = Setup::new(BOTH);
     let created = wire::CreateVolumeResponse {
         volume: Some(wire::Volume {
@@ -481,7 +481,7 @@ async fn a_volume_that_the_driver_has_just_published_is_well_until_the_daemon_sh
 }
 
 #[tokio::test]
-async fn the_upstreams_own_health_stays_beside_ours() {
+async fn the_upstreams_health_is_kept_beside_the_daemons() {
     let setup = Setup::new(BOTH);
     let theirs = wire::VolumeHealth {
         volume_id: "v".into(),
@@ -526,7 +526,7 @@ async fn the_upstreams_own_health_stays_beside_ours() {
 }
 
 #[tokio::test]
-async fn in_the_old_dialect_the_new_calls_are_the_upstreams_alone() {
+async fn with_csi_1_12_the_calls_of_1_13_go_to_the_upstream_only() {
     let setup = Setup::new(CONDITION);
     let (handler, _) = driver(&[]);
     let _upstream = setup.upstream(handler);

@@ -73,7 +73,7 @@ fn page(pages: &[&[(&str, usize)]]) -> Vec<Vec<(String, usize)>> {
 }
 
 #[tokio::test]
-async fn where_the_upstream_has_no_list_ours_is_paged() {
+async fn the_local_list_is_paged_where_the_upstream_has_none() {
     let setup = Setup::new(BOTH);
     let (handler, _) = driver(&[]);
     let _upstream = setup.upstream(handler);
@@ -103,7 +103,7 @@ async fn where_the_upstream_has_no_list_ours_is_paged() {
 }
 
 #[tokio::test]
-async fn behind_the_upstreams_pages_come_those_that_only_we_know() {
+async fn local_entries_follow_the_upstreams_pages() {
     let setup = Setup::new(BOTH);
     // Two pages, of two volumes and of one, with a status of the driver's own each.
     let _upstream = setup.upstream(handler(|request| async move {

@@ -257,7 +257,7 @@ impl Drop for Dropped {
 }
 
 #[tokio::test]
-async fn a_call_that_is_given_up_is_given_up_at_the_upstream() {
+async fn a_cancelled_call_is_cancelled_at_the_upstream() {
     let setup = Setup::new(BOTH);
     let (events, mut happened) = mpsc::unbounded_channel();
     let _upstream = setup.upstream(handler(move |request| {
@@ -505,7 +505,7 @@ async fn a_stream_that_the_upstream_resets_is_reset_for_the_same_reason() {
 }
 
 #[tokio::test]
-async fn large_metadata_pass() {
+async fn large_metadata_pass_unchanged() {
     let setup = Setup::new(BOTH);
     let _upstream = setup.upstream(handler(|request| async move {
         let mut response = Response::new(body(Vec::new(), Some(headers(&[("grpc-status", "0")]))));

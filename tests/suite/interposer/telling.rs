@@ -23,7 +23,7 @@ async fn told(setup: &Setup, count: usize) -> Vec<Passing> {
 }
 
 #[tokio::test]
-async fn what_succeeded_is_told_in_its_order_and_what_failed_is_not() {
+async fn successful_calls_are_notified_in_order_and_failed_ones_are_not() {
     let setup = Setup::new(BOTH);
     let (handler, _) = driver(&[
         ("Node/NodeStageVolume", Ok(Vec::new())),
@@ -119,7 +119,7 @@ async fn a_daemon_that_hangs_delays_no_staging() {
 }
 
 #[tokio::test]
-async fn a_driver_that_is_reached_by_another_way_is_noticed_and_told_of() {
+async fn a_driver_that_is_reached_past_the_interposer_is_detected_and_reported() {
     let setup = Setup::looking(BOTH, Duration::from_millis(20));
     let (handler, _) = driver(&[("Node/NodePublishVolume", Ok(Vec::new()))]);
     let here = |handle: &str| {

@@ -19,7 +19,7 @@ fn a_daemon_that_stays_away_makes_the_condition_unknown_and_its_return_true() {
 }
 
 #[test]
-fn a_daemon_that_is_replaced_in_time_is_no_news_and_while_it_is_away_nothing_is_called_healthy() {
+fn a_daemon_replaced_in_time_causes_no_event_and_no_heartbeat_while_it_is_down() {
     let scene = Scene::stage();
     let daemon = started(&scene);
     let pace = Pace {
@@ -97,7 +97,7 @@ fn assert_only_the_drive_is_news(scene: &Scene) {
 }
 
 #[test]
-fn what_happened_while_the_daemon_was_away_is_told_when_it_is_back() {
+fn events_during_a_daemons_absence_are_published_when_it_is_back() {
     let scene = Scene::stage();
     let daemon = started(&scene);
     let _reporter = scene.report(BOTH, brisk());
@@ -162,7 +162,7 @@ fn a_daemon_that_comes_back_without_its_history_repeats_nothing() {
 }
 
 #[test]
-fn what_ended_while_the_daemon_was_away_is_told_also_where_it_has_lost_its_history() {
+fn recoveries_during_a_daemons_absence_are_published_even_without_its_history() {
     let scene = Scene::stage();
     let daemon = started(&scene);
     let _reporter = scene.report(

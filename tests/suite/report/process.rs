@@ -45,8 +45,7 @@ fn kubeconfig(dir: &Path, url: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_failing_drive_is_told_once_to_the_node_its_pod_and_its_claim_however_often_the_reporter_starts()
- {
+fn a_failing_drive_is_published_once_to_node_pod_and_claim_over_restarts_of_the_reporter() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
     let reporter = Process::start(&scene, &["--report", "events"]);
@@ -193,7 +192,7 @@ fn without_a_cluster(arguments: &[&str], kubeconfig: &str) -> Output {
 }
 
 #[test]
-fn what_cannot_work_is_said_at_the_start() {
+fn unusable_settings_are_reported_at_the_start() {
     let dir = tempfile::tempdir().expect("a folder");
     let there = kubeconfig(dir.path(), "http://127.0.0.1:1")
         .display()

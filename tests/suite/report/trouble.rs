@@ -36,7 +36,7 @@ fn posts(scene: &Scene) -> Vec<Asked> {
 }
 
 #[test]
-fn every_kind_of_trouble_is_waited_out_and_each_event_told_once() {
+fn every_api_server_error_is_retried_and_each_event_published_once() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
     let _reporter = scene.report(
@@ -114,7 +114,7 @@ fn assert_ever_rarer(asked: &[Asked]) {
 }
 
 #[test]
-fn attempts_become_rarer_and_the_servers_wish_is_kept() {
+fn retries_back_off_and_obey_retry_after() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
     let _reporter = scene.report(EVENTS, brisk());
@@ -147,7 +147,7 @@ fn attempts_become_rarer_and_the_servers_wish_is_kept() {
 }
 
 #[test]
-fn what_is_refused_for_good_is_dropped_and_the_next_is_told() {
+fn a_rejected_event_is_dropped_and_the_next_is_published() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
     let _reporter = scene.report(EVENTS, brisk());
@@ -174,7 +174,7 @@ fn what_is_refused_for_good_is_dropped_and_the_next_is_told() {
 }
 
 #[test]
-fn a_right_that_comes_late_is_waited_for_and_nothing_is_lost() {
+fn a_permission_that_is_granted_late_is_awaited_and_no_event_is_lost() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
     let _reporter = scene.report(EVENTS, brisk());
@@ -187,7 +187,7 @@ fn a_right_that_comes_late_is_waited_for_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_right_that_does_not_come_is_given_up_and_holds_up_nothing_else() {
+fn a_missing_permission_is_abandoned_and_delays_no_other_event() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
     let pace = Pace {
@@ -212,7 +212,7 @@ fn a_right_that_does_not_come_is_given_up_and_holds_up_nothing_else() {
 }
 
 #[test]
-fn an_object_whose_events_always_fail_does_not_hold_up_the_others() {
+fn an_object_whose_events_always_fail_does_not_delay_the_others() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
     let _reporter = scene.report(
@@ -232,7 +232,7 @@ fn an_object_whose_events_always_fail_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn a_condition_that_may_not_be_told_is_tried_ever_more_rarely_and_told_when_it_may() {
+fn a_forbidden_condition_is_retried_with_backoff_and_published_once_allowed() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
     scene.server.state().always = Some(status(403, "Forbidden"));
@@ -247,7 +247,7 @@ fn a_condition_that_may_not_be_told_is_tried_ever_more_rarely_and_told_when_it_m
 }
 
 #[test]
-fn an_api_server_that_is_not_there_is_told_all_when_it_is() {
+fn an_unreachable_api_server_gets_all_events_when_it_is_back() {
     let mut scene = Scene::stage();
     let daemon = started(&scene);
     let _reporter = scene.report(BOTH, brisk());
@@ -263,7 +263,7 @@ fn an_api_server_that_is_not_there_is_told_all_when_it_is() {
 }
 
 #[test]
-fn a_volume_whose_claim_is_of_another_namespace_is_told_to_its_pod_alone() {
+fn an_event_of_a_volume_claimed_in_another_namespace_goes_to_its_pod_only() {
     let scene = Scene::stage();
     scene
         .server
@@ -296,7 +296,7 @@ fn a_volume_whose_claim_is_of_another_namespace_is_told_to_its_pod_alone() {
 }
 
 #[test]
-fn a_condition_that_changes_often_is_told_no_more_often_than_it_may() {
+fn a_flapping_condition_is_rate_limited() {
     let scene = Scene::stage();
     let daemon = started(&scene);
     let pace = Pace {

@@ -42,7 +42,7 @@ fn no_smartctl(settings: &str, why: &str, prepare: impl FnOnce(&Host)) {
 }
 
 #[test]
-fn without_a_smartctl_the_node_says_so_once() {
+fn a_missing_smartctl_is_reported_once_for_the_node() {
     no_smartctl(
         "command = \"/nonexistent/smartctl\"\n",
         "/nonexistent/smartctl",
@@ -51,7 +51,7 @@ fn without_a_smartctl_the_node_says_so_once() {
 }
 
 #[test]
-fn a_smartctl_that_is_too_old_is_as_none() {
+fn a_smartctl_that_is_too_old_is_treated_as_missing() {
     let host = Host::new(OFTEN);
     let settings = format!("command = \"{}\"\n", host.smartctl.program().display());
     no_smartctl(&settings.clone(), "7.0", |_| {
@@ -128,7 +128,7 @@ fn no_drive_is_asked_twice_at_a_time_and_two_drives_at_most() {
 }
 
 #[test]
-fn a_disk_without_smart_is_not_applicable_and_good() {
+fn a_disk_without_smart_is_good() {
     let host = Host::new(OFTEN);
     host.smartctl
         .answers(
@@ -151,7 +151,7 @@ fn a_disk_without_smart_is_not_applicable_and_good() {
 }
 
 #[test]
-fn limits_and_exceptions_of_the_configuration_are_taken_in_while_it_runs() {
+fn changed_limits_and_overrides_take_effect_without_a_restart() {
     let host = Host::new(OFTEN);
     host.smartctl
         .answers(
@@ -204,7 +204,7 @@ fn limits_and_exceptions_of_the_configuration_are_taken_in_while_it_runs() {
 }
 
 #[test]
-fn nobody_is_asked_where_it_is_switched_off() {
+fn no_drive_is_queried_when_smart_is_disabled() {
     let host = Host::new(OFTEN);
     host.configure(&format!(
         "command = \"{}\"\nenabled = false\n{OFTEN}",

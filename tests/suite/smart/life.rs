@@ -40,7 +40,7 @@ fn steps(mut values: Vec<u64>) -> Vec<u64> {
 }
 
 #[test]
-fn sectors_that_wait_and_are_then_replaced_are_told_with_their_growth() {
+fn pending_sectors_that_are_reallocated_are_reported_with_their_growth() {
     let host = Host::new(OFTEN);
     let daemon = host.started();
     for drive in ["sda", "sdb", "nvme0n1"] {
@@ -165,7 +165,7 @@ fn sectors_that_wait_and_are_then_replaced_are_told_with_their_growth() {
 }
 
 #[test]
-fn another_drive_in_the_same_slot_begins_anew() {
+fn another_drive_in_the_same_slot_starts_a_new_history() {
     let host = Host::new(OFTEN);
     host.smartctl
         .answers(
@@ -223,7 +223,7 @@ fn another_drive_in_the_same_slot_begins_anew() {
 }
 
 #[test]
-fn an_answer_of_another_drive_than_the_kernel_shows_is_not_mixed_with_the_old_ones() {
+fn an_answer_with_another_serial_number_is_not_added_to_the_history() {
     // The slot's new drive is asked before the kernel's picture of it is read anew.
     let host = Host::new(OFTEN);
     host.smartctl
@@ -260,7 +260,7 @@ fn an_answer_of_another_drive_than_the_kernel_shows_is_not_mixed_with_the_old_on
 }
 
 #[test]
-fn a_sleeping_drive_is_left_asleep_and_judged_by_its_last_answer() {
+fn a_drive_in_standby_is_not_woken_and_judged_by_its_last_answer() {
     let host = Host::new(OFTEN);
     host.smartctl
         .answers(
@@ -328,7 +328,7 @@ fn a_sleeping_drive_is_left_asleep_and_judged_by_its_last_answer() {
 }
 
 #[test]
-fn spare_blocks_of_an_nvme_drive_run_out() {
+fn an_nvme_drive_with_exhausted_spare_blocks_is_bad() {
     let host = Host::new(OFTEN);
     let daemon = host.started();
     let with = |spare: u8, critical_warning: u8| {
@@ -379,7 +379,7 @@ fn spare_blocks_of_an_nvme_drive_run_out() {
 }
 
 #[test]
-fn a_sas_disk_that_foresees_its_end_is_bad() {
+fn a_sas_disk_that_predicts_its_failure_is_bad() {
     let host = Host::new(OFTEN);
     let daemon = host.started();
     let answer = crate::smartctl::Scsi {
@@ -394,7 +394,7 @@ fn a_sas_disk_that_foresees_its_end_is_bad() {
 }
 
 #[test]
-fn a_failed_self_test_stands_until_a_whole_one_has_passed() {
+fn a_failed_self_test_is_cleared_by_a_passed_extended_one() {
     let host = Host::new(OFTEN);
     let daemon = host.started();
     let failed = SelfTest {
@@ -439,7 +439,7 @@ fn a_failed_self_test_stands_until_a_whole_one_has_passed() {
 }
 
 #[test]
-fn errors_on_the_cable_blame_the_cable() {
+fn crc_errors_are_attributed_to_the_cable() {
     // One occasion is none, by the limits' default: it may have been somebody at the cable.
     let host = Host::new(&format!("{OFTEN}\n[smart.limits]\ngrowth_occasions = 1\n"));
     host.smartctl
@@ -480,7 +480,7 @@ fn stored(host: &Host, rows: &str) -> i64 {
 }
 
 #[test]
-fn a_daemon_that_is_killed_knows_what_it_knew_and_asks_nothing_twice() {
+fn a_killed_daemon_restores_its_state_and_does_not_poll_early() {
     let host =
         Host::new("interval = \"1h\"\nsuspect_interval = \"1h\"\nshortest_interval = \"1s\"\n");
     host.smartctl
@@ -526,7 +526,7 @@ fn a_daemon_that_is_killed_knows_what_it_knew_and_asks_nothing_twice() {
 }
 
 #[test]
-fn what_is_acknowledged_stays_so_from_poll_to_poll() {
+fn an_acknowledgement_survives_further_polls() {
     let host = Host::new(OFTEN);
     host.smartctl
         .answers(

@@ -99,7 +99,7 @@ fn the_others_answer(host: &Host, daemon: &Daemon) {
 }
 
 #[test]
-fn a_hundred_megabytes_are_no_answer() {
+fn a_hundred_megabytes_of_output_are_a_failed_query() {
     misbehaves(
         "flood",
         &["MiB", "KiB", "too long", "more than", "output", "JSON"],
@@ -107,22 +107,22 @@ fn a_hundred_megabytes_are_no_answer() {
 }
 
 #[test]
-fn half_an_answer_is_none() {
+fn truncated_json_is_a_failed_query() {
     misbehaves("half", &["JSON"]);
 }
 
 #[test]
-fn text_is_no_answer() {
+fn plain_text_is_a_failed_query() {
     misbehaves("text", &["JSON", "text"]);
 }
 
 #[test]
-fn a_smartctl_that_is_killed_by_a_signal_has_not_answered() {
+fn a_smartctl_killed_by_a_signal_is_a_failed_query() {
     misbehaves("signal SEGV", &["signal"]);
 }
 
 #[test]
-fn a_drive_that_never_answered_is_unknown_and_the_reason_is_told() {
+fn a_drive_that_never_answered_is_unknown_with_the_reason() {
     let host = Host::new(OFTEN);
     host.smartctl.does("/dev/sda", "half").expect("written");
     let daemon = host.start();
@@ -145,7 +145,7 @@ fn a_drive_that_never_answered_is_unknown_and_the_reason_is_told() {
 }
 
 #[test]
-fn a_drive_that_hangs_holds_up_no_other() {
+fn a_hung_drive_delays_no_other() {
     let host = Host::new(
         "interval = \"1s\"\nsuspect_interval = \"1s\"\nshortest_interval = \"1s\"\ntimeout = \"3s\"\n",
     );

@@ -127,7 +127,7 @@ fn every_disk_behind_a_controller_is_a_drive_with_its_slot_and_is_judged() {
 }
 
 #[test]
-fn one_hanging_disk_behind_a_controller_holds_up_no_other() {
+fn a_hung_disk_behind_a_controller_delays_no_other() {
     let host = host();
     let daemon = host.started();
     daemon.until("seven disks have answered", |daemon| {

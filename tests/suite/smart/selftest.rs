@@ -73,7 +73,7 @@ fn a_self_test_is_started_followed_and_read() {
 }
 
 #[test]
-fn a_drive_that_refuses_says_why() {
+fn a_refused_self_test_is_reported_with_the_reason() {
     let host = Host::new(OFTEN);
     host.smartctl
         .answers_to_test("/dev/sda", &self_test_answer(false))
@@ -101,7 +101,7 @@ fn a_drive_that_refuses_says_why() {
 }
 
 #[test]
-fn what_is_no_drive_is_not_tested() {
+fn a_device_that_is_no_drive_is_not_tested() {
     let host = Host::new(OFTEN);
     let daemon = host.started();
     assert!(daemon.ask(&["self-test", "sdq", "short"]).is_err());
