@@ -1,6 +1,5 @@
 //! The kernel's counters of errors, on filesystems that are really damaged: read by the worker, as
 //! the daemon has it read them.
-mod support;
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,8 +13,8 @@ use diskvitals::source::context::JobWorkers;
 use diskvitals::source::jobs::{CounterGroup, Job, JobResult};
 use diskvitals::source::worker_main::{WorkerRole, arguments};
 
-use support::tools::{mount_device, run, umount};
-use support::{Daemon, Disk, SOON, Scene, damage, eventually};
+use crate::support::tools::{mount_device, run, umount};
+use crate::support::{self, Daemon, Disk, SOON, Scene, damage, eventually};
 
 fn workers(place: WorkerRole) -> JobWorkers {
     let args = arguments(place, &HostRoot::new("/"));

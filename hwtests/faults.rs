@@ -1,6 +1,5 @@
 //! What is beneath a volume dies or hangs: a server, a loop device over a file of a server, a
 //! device that shrinks to nothing. The assertions are what Linux 6.18 really shows.
-mod support;
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,10 +9,10 @@ use std::time::{Duration, Instant};
 use diskvitals::api::wire::*;
 use nix::libc;
 
-use support::client::{assert_evidence, assert_finding};
-use support::scene::{Claim, Disk};
-use support::tools::{bind, mount_device, run, umount};
-use support::{Daemon, Mode, SOON, Scene, Served, eventually};
+use crate::support::client::{assert_evidence, assert_finding};
+use crate::support::scene::{Claim, Disk};
+use crate::support::tools::{bind, mount_device, run, umount};
+use crate::support::{Daemon, Mode, SOON, Scene, Served, eventually};
 
 const VOLUME: Claim = Claim {
     driver: "f.csi.example.com",

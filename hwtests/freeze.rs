@@ -1,13 +1,9 @@
 //! Holding a filesystem's writers, on the real kernel: they wait while it is frozen, and go on
 //! however that ends: told, at the death of the daemon, at signals, at the limit, after SIGKILL of
 //! the freezer, and after SIGKILL of both. Freezes nothing but its own images on loop devices.
-#[path = "freeze/killed.rs"]
 mod killed;
-#[path = "freeze/place.rs"]
 mod place;
-#[path = "freeze/stage.rs"]
 mod stage;
-mod support;
 
 use std::fs::File;
 use std::path::Path;
@@ -21,9 +17,9 @@ use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use tokio::time::timeout;
 
+use crate::support::tools::{bind, run};
+use crate::support::{SOON, eventually};
 use stage::{LONG, MADE_GOOD, Stage, Volume, Writer, freeze, order, refused};
-use support::tools::{bind, run};
-use support::{SOON, eventually};
 
 async fn writers_wait_and_go_on(stage: &Stage, volume: &Volume) {
     let writer = Writer::start(volume);

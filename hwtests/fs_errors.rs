@@ -1,6 +1,5 @@
 //! Filesystem errors as the kernel pushes them (fanotify, FAN_FS_ERROR), heard by the helper
 //! process that the daemon runs.
-mod support;
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,8 +13,8 @@ use diskvitals::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkReq
 use diskvitals::source::worker_main::{WorkerRole, arguments};
 use tokio::time::timeout;
 
-use support::tools::{mount_device, umount};
-use support::{Daemon, Disk, Mode, SOON, Scene, Served, damage, eventually, pause};
+use crate::support::tools::{mount_device, umount};
+use crate::support::{Daemon, Disk, Mode, SOON, Scene, Served, damage, eventually, pause};
 
 const EFSCORRUPTED: i32 = nix::libc::EUCLEAN;
 

@@ -1,6 +1,5 @@
 //! Real errors on the real kernel: parts of a served file fail beneath a loop device, and the
 //! kernel's log tells of it.
-mod support;
 
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,11 +9,11 @@ use std::time::Duration;
 use diskvitals::api::wire::*;
 use nix::libc;
 
-use support::client::{assert_evidence, assert_finding};
-use support::fuse::{Effect, Fault};
-use support::scene::Claim;
-use support::tools::{mount_device, run, umount};
-use support::{Daemon, Disk, SOON, Scene, Served, eventually};
+use crate::support::client::{assert_evidence, assert_finding};
+use crate::support::fuse::{Effect, Fault};
+use crate::support::scene::Claim;
+use crate::support::tools::{mount_device, run, umount};
+use crate::support::{self, Daemon, Disk, SOON, Scene, Served, eventually};
 
 const VOLUME: Claim = Claim {
     driver: "f.csi.example.com",

@@ -1,15 +1,14 @@
 //! Two hundred volumes at once, one of them hung.
-mod support;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use diskvitals::api::wire::*;
 
-use support::client::assert_finding;
-use support::scene::Claim;
-use support::tools::bind;
-use support::{Daemon, Mode, SOON, Scene, Served, eventually};
+use crate::support::client::assert_finding;
+use crate::support::scene::Claim;
+use crate::support::tools::bind;
+use crate::support::{Daemon, Mode, SOON, Scene, Served, eventually};
 
 const DRIVER: &str = "many.csi.example.com";
 const DISKS: usize = 40;

@@ -1,14 +1,13 @@
 //! Volumes on loop devices: what is said of them when all is well, and when a mount vanishes, the
 //! kernel makes them read-only, they fill up.
-mod support;
 
 use diskvitals::api::wire::*;
 use nix::mount::MsFlags;
 
-use support::client::{assert_evidence, assert_finding};
-use support::scene::Claim;
-use support::tools::{bind, mount_device, remount, run, statvfs, umount};
-use support::{Daemon, SOON, Scene, eventually};
+use crate::support::client::{assert_evidence, assert_finding};
+use crate::support::scene::Claim;
+use crate::support::tools::{bind, mount_device, remount, run, statvfs, umount};
+use crate::support::{Daemon, SOON, Scene, eventually};
 
 const EXT4: Claim = Claim {
     driver: "ext4.csi.example.com",

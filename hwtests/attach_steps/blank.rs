@@ -6,7 +6,7 @@ use diskvitals::provision::step::{
     Content, Device, DeviceIdentity, Step, StepErrorKind, StepOutput, Wipe,
 };
 
-use crate::stage::{MIB, Stage, format, path};
+use super::stage::{MIB, Stage, format, path};
 use crate::support::tools::run;
 
 fn write(device: &Device, at: u64, bytes: &[u8]) {
@@ -163,7 +163,7 @@ async fn what_a_mkfs_left_is_cleared_where_it_lies_unless_somebody_has_it() {
         let device = stage.attached(&format!("{fs_type}.img"), 320 * MIB).await;
         stage.take(format(&device, fs_type)).await.expect("blank");
         stage
-            .twice(crate::stage::mount(
+            .twice(super::stage::mount(
                 &device,
                 stage.place(fs_type),
                 fs_type,
@@ -255,7 +255,7 @@ async fn what_was_written_to_a_volume_is_not_found_on_the_pools_disk_when_it_is_
                 size: 16 * MIB,
             })
             .await;
-        let device = crate::stage::device(
+        let device = super::stage::device(
             stage
                 .twice(Step::AttachImage {
                     image: image.clone(),

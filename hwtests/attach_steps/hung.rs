@@ -6,7 +6,7 @@ use diskvitals::provision::step::{Content, Step, StepErrorKind, StepExecutor, St
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::stage::{MIB, Stage};
+use super::stage::{MIB, Stage};
 use crate::support::{Mode, SOON, Served, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -19,7 +19,7 @@ fn hanging(stage: &Stage) -> (Served, Step) {
     (
         served,
         Step::ProbeContent {
-            device: crate::stage::path(&disk.device),
+            device: super::stage::path(&disk.device),
         },
     )
 }
@@ -173,6 +173,6 @@ impl Stage {
             )
             .await
             .expect("a device");
-        crate::stage::device(attached).node
+        super::stage::device(attached).node
     }
 }

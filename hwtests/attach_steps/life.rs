@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use diskvitals::provision::step::{BindSource, Content, Step, StepErrorKind, StepOutput, Wipe};
 use nix::mount::MsFlags;
 
-use crate::stage::{MIB, Stage, device, format, mount, path};
+use super::stage::{MIB, Stage, device, format, mount, path};
 use crate::support::tools::{mount_with, run, statvfs};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

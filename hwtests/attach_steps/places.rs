@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use diskvitals::provision::step::{BindSource, RootedPath, Step, StepErrorKind};
 
-use crate::stage::{MIB, Stage, mount, path};
+use super::stage::{MIB, Stage, mount, path};
 
 fn mounts_below(dir: &std::path::Path) -> usize {
     let text = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
@@ -24,7 +24,7 @@ async fn links_and_detours_are_refused_by_every_step_that_takes_a_place() {
     let stage = Stage::new();
     let loop_device = stage.attached("v.img", 64 * MIB).await;
     stage
-        .take(crate::stage::format(&loop_device, "ext4"))
+        .take(super::stage::format(&loop_device, "ext4"))
         .await
         .expect("blank");
     stage

@@ -9,7 +9,7 @@ use diskvitals::host::helper::Program;
 use diskvitals::model::check::{Filesystem, Mode, Termination};
 use diskvitals::model::policy::checks::CheckPolicy;
 
-use crate::stage::{ALL, digest, make, script, text};
+use super::stage::{ALL, digest, make, script, text};
 use crate::support::Scene;
 use crate::support::tools::{bind, run};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use diskvitals::model::check::{Filesystem, Mode, Run, Termination};
 use diskvitals::source::checks::runner::RunRequest;
 
-use crate::stage::{ALL, digest, fill, make, order, ran, script, text, written};
+use super::stage::{ALL, digest, fill, make, order, ran, script, text, written};
 use crate::support::checkers::no_loops_over;
 use crate::support::tools::{mount_device, run, umount};
 use crate::support::{Disk, Scene};

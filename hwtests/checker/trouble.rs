@@ -9,7 +9,7 @@ use diskvitals::model::check::{Filesystem, Mode, RunResult, Termination};
 use diskvitals::source::checks::runner::{self, OrphanedRuns, RunRequest};
 use tokio::sync::watch;
 
-use crate::stage::{ALL, make, order, processes, program, ran, script, text};
+use super::stage::{ALL, make, order, processes, program, ran, script, text};
 use crate::support::checkers::{loops_over, no_loops_over};
 use crate::support::fuse::{Effect, Fault};
 use crate::support::tools::{mount_device, run, umount};

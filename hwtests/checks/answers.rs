@@ -7,7 +7,7 @@ use diskvitals::api::wire::{FindingStatus, Severity};
 use diskvitals::model::check::Filesystem;
 use nix::mount::MsFlags;
 
-use crate::stage::{
+use super::stage::{
     ALL, ENDS, ON_DEMAND, Volume, begin, check, check_as, configure, ended, expect, fill, filled,
     frozen, get, history, make, nothing_is_left, of, of_device, start,
 };
@@ -253,7 +253,7 @@ async fn where_the_policy_says_never_nothing_is_frozen_even_when_asked() {
     let volume = Volume::filled(&scene, Filesystem::Xfs);
     let request = frozen(of(&volume.at));
     let refused = eventually("an answer", SOON, async || {
-        match crate::stage::try_begin(&daemon.client, &request).await {
+        match super::stage::try_begin(&daemon.client, &request).await {
             Err(status) if status.code() == tonic::Code::NotFound => None,
             answer => Some(answer),
         }

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::Instant;
 
-use crate::stage::{
+use super::stage::{
     ENDS, MADE_GOOD, ON_DEMAND, Script, Volume, begin, cancel, ended, freezer, frozen, get,
     nothing_is_left, of, phase, start,
 };
@@ -39,7 +39,7 @@ async fn held() -> Held {
     let id = begin(&daemon.client, frozen(of(&volume.at))).await.id;
     phase(&daemon.client, &id, "live run").await;
     eventually("the checker runs", SOON, async || {
-        crate::stage::processes(&script.path.display().to_string())
+        super::stage::processes(&script.path.display().to_string())
             .first()
             .copied()
     })

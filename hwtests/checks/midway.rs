@@ -9,7 +9,7 @@ use diskvitals::api::wire::{Check, StartCheckRequest};
 use diskvitals::model::check::Filesystem;
 use tokio::time::Instant;
 
-use crate::stage::{
+use super::stage::{
     ALL, ENDS, ON_DEMAND, Volume, begin, check, ended, expect, get, nothing_is_left, of, of_device,
     on_a_server, start,
 };

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::Instant;
 
-use crate::stage::{
+use super::stage::{
     ENDS, MADE_GOOD, ON_DEMAND, Script, Volume, begin, cancel, check, ended, get, make,
     nothing_is_left, of, of_device, on_a_server, phase, processes, start, try_begin,
 };

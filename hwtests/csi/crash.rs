@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tonic::{Code, Status};
 
-use crate::stage::{Claimed, MIB, claim, configure, ext4, nothing_is_left, raw};
+use super::stage::{Claimed, MIB, claim, configure, ext4, nothing_is_left, raw};
 use crate::support::daemon::Arguments;
 use crate::support::shim::{Csi, Shim};
 use crate::support::{Daemon, SOON, Scene, eventually, pause};

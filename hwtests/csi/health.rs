@@ -10,7 +10,7 @@ use diskvitals::csi::wire::{
 };
 use tonic::Code;
 
-use crate::stage::{MIB, both, claim, configure, ext4};
+use super::stage::{MIB, both, claim, configure, ext4};
 use crate::support::fuse::Fault;
 use crate::support::scene::Claim;
 use crate::support::shim::{Csi, DRIVER, Shim};

@@ -7,7 +7,7 @@ use diskvitals::csi::wire::volume_capability::access_mode::Mode;
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use crate::stage::{
+use super::stage::{
     Claimed, MIB, both, claim, done, ext4, loops_below, mounts_below, nothing_is_left, raw,
 };
 use crate::support::Scene;

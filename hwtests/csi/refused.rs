@@ -8,7 +8,7 @@ use diskvitals::csi::wire::volume_capability::access_mode::Mode;
 use diskvitals::csi::wire::{CapacityRange, CreateVolumeRequest, VolumeCapability};
 use tonic::{Code, Status};
 
-use crate::stage::{MIB, both, claim, ext4, mounts_below, nothing_is_left};
+use super::stage::{MIB, both, claim, ext4, mounts_below, nothing_is_left};
 use crate::support::Scene;
 use crate::support::shim::{Csi, block, mount};
 

@@ -10,7 +10,7 @@ use diskvitals::source::checks::freezer::{FreezeError, FreezeRequest, Freezer};
 use nix::sys::signal::{Signal, kill};
 use tokio::time::timeout;
 
-use crate::stage::{
+use super::stage::{
     LONG, MADE_GOOD, OnServer, Stage, Volume, Writer, freeze, order, refused, waits_in_the_kernel,
 };
 use crate::support::{Mode, SOON, eventually, pause};

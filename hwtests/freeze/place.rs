@@ -12,7 +12,7 @@ use diskvitals::source::jobs::{Job, JobResult};
 use diskvitals::source::worker_main::{WorkerRole, arguments};
 use tokio::time::timeout;
 
-use crate::stage::{LONG, MADE_GOOD, OnServer, Stage, Writer, freeze, order, refused};
+use super::stage::{LONG, MADE_GOOD, OnServer, Stage, Writer, freeze, order, refused};
 use crate::support::{Mode, SOON};
 
 /// Runs the freezer by another program, which starts it in some place of its own.

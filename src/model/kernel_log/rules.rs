@@ -2,8 +2,8 @@
 //! that changed has several rows.
 //!
 //! To add one: a row in the file of its subsystem, and a line in that subsystem's test in
-//! `tests/kernel_log.rs`. Of several rows that match a record, the first in the table is asked
-//! first.
+//! `tests/suite/kernel_log.rs`. Of several rows that match a record, the first in the table is
+//! asked first.
 
 mod ata;
 mod bcache;
